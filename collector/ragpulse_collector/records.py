@@ -1,0 +1,152 @@
+"""The typed shapes that travel from the wire to the store: what decoding yields and the store appends.
+
+Ids are lower-case hex text, instants are Unix nanoseconds, everything unknown is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal[
+    "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
+]
+Status = Literal["ok", "error", "unset"]
+ScoreSource = Literal["online", "replay", "human", "code"]
+
+
+@dataclass(slots=True, kw_only=True)
+class RawBody:
+    """One accepted request body, inflated, not yet decoded."""
+
+    signal: Literal["traces", "logs", "metrics"]
+    content_type: Literal["application/x-protobuf", "application/json"]
+    body: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class ContextRecord:
+    """One retrieved document as the client sent it."""
+
+    rank: int
+    """Position in the ranking, from 1."""
+    id: str | None = None
+    score: float | None = None
+    text: str | None = None
+    """None where the client sent no text: such contexts are marked, never scored as empty."""
+    metadata: str | None = None
+    """JSON object text."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SpanRecord:
+    """One span in canonical columns, whatever dialect it arrived in."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    start_ns: int
+    end_ns: int
+    name: str
+    kind: Kind = "other"
+    service: str | None = None
+    service_version: str | None = None
+    environment: str | None = None
+    status: Status = "unset"
+    status_message: str | None = None
+    error_type: str | None = None
+    query: str | None = None
+    response: str | None = None
+    contexts: list[ContextRecord] | None = None
+    """None: this span carries no contexts. Empty list: a retrieval that found nothing."""
+    contexts_truncated: bool = False
+    model: str | None = None
+    provider: str | None = None
+    response_id: str | None = None
+    input_tokens: int | None = None
+    """Includes cached tokens."""
+    output_tokens: int | None = None
+    """Includes reasoning tokens."""
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_usd: float | None = None
+    cost_source: str | None = None
+    """`provider` where the client sent a figure, else the price table's name and date, else None."""
+    cost_unknown_reason: str | None = None
+    ttft_ms: float | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    prompt_name: str | None = None
+    prompt_version: str | None = None
+    variant: str | None = None
+    tags: list[str] | None = None
+    metadata: str | None = None
+    """JSON object text."""
+    upstream_pi: float = 1.0
+    """Probability with which an upstream sampler kept this trace."""
+    dropped_attributes: int = 0
+    attributes: str = "{}"
+    """The raw attributes as JSON text; a value lifted whole into query or response is replaced by {"$lifted": "query"}."""
+    resource: str = "{}"
+    events: str | None = None
+    """Span events as JSON text: [{"name", "time", "attributes"}]."""
+    mapped_from: str = "{}"
+    """JSON object: canonical field → attribute it was taken from."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ContentRecord:
+    """Texts of a span that arrived on a log event, before or after the span itself."""
+
+    trace_id: str
+    span_id: str
+    time_ns: int
+    query: str | None = None
+    response: str | None = None
+    contexts: list[ContextRecord] | None = None
+    attributes: str = "{}"
+
+
+@dataclass(slots=True, kw_only=True)
+class ScoreRecord:
+    """A score that arrived over the wire: feedback of a person or another tool's evaluation."""
+
+    trace_id: str
+    span_id: str | None
+    """None: the score belongs to the trace's first unit."""
+    time_ns: int
+    name: str
+    score: float | None
+    label: str | None = None
+    explanation: str | None = None
+    source: ScoreSource = "human"
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What one request body decoded to."""
+
+    spans: list[SpanRecord] = field(default_factory=list)
+    contents: list[ContentRecord] = field(default_factory=list)
+    scores: list[ScoreRecord] = field(default_factory=list)
+    rejected: int = 0
+    """Spans or log records that were refused (bad ids); answered as partial success."""
+    message: str | None = None
+    """Why, in English; may be a warning with `rejected` 0."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Receipt:
+    """What the sender of a body is told once its content is on disk."""
+
+    rejected: int = 0
+    message: str | None = None
+    duplicates: int = 0
+
+
+class DecodeError(ValueError):
+    """The body is not what its content type promises; nothing of it was taken."""
+
+
+JSON = Any
