@@ -1,0 +1,170 @@
+"""What an evaluator sees of a unit: the first shape in the flow case → evaluator → result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = ("Case", "Context")
+
+
+class Context(BaseModel):
+    """One retrieved passage, in the order of the retriever."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str = ""
+    """The passage; empty where the client sent none."""
+    id: str | None = None
+    """The client's own id, if it sent one."""
+    score: float | None = None
+    """The retriever's score, on its own scale."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Whatever else the retriever said."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _context(item: Any) -> Any:
+    if isinstance(item, str):
+        return Context(text=item)
+    if isinstance(item, (Context, Mapping)):
+        return item
+    return Context(text=node_text(item), id=_maybe_str(getattr(item, "id", None)), score=getattr(item, "score", None))
+
+
+def node_text(node: Any) -> str:
+    """Text of a retrieved object: LlamaIndex `get_content()`, else `.text`, `.page_content` or `.content`."""
+    reader = getattr(node, "get_content", None)
+    if callable(reader):
+        return str(reader())
+    for field in ("text", "page_content", "content"):
+        value = getattr(node, field, None)
+        if isinstance(value, str):
+            return value
+    return str(node)
+
+
+def _maybe_str(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _contexts(value: Any) -> Any:
+    if value is None:
+        return None
+    items = [value] if isinstance(value, (str, Mapping, Context)) else value
+    return tuple(_context(item) for item in items)
+
+
+def _ids(value: Any) -> Any:
+    return None if value is None else tuple(str(item) for item in value)
+
+
+def _grades(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): grade for key, grade in value.items()}
+    return {str(key): 1 for key in value}
+
+
+def _reference(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    return tuple(value) if isinstance(value, Iterable) else value
+
+
+class Case(BaseModel):
+    """What is known of one answered question; every field is optional."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str | None = None
+    """The user's question."""
+    response: str | None = None
+    """The application's answer."""
+    second_response: str | None = None
+    """A rival answer, for pairwise comparison."""
+    contexts: Annotated[tuple[Context, ...] | None, BeforeValidator(_contexts)] = None
+    """Retrieved passages in rank order; plain strings are accepted."""
+    reference: Annotated[str | tuple[str, ...] | None, BeforeValidator(_reference)] = None
+    """The expected answer, or several acceptable ones (or expected passages, for retrieval)."""
+    retrieved_ids: Annotated[tuple[str, ...] | None, BeforeValidator(_ids)] = None
+    """Ids in rank order, for ranking metrics."""
+    relevant_ids: Annotated[dict[str, float] | None, BeforeValidator(_grades)] = None
+    """Relevant ids with their grade; a plain list means grade 1 each."""
+    latency_s: float | None = None
+    """Seconds the answer took."""
+    input_tokens: int | None = None
+    """Tokens sent to the application's model."""
+    output_tokens: int | None = None
+    """Tokens the application's model produced."""
+    cost_usd: float | None = None
+    """What the answer cost, in USD."""
+    trace_id: str | None = None
+    """Lower-case hex id of the stored trace."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Anything else: tags, recorded log-probabilities (`logprobs`), timestamps."""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The reference as a tuple, empty when there is none."""
+        if self.reference is None:
+            return ()
+        return (self.reference,) if isinstance(self.reference, str) else self.reference
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The context texts, empty when there are none."""
+        return tuple(context.text for context in self.contexts or ())
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        """Facts of the run as one mapping: what a user's function named `trace` receives."""
+        facts = self.model_dump(include={"trace_id", "latency_s", "input_tokens", "output_tokens", "cost_usd"})
+        return {**self.metadata, **facts}
+
+    def lacks(self, field: str) -> bool:
+        """True when the field is absent, an empty collection, or an empty reference."""
+        value = getattr(self, field)
+        if field in ("reference", "contexts", "retrieved_ids", "relevant_ids"):
+            return not value
+        return value is None
+
+    @classmethod
+    def from_response(
+        cls, response: Any, *, query: str | None = None, reference: str | Iterable[str] | None = None
+    ) -> Case:
+        """Read a LlamaIndex-shaped answer (`.response`, `.source_nodes[*].get_content()`), a string or a mapping."""
+        if isinstance(response, Mapping):
+            given = {field: response[field] for field in cls.model_fields if field in response}
+            return cls.model_validate(given | _present(query=query, reference=reference))
+        if isinstance(response, str):
+            return cls(query=query, response=response, reference=_reference(reference))
+        answer = getattr(response, "response", None)
+        nodes = getattr(response, "source_nodes", None)
+        return cls(
+            query=query,
+            response=str(response) if answer is None else str(answer),
+            contexts=None if nodes is None else tuple(_node(item) for item in nodes),
+            reference=_reference(reference),
+        )
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _node(item: Any) -> Context:
+    inner = getattr(item, "node", item)
+    identity = getattr(item, "node_id", None) or getattr(inner, "node_id", None)
+    metadata = getattr(inner, "metadata", None)
+    return Context(
+        text=node_text(item),
+        id=_maybe_str(identity),
+        score=getattr(item, "score", None),
+        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
+    )

@@ -1,0 +1,60 @@
+"""Every exception of the package, as one tree.
+
+EvaluatorError
+├── ConfigurationError   a wrong name, parameter or file: raised where it is configured
+│   └── UnknownEvaluator no evaluator has this name; the message names the nearest
+├── MissingField         the case lacks a field: the result becomes `skipped`
+├── Unreadable           a reply or value cannot be read as a verdict: the result becomes `invalid`
+└── JudgeError           the judge could not be reached or refused: the result becomes `error`
+    ├── BudgetExceeded   the ceiling of money is reached: nothing more is asked
+    └── NoRecording      a replay-only cache has no answer for this question
+"""
+
+from __future__ import annotations
+
+__all__ = (
+    "BudgetExceeded",
+    "ConfigurationError",
+    "EvaluatorError",
+    "JudgeError",
+    "MissingField",
+    "NoRecording",
+    "UnknownEvaluator",
+    "Unreadable",
+)
+
+
+class EvaluatorError(Exception):
+    """Anything this package raises on purpose."""
+
+
+class ConfigurationError(EvaluatorError, ValueError):
+    """A name, parameter, prompt or file is wrong; the message says how to mend it."""
+
+
+class UnknownEvaluator(ConfigurationError, LookupError):
+    """No evaluator is registered under this name."""
+
+
+class MissingField(EvaluatorError):
+    """The case lacks what the evaluator needs; `fields` names it."""
+
+    def __init__(self, *fields: str) -> None:
+        super().__init__("missing: " + ", ".join(fields))
+        self.fields = fields
+
+
+class Unreadable(EvaluatorError, ValueError):
+    """A reply or a value cannot be read as a verdict; it is never guessed."""
+
+
+class JudgeError(EvaluatorError):
+    """The judge could not be asked."""
+
+
+class BudgetExceeded(JudgeError):
+    """The ceiling of money is reached."""
+
+
+class NoRecording(JudgeError):
+    """A judge that only replays has no recorded answer for this question."""

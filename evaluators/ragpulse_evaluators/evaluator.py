@@ -1,0 +1,343 @@
+"""Turns a case into a result: the one contract every family, user function and adapter keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal, overload
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
+
+__all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcome", "evaluator")
+
+CostClass = Literal["free", "embedding", "1 call", "k calls"]
+"""What one case costs: nothing, an embedding, one judge call, several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Native range of a score and how it becomes 0..1, higher is better."""
+
+    lo: float = 0.0
+    hi: float | None = 1.0
+    """None: unbounded, so `normalized` stays None."""
+    reverse: bool = False
+    """True where lower is better (distances, harm)."""
+    kind: Literal["minmax", "ratio", "clip", "open"] = "minmax"
+    """`ratio` = score/hi (G-Eval); `clip` cuts to 0..1 (cosines); `open` = any number, normalized within 0..1 only."""
+
+    def normalize(self, score: float) -> float | None:
+        """Map a native score to 0..1; raises `Unreadable` when it lies outside the range."""
+        if not math.isfinite(score):
+            raise Unreadable(f"{score} is not a finite number")
+        if self.kind == "open":
+            return self._turned(score) if 0.0 <= score <= 1.0 else None
+        if self.hi is None:
+            return None
+        if not self.lo - 1e-9 <= score <= self.hi + 1e-9:
+            raise Unreadable(f"{score:g} is outside {self.lo:g}..{self.hi:g}")
+        if self.kind == "minmax":
+            score = (score - self.lo) / (self.hi - self.lo)
+        elif self.kind == "ratio":
+            score = score / self.hi
+        return self._turned(min(1.0, max(0.0, score)))
+
+    def _turned(self, unit: float) -> float:
+        return 1.0 - unit if self.reverse else unit
+
+    def passes(self, score: float, threshold: float) -> bool:
+        """Compare a native score with a native threshold in the direction that is better."""
+        return score <= threshold if self.reverse else score >= threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What one case will cost at most, before it is asked."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(
+            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        )
+
+
+class Evaluator(ABC):
+    """One metric. Subclass it, set `name` and `needs`, write `run`.
+
+    `run` returns the plainest thing: a bool, a number, a label, an `Outcome`, or None for "not applicable". It may
+    raise `MissingField` (skipped) and `Unreadable` (invalid); anything else becomes an `error` result.
+    """
+
+    name: str = ""
+    needs: frozenset[str] = frozenset()
+    """Case fields without which the result is `skipped`."""
+    scale: Scale = Scale()
+    label: str = "1"
+    """Raised by hand when the meaning changes; part of the version."""
+    parser: ClassVar[str] = "number"
+    """Names the way replies are read; part of the version."""
+    language: str | None = None
+    cost_class: CostClass = "free"
+    takes_all: bool = False
+    """True where the metric exists over a set of cases only (see `over`)."""
+    judge: Judge | None = None
+
+    def __init__(self, *, threshold: float | None = None, **params: Any) -> None:
+        self.threshold = threshold
+        self.params: dict[str, Any] = {"threshold": threshold, **params}
+
+    @abstractmethod
+    async def run(self, case: Case) -> Any:
+        """Score one case that has every needed field."""
+
+    async def over(self, cases: Sequence[Case]) -> EvaluationResult:
+        """Score a set of cases as one result; only where `takes_all`."""
+        if len(cases) != 1:
+            raise ConfigurationError(f"{self.name} scores one case at a time")
+        return await self(cases[0])
+
+    def prompt(self) -> str:
+        """Every prompt text the evaluator may send, joined; part of the version."""
+        return ""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the version is made of: a change of any byte breaks the series."""
+        return {
+            "label": self.label,
+            "prompt": self.prompt(),
+            "parameters": self.params,
+            "parser": self.parser,
+            "scale": asdict(self.scale),
+            "language": self.language,
+        }
+
+    @cached_property
+    def version(self) -> str:
+        """12 hex of sha256 over the canonical JSON of the fingerprint."""
+        return digest(self.fingerprint())
+
+    @property
+    def judge_id(self) -> str | None:
+        """Model and sampling parameters of the judge; None for a judge-free evaluator."""
+        return self.judge.id if self.judge else None
+
+    def estimate(self, case: Case) -> Estimate:
+        """Upper bound of judge calls and tokens for this case; zero where no judge is asked."""
+        del case
+        return Estimate()
+
+    async def __call__(self, case: Case) -> EvaluationResult:
+        """Score one case; never raises but for cancellation."""
+        calls: list[JudgeCall] = []
+        try:
+            self._demand(case)
+            found = as_outcome(await self._attempt(case, calls))
+            return self._settle(case, found, calls)
+        except MissingField as missing:
+            return self._result(case, calls, status="skipped", explanation=str(missing))
+        except Unreadable as unreadable:
+            return self._result(case, calls, status="invalid", explanation=str(unreadable))
+        except Exception as error:  # noqa: BLE001 - the boundary: an evaluator's failure is a value, never an exception
+            told = f"{type(error).__name__}: {error}"
+            return self._result(case, calls, status="error", explanation=told, error=traceback.format_exc(limit=-6))
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+        del calls
+        return await self.run(case)
+
+    def _demand(self, case: Case) -> None:
+        missing = sorted(field for field in self.needs if case.lacks(field))
+        if missing:
+            raise MissingField(*missing)
+
+    def _settle(self, case: Case, found: Outcome | EvaluationResult, calls: list[JudgeCall]) -> EvaluationResult:
+        if isinstance(found, EvaluationResult):
+            own = {"evaluator": self.name, "version": self.version, "judge": self.judge_id, "case": case}
+            return found.model_copy(update={**own, "calls": found.calls or tuple(calls)})
+        normalized, passing = found.normalized, found.passing
+        if found.score is not None:
+            if normalized is None:
+                normalized = self.scale.normalize(found.score)
+            if passing is None and self.threshold is not None:
+                passing = self.scale.passes(found.score, self.threshold)
+        return self._result(
+            case,
+            calls,
+            score=found.score,
+            normalized=normalized,
+            passing=passing,
+            label=found.label,
+            explanation=found.explanation,
+            parts=dict(found.parts),
+            ci95=found.ci95,
+        )
+
+    def _result(self, case: Case, calls: list[JudgeCall], **values: Any) -> EvaluationResult:
+        return EvaluationResult(
+            evaluator=self.name, version=self.version, judge=self.judge_id, case=case, calls=tuple(calls), **values
+        )
+
+
+def digest(value: Any) -> str:
+    """12 hex of sha256 over canonical JSON."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_canonical)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if callable(value) and not isinstance(value, Evaluator):
+        return getattr(value, "__qualname__", type(value).__name__)
+    return getattr(value, "id", None) or getattr(value, "version", None) or repr(value)
+
+
+def as_outcome(value: Any) -> Outcome | EvaluationResult:
+    """Read what `run` or a user's function returned; None means "not applicable" and becomes `skipped`."""
+    if isinstance(value, (Outcome, EvaluationResult)):
+        return value
+    if value is None:
+        raise MissingField("anything to score (the evaluator returned None)")
+    if isinstance(value, bool):
+        return Outcome(score=float(value), passing=value)
+    if isinstance(value, str):
+        return Outcome(label=value)
+    if isinstance(value, Mapping):
+        return _from_mapping(value)
+    try:
+        return Outcome(score=float(value))
+    except TypeError:
+        raise Unreadable(
+            f"an evaluator returns a bool, number, string or mapping, not {type(value).__name__}"
+        ) from None
+
+
+def _from_mapping(value: Mapping[str, Any]) -> Outcome:
+    known = {field.name for field in fields(Outcome)}
+    if unknown := sorted(set(value) - known):
+        raise Unreadable(f"unknown keys {unknown}; known are {sorted(known)}")
+    return Outcome(**value)
+
+
+_ALIASES = {"input": "query", "output": "response", "expected": "reference"}
+_FIELDS = frozenset(Case.model_fields)
+
+
+class Function(Evaluator):
+    """A plain function as an evaluator: its parameter names say which case fields it needs.
+
+    `case` and `trace` receive the whole case and the facts of its run; parameters with a default that are no case field
+    are options. The number of a user's function is kept as it is and normalized when it lies in 0..1 or in `scale`.
+    """
+
+    parser = "function"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        needs: Iterable[str] | None = None,
+        scale: Scale | None = None,
+        label: str | None = None,
+        threshold: float | None = None,
+        cost_class: CostClass = "free",
+        language: str | None = None,
+        **params: Any,
+    ) -> None:
+        super().__init__(threshold=threshold, **params)
+        self.function = function
+        self.name = name or function.__name__
+        self.__doc__ = function.__doc__
+        self.scale = scale or Scale(kind="open")
+        self.language = language
+        self.cost_class = cost_class
+        self.label = label or "1"
+        self._fields, required = _signature(function, params)
+        self.needs = frozenset(required if needs is None else needs)
+
+    async def run(self, case: Case) -> Any:
+        """Call the function with the fields it names."""
+        given = {name: _read(case, field) for name, field in self._fields.items()}
+        found = self.function(**given, **self.params_of_function())
+        return await found if inspect.isawaitable(found) else found
+
+    def params_of_function(self) -> dict[str, Any]:
+        """The options handed to the function: every parameter but the threshold."""
+        return {key: value for key, value in self.params.items() if key != "threshold"}
+
+
+class _UserFunction(Function):
+    @cached_property
+    def version(self) -> str:
+        """The label alone: the author says when the meaning changes."""
+        return self.label
+
+
+def _read(case: Case, field: str) -> Any:
+    return case if field == "case" else getattr(case, field)
+
+
+def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Which case field each parameter receives, and which fields are required."""
+    received: dict[str, str] = {}
+    required: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        field = _ALIASES.get(name, name)
+        optional = parameter.default is not parameter.empty
+        if name in params or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if field in _FIELDS or field in ("case", "trace"):
+            received[name] = field
+            if not optional and field in _FIELDS:
+                required.append(field)
+        elif not optional:
+            known = ", ".join(sorted(_FIELDS | {"case", "trace"}))
+            raise ConfigurationError(f"{function.__name__}: parameter {name!r} is no case field; known are {known}")
+    return received, required
+
+
+@overload
+def evaluator(function: Callable[..., Any], /) -> Function: ...
+@overload
+def evaluator(
+    *,
+    version: str = "1",
+    name: str | None = None,
+    scale: Scale | tuple[float, float] | None = None,
+    threshold: float | None = None,
+    **params: Any,
+) -> Callable[[Callable[..., Any]], Function]: ...
+def evaluator(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    version: str = "1",
+    name: str | None = None,
+    scale: Scale | tuple[float, float] | None = None,
+    threshold: float | None = None,
+    **params: Any,
+) -> Function | Callable[[Callable[..., Any]], Function]:
+    """Make an evaluator of a function whose parameter names are case fields; `version` is its version.
+
+    Raises `ConfigurationError` when a required parameter is no case field.
+    """
+    span = Scale(lo=scale[0], hi=scale[1]) if isinstance(scale, tuple) else scale
+
+    def wrap(target: Callable[..., Any]) -> Function:
+        return _UserFunction(target, name=name, scale=span, label=version, threshold=threshold, **params)
+
+    return wrap if function is None else wrap(function)

@@ -1,0 +1,80 @@
+"""The LLM behind an evaluator: what it must offer, and a scripted one for tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import BaseModel
+
+from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.result import JudgeCall
+
+__all__ = ("Judge", "Message", "ScriptedJudge", "transcript")
+
+Message = Mapping[str, str]
+"""One chat message: `role` and `content`."""
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Anything that answers chat messages."""
+
+    @property
+    def id(self) -> str:
+        """Model and sampling parameters: kept beside the version, a series breaks when it changes."""
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Answer `n` times; `schema` asks for JSON of this shape; raises `JudgeError` when it cannot."""
+
+
+def transcript(messages: Sequence[Message]) -> str:
+    """The messages joined for reading, as kept in `JudgeCall.prompt`."""
+    if len(messages) == 1:
+        return messages[0]["content"]
+    return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+
+
+class ScriptedJudge:
+    """A judge for tests: gives the replies in call order; running out is an error.
+
+    A reply is a text, a mapping of `JudgeCall` fields (`{"completion": ..., "logprobs": {...}}`), or an exception to
+    raise.
+    """
+
+    def __init__(self, replies: Iterable[str | Mapping[str, Any] | BaseException], *, id: str = "scripted") -> None:
+        self.id = id
+        self.asked: list[str] = []
+        """Every prompt received, in order."""
+        self._replies = deque(replies)
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Take the next `n` replies."""
+        del schema, logprobs
+        prompt = transcript(messages)
+        return [self._next(prompt) for _ in range(n)]
+
+    def _next(self, prompt: str) -> JudgeCall:
+        self.asked.append(prompt)
+        if not self._replies:
+            raise JudgeError(f"the script of {self.id!r} has no reply number {len(self.asked)}")
+        reply = self._replies.popleft()
+        if isinstance(reply, BaseException):
+            raise reply
+        fields = {"completion": reply} if isinstance(reply, str) else dict(reply)
+        return JudgeCall(**({"prompt": prompt, "model": self.id, "cost_usd": 0.0} | fields))

@@ -1,0 +1,142 @@
+"""What comes out: the last shape in the flow case → evaluator → result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ragpulse_evaluators.case import Case, Context
+
+__all__ = ("EvaluationResult", "JudgeCall", "Outcome", "Status")
+
+Status = Literal["ok", "invalid", "skipped", "error"]
+
+
+class JudgeCall(BaseModel):
+    """One question put to a judge and its reply."""
+
+    model_config = ConfigDict(frozen=True)
+
+    prompt: str = ""
+    """The messages as sent, joined for reading."""
+    completion: str = ""
+    """The reply, as it came."""
+    model: str = ""
+    elapsed_s: float = 0.0
+    """Wall time of the call in seconds; a cached call keeps the recorded one."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    """None when the price is not known; 0.0 for a cached call."""
+    cached: bool = False
+    logprobs: dict[str, float] | None = None
+    """For the first completion token: candidate → log-probability."""
+
+    @property
+    def elapsed_time(self) -> float:
+        """PolyEval's name for `elapsed_s`."""
+        return self.elapsed_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an evaluator's `run` found, before scale and threshold are applied."""
+
+    score: float | None = None
+    """On the native scale of the metric; None where the metric says there is nothing to score."""
+    label: str | None = None
+    passing: bool | None = None
+    """Set it only where the metric itself decides; else the threshold does."""
+    explanation: str | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    ci95: tuple[float, float] | None = None
+    normalized: float | None = None
+    """Set it only where the scale cannot say (a target of one's own); else the scale does."""
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+class EvaluationResult(BaseModel):
+    """The verdict of one evaluator on one case; an unreadable reply is a status, never a fake 0.0."""
+
+    model_config = ConfigDict(frozen=True)
+
+    evaluator: str = ""
+    version: str = ""
+    judge: str | None = None
+    """Model and sampling parameters of the judge; None where none was asked."""
+    status: Status = "ok"
+    score: float | None = None
+    """Native scale, as the metric's authors print it (1..5, 0..1, seconds)."""
+    normalized: float | None = Field(default=None, ge=0.0, le=1.0)
+    """0..1, higher is better: what charts, composites and gates use."""
+    label: str | None = None
+    passing: bool | None = None
+    explanation: str | None = None
+    parts: dict[str, Any] = Field(default_factory=dict)
+    """Details by statement, dimension or metric; JSON values only."""
+    ci95: tuple[float, float] | None = None
+    calls: tuple[JudgeCall, ...] = ()
+    """Every judge call made for this result, also for an invalid one."""
+    error: str | None = None
+    """Traceback of an `error`, for the person who mends it."""
+    case: Case | None = Field(default=None, exclude=True, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _never_nan(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or (_finite(data.get("score")) and _finite(data.get("normalized"))):
+            return data
+        told = data.get("explanation") or "the score is not a finite number"
+        return data | {"status": "invalid", "score": None, "normalized": None, "passing": None, "explanation": told}
+
+    @property
+    def unit(self) -> float | None:
+        """Another name for `normalized`."""
+        return self.normalized
+
+    @property
+    def feedback(self) -> str | None:
+        """LlamaIndex's name for `explanation`."""
+        return self.explanation
+
+    @property
+    def reasoning(self) -> str | None:
+        """PolyEval's name for `explanation`."""
+        return self.explanation
+
+    @property
+    def grade(self) -> str | None:
+        """PolyEval's name for `label`."""
+        return self.label
+
+    @property
+    def pass_eval(self) -> bool | None:
+        """PolyEval's name for `passing`."""
+        return self.passing
+
+    @property
+    def responses(self) -> tuple[JudgeCall, ...]:
+        """PolyEval's name for `calls`."""
+        return self.calls
+
+    @property
+    def query(self) -> str | None:
+        """The query of the case."""
+        return self.case.query if self.case else None
+
+    @property
+    def response(self) -> str | None:
+        """The response of the case."""
+        return self.case.response if self.case else None
+
+    @property
+    def contexts(self) -> tuple[Context, ...] | None:
+        """The contexts of the case."""
+        return self.case.contexts if self.case else None
