@@ -1,0 +1,46 @@
+# Two commands do all the set-up: `make demo` runs the main job, `make test` passes the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := collector,judge,grpc,arrow
+
+.PHONY: demo test check bench format docs clean
+
+$(BIN)/uv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+
+$(VENV)/.collector: $(BIN)/uv pyproject.toml constraints.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[collector]'
+	touch $@
+
+$(VENV)/.development: $(VENV)/.collector
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[$(EXTRAS)]' --group test --group check
+	touch $@
+
+demo: $(VENV)/.collector
+	$(BIN)/ragpulse demo
+
+test: $(VENV)/.development
+	$(BIN)/pytest
+
+check: $(VENV)/.development
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: $(VENV)/.development
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+docs: $(VENV)/.development
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.development
+	$(BIN)/python benchmarks/all.py $(BENCH)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

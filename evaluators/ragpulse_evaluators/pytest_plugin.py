@@ -1,0 +1,1 @@
+"""pytest plugin: assert on a distribution of evaluation results; imports nothing until used."""
