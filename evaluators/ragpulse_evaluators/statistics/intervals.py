@@ -1,0 +1,204 @@
+"""Means and rates with their intervals, weighted by the chance with which each value was sampled.
+
+Every function takes plain sequences and answers an `Estimate`, or None where nothing was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its standard error and interval; iterating gives `lo, hi`.
+
+    `n` counts the values used, `n_eff` is Kish's effective number: how many equally weighted values would be as
+    informative. `se`, `lo` and `hi` are None where one value alone cannot tell them.
+    """
+
+    estimate: float
+    se: float | None
+    lo: float | None
+    hi: float | None
+    n: int
+    n_eff: float
+
+    def __iter__(self) -> Iterator[float | None]:
+        return iter((self.lo, self.hi))
+
+    def __getitem__(self, index: int) -> float | None:
+        return (self.lo, self.hi)[index]
+
+
+def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
+    """The rate k/n with Wilson's score interval (Wilson 1927), honest for small n and rates near 0 or 1.
+
+    `k` and `n` may be fractional (an effective number of trials). None where n is 0. ValueError unless 0 <= k <= n.
+    """
+    if not 0 <= k <= n:
+        raise ValueError(f"wilson needs 0 <= k <= n, got k={k}, n={n}")
+    if n == 0:
+        return None
+    p = k / n
+    lo, hi = _wilson_bounds(p, n, confidence)
+    return Estimate(estimate=p, se=math.sqrt(p * (1.0 - p) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
+
+
+def _wilson_bounds(p: float, n: float, confidence: float) -> tuple[float, float]:
+    z = normal_quantile(0.5 + confidence / 2.0)
+    scale = 1.0 + z * z / n
+    centre = (p + z * z / (2.0 * n)) / scale
+    half = z * math.sqrt(max(0.0, p * (1.0 - p)) / n + z * z / (4.0 * n * n)) / scale
+    # At p = 0 and 1 the bound is exactly p; rounding must not move it inside.
+    return (0.0 if p <= 0.0 else max(0.0, centre - half)), (1.0 if p >= 1.0 else min(1.0, centre + half))
+
+
+def mean_ci(values: Sequence[float], *, z: float = 1.96, bounds: tuple[float, float] | None = None) -> Estimate | None:
+    """The plain mean of equally weighted values, mean ± z·s/√n with s over n-1; `bounds` clips the interval.
+
+    The form AdalFlow's judge reports; for rates use `wilson`, for sampled scores `hajek`. None without values.
+    """
+    n = len(values)
+    if n == 0:
+        return None
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Estimate(estimate=mean, se=None, lo=None, hi=None, n=1, n_eff=1.0)
+    se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) / math.sqrt(n)
+    lo, hi = _clipped(mean - z * se, mean + z * se, bounds)
+    return Estimate(estimate=mean, se=se, lo=lo, hi=hi, n=n, n_eff=float(n))
+
+
+def effective_n(weights: Sequence[float]) -> float:
+    """Kish's effective number of observations, (Σw)²/Σw²: n for equal weights, fewer the more they differ."""
+    squares = math.fsum(weight * weight for weight in weights)
+    return math.fsum(weights) ** 2 / squares if squares else 0.0
+
+
+def hajek(
+    values: Sequence[float],
+    pi: Sequence[float],
+    *,
+    finite: bool = False,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    confidence: float = 0.95,
+) -> Estimate | None:
+    """The mean of the service's traffic from scores sampled with known chances: Σ(y/π)/Σ(1/π), with its interval.
+
+    `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
+    this very list of requests instead (each term of the variance times 1-π). Values at the two ends of `bounds` get a
+    Wilson interval with n* = min(n, m(1-m)/SE²) trials (not capped when finite), others a Student interval cut at
+    `bounds`; where all are equal, Wilson with Kish's n. Values outside `bounds` count as unbounded. None without
+    values; ValueError for unequal lengths, a non-finite value or π outside (0, 1].
+    """
+    _check_sample(values, pi)
+    if not values:
+        return None
+    weights = [1.0 / chance for chance in pi]
+    mean, se = weighted_mean(values, weights, chances=pi if finite else None)
+    kish = effective_n(weights)
+    lo, hi = _hajek_bounds(values, mean, se, kish, bounds, confidence, census=finite and min(pi) >= 1.0, finite=finite)
+    return Estimate(estimate=mean, se=se, lo=lo, hi=hi, n=len(values), n_eff=kish)
+
+
+def weighted_mean(
+    values: Sequence[float], weights: Sequence[float], *, chances: Sequence[float] | None = None
+) -> tuple[float, float]:
+    """Hajek's mean and its standard error √Σ(w(y-m))²/Σw; with `chances` each term is multiplied by 1-π."""
+    total = math.fsum(weights)
+    mean = math.fsum(weight * value for weight, value in zip(weights, values, strict=True)) / total
+    terms = [(weight * (value - mean)) ** 2 for weight, value in zip(weights, values, strict=True)]
+    if chances is not None:
+        terms = [term * (1.0 - chance) for term, chance in zip(terms, chances, strict=True)]
+    return mean, math.sqrt(math.fsum(terms)) / total
+
+
+def _check_sample(values: Sequence[float], pi: Sequence[float]) -> None:
+    if len(values) != len(pi):
+        raise ValueError(f"{len(values)} values but {len(pi)} inclusion probabilities")
+    if not all(0.0 < chance <= 1.0 for chance in pi):
+        raise ValueError("inclusion probabilities lie in (0, 1]: a trace with pi = 0 is not covered and has no score")
+    if not all(math.isfinite(value) for value in values):
+        raise ValueError("values must be finite numbers")
+
+
+def _hajek_bounds(
+    values: Sequence[float],
+    mean: float,
+    se: float,
+    kish: float,
+    bounds: tuple[float, float],
+    confidence: float,
+    *,
+    census: bool,
+    finite: bool,
+) -> tuple[float | None, float | None]:
+    low, high = bounds
+    if census:
+        return mean, mean
+    if min(values) < low or max(values) > high:
+        return _student(mean, se, kish, confidence) if se > 0.0 else (None, None)
+    equal = min(values) == max(values)
+    if not equal and any(low < value < high for value in values):
+        return _clipped(*_student(mean, se, kish, confidence), bounds)
+    p = min(1.0, max(0.0, (mean - low) / (high - low)))
+    trials = kish
+    if not equal and se > 0.0:
+        trials = p * (1.0 - p) * ((high - low) / se) ** 2
+        trials = trials if finite else min(float(len(values)), trials)
+    lo, hi = _wilson_bounds(p, trials, confidence)
+    return low + lo * (high - low), low + hi * (high - low)
+
+
+def _student(mean: float, se: float, kish: float, confidence: float) -> tuple[float, float]:
+    # Unequal weights leave fewer degrees of freedom than values; Kish's number says how many.
+    half = student_quantile(0.5 + confidence / 2.0, max(1.0, round(kish - 1.0, 3))) * se
+    return mean - half, mean + half
+
+
+def _clipped(lo: float, hi: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    return (lo, hi) if bounds is None else (max(bounds[0], lo), min(bounds[1], hi))
+
+
+def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int:
+    """How many scored traces bring Wilson's interval at this expected rate down to ± `half_width` (`ragpulse plan`)."""
+    if not (0.0 <= rate <= 1.0 and 0.0 < half_width < 1.0):
+        raise ValueError("needed_n takes a rate in [0, 1] and a half-width in (0, 1)")
+    low, high = 1, 1
+    while _half_width(rate, high, confidence) > half_width:
+        high *= 2
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if _half_width(rate, middle, confidence) > half_width else (low, middle)
+    return low
+
+
+def _half_width(rate: float, n: int, confidence: float) -> float:
+    lo, hi = _wilson_bounds(rate, n, confidence)
+    return (hi - lo) / 2.0
+
+
+def bootstrap_ci(
+    values: Sequence[float],
+    *,
+    seed: int = 0,
+    statistic: Callable[[Any], float] | None = None,
+    groups: Sequence[Hashable] | None = None,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+) -> Estimate | None:
+    """A statistic of the values (default: the mean) with a bootstrap interval, the same for the same seed.
+
+    Bias-corrected and accelerated (Efron 1987). `statistic` gets a numpy array; `groups` draws whole groups (all
+    answers about one passage, one user), accelerated over groups. None without values or where it is undefined.
+    """
+    if not values:
+        return None
+    from ragpulse_evaluators.statistics._bootstrap import bootstrap
+
+    return bootstrap(values, seed=seed, statistic=statistic, groups=groups, resamples=resamples, confidence=confidence)

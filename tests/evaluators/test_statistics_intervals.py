@@ -1,0 +1,188 @@
+"""Means, rates and their intervals against closed forms, scipy and the worked numbers of the design."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragpulse_evaluators.statistics import Estimate, bootstrap_ci, effective_n, hajek, mean_ci, needed_n, wilson
+from ragpulse_evaluators.statistics._distributions import student_quantile
+
+chances = st.floats(0.01, 1.0)
+scores = st.floats(0.0, 1.0)
+
+
+def some(estimate: Estimate | None) -> Estimate:
+    """The estimate, which must exist."""
+    assert estimate is not None
+    return estimate
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 400), st.data())
+def test_wilson_agrees_with_scipy(n: int, data: st.DataObject) -> None:
+    """Wilson's bounds are scipy's for every k and n."""
+    k = data.draw(st.integers(0, n))
+    lo, hi = some(wilson(k, n))
+    expected = scipy.stats.binomtest(k, n).proportion_ci(method="wilson")
+    assert (lo, hi) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_wilson_reproduces_the_worked_numbers() -> None:
+    """2 of 3 and 20 of 20, as the design documents print them."""
+    assert tuple(some(wilson(2, 3))) == pytest.approx((0.208, 0.939), abs=5e-4)
+    assert tuple(some(wilson(20, 20))) == pytest.approx((0.839, 1.0), abs=5e-4)
+
+
+def test_wilson_of_nothing_is_none_and_nonsense_is_refused() -> None:
+    """No trials: undefined. More successes than trials: an error."""
+    assert wilson(0, 0) is None
+    with pytest.raises(ValueError, match="0 <= k <= n"):
+        wilson(3, 2)
+
+
+def test_mean_ci_reproduces_the_judge_interval_of_the_seed() -> None:
+    """Three judgements 1, 1, 0 give AdalFlow's (0.0133, 1), and the same one every time."""
+    first = some(mean_ci([1, 1, 0], bounds=(0.0, 1.0)))
+    assert (first.lo, first.hi) == (pytest.approx(0.013333333333333197, abs=1e-12), 1.0)
+    assert mean_ci([1, 1, 0], bounds=(0.0, 1.0)) == first
+
+
+def test_one_value_has_a_mean_but_no_interval() -> None:
+    """A single value says nothing about spread; no value says nothing at all."""
+    assert some(mean_ci([3.0])).lo is None
+    assert mean_ci([]) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.501, 0.9999), st.floats(1.0, 500.0))
+def test_student_quantile_agrees_with_scipy(probability: float, df: float) -> None:
+    """The own t quantile is scipy's."""
+    assert student_quantile(probability, df) == pytest.approx(scipy.stats.t.ppf(probability, df), rel=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(scores, chances), min_size=2, max_size=40))
+def test_hajek_is_the_weighted_mean_with_the_stated_error(sample: list[tuple[float, float]]) -> None:
+    """m = Σ(y/π)/Σ(1/π) and SE = √Σ((y-m)/π)²/Σ(1/π), worked out with numpy."""
+    y, pi = np.array(sample).T
+    found = some(hajek(y.tolist(), pi.tolist()))
+    mean = (y / pi).sum() / (1 / pi).sum()
+    assert found.estimate == pytest.approx(mean, abs=1e-9)
+    assert found.se == pytest.approx(math.sqrt((((y - mean) / pi) ** 2).sum()) / (1 / pi).sum(), abs=1e-9)
+    assert found.n_eff == pytest.approx((1 / pi).sum() ** 2 / (1 / pi**2).sum())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=60), chances)
+def test_hajek_of_equally_likely_passes_is_wilson(passes: list[bool], chance: float) -> None:
+    """With one sampling rate the weighted interval is Wilson's own."""
+    found = some(hajek([float(value) for value in passes], [chance] * len(passes)))
+    expected = some(wilson(sum(passes), len(passes)))
+    assert (found.estimate, found.lo, found.hi) == pytest.approx((expected.estimate, *expected), abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(scores, chances), min_size=1, max_size=30))
+def test_hajek_stays_within_bounds_and_around_its_estimate(sample: list[tuple[float, float]]) -> None:
+    """0 <= lo <= estimate <= hi <= 1 whatever is scored."""
+    found = some(hajek(*map(list, zip(*sample, strict=True))))
+    assert found.lo is not None
+    assert found.hi is not None
+    assert 0.0 <= found.lo <= found.estimate + 1e-9
+    assert found.estimate - 1e-9 <= found.hi <= 1.0
+
+
+def test_hajek_undoes_oversampling_of_risky_traces() -> None:
+    """The design's example: truth 0.905, the naive mean near 0.63, the weighted one within 0.002 over seeds."""
+    generator = random.Random(1)
+    errors = []
+    for _ in range(120):
+        sample = []
+        for _ in range(6000):
+            risky = generator.random() < 0.1
+            pi = 0.5 if risky else 0.02
+            if generator.random() < pi:
+                sample.append((float(generator.random() < (0.5 if risky else 0.95)), pi))
+        errors.append(some(hajek(*map(list, zip(*sample, strict=True)))).estimate - 0.905)
+    naive = sum(value for value, _ in sample) / len(sample)
+    assert abs(sum(errors) / len(errors)) < 0.006
+    assert naive < 0.7
+
+
+def test_a_census_of_a_finite_list_has_no_uncertainty() -> None:
+    """finite=True with everything scored is exact; the service's rate is not."""
+    assert tuple(some(hajek([1, 0, 1], [1, 1, 1], finite=True))) == (2 / 3, 2 / 3)
+    assert some(hajek([1, 0, 1], [1, 1, 1])).lo == pytest.approx(0.2077, abs=1e-4)
+
+
+def test_finite_multiplies_each_term_by_what_was_not_seen() -> None:
+    """With one rate the error of the finite list is √(1-π) of the service's."""
+    wide, narrow = hajek([0.2, 0.9, 0.4], [0.5] * 3), hajek([0.2, 0.9, 0.4], [0.5] * 3, finite=True)
+    assert some(narrow).se == pytest.approx(math.sqrt(0.5) * float(some(wide).se or 0))
+
+
+def test_equal_scores_still_have_an_interval() -> None:
+    """Twenty times 1.0 is [0.839, 1.0], not [1.0, 1.0]; a middle value is as uncertain as its rate."""
+    assert some(hajek([1.0] * 20, [0.1] * 20)).lo == pytest.approx(0.839, abs=5e-4)
+    low, high = some(hajek([0.5] * 20, [0.1] * 20))
+    assert (low, high) == pytest.approx(tuple(some(wilson(10, 20))))
+
+
+def test_hajek_on_another_scale_is_the_same_interval_stretched() -> None:
+    """Scores 1..5 with bounds=(1, 5) give the 0..1 interval mapped to that scale."""
+    unit = some(hajek([0.0, 1.0, 1.0], [0.5, 0.5, 1.0]))
+    native = some(hajek([1.0, 5.0, 5.0], [0.5, 0.5, 1.0], bounds=(1.0, 5.0)))
+    assert native.lo == pytest.approx(1 + 4 * float(unit.lo or 0))
+
+
+@pytest.mark.parametrize(("values", "pi"), [([1.0], [0.0]), ([1.0], [1.5]), ([1.0], [0.5, 0.5]), ([math.nan], [1.0])])
+def test_hajek_refuses_what_cannot_be_weighted(values: list[float], pi: list[float]) -> None:
+    """π of 0 (not covered), above 1, unequal lengths and NaN are errors, not numbers."""
+    with pytest.raises(ValueError, match=r"."):
+        hajek(values, pi)
+
+
+def test_effective_n_shrinks_with_unequal_weights() -> None:
+    """Equal weights count fully; one heavy weight dominates."""
+    assert effective_n([2.0, 2.0, 2.0]) == pytest.approx(3.0)
+    assert effective_n([100.0, 1.0, 1.0]) < 1.1
+    assert effective_n([]) == 0.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.0, 1.0), st.floats(0.005, 0.2))
+def test_needed_n_is_the_smallest_that_suffices(rate: float, half_width: float) -> None:
+    """One scored trace fewer would leave a wider interval."""
+    n = needed_n(rate, half_width)
+
+    def half(count: int) -> float:
+        lo, hi = some(wilson(rate * count, count))
+        return (float(hi or 0) - float(lo or 0)) / 2
+
+    assert half(n) <= half_width + 1e-9
+    assert n == 1 or half(n - 1) > half_width - 1e-9
+
+
+def test_bootstrap_agrees_with_scipy_and_repeats() -> None:
+    """The BCa interval is scipy's up to Monte-Carlo error, and equal for equal seeds."""
+    values = [float(v) for v in np.random.default_rng(3).gamma(2.0, 1.0, 200)]
+    found = some(bootstrap_ci(values, seed=5, resamples=4000))
+    expected = scipy.stats.bootstrap((values,), np.mean, n_resamples=4000, rng=np.random.default_rng(1))
+    assert tuple(found) == pytest.approx(tuple(expected.confidence_interval), abs=0.03)
+    assert bootstrap_ci(values, seed=5, resamples=4000) == found
+
+
+def test_bootstrap_by_group_is_wider_where_groups_agree() -> None:
+    """Twenty copies of ten values carry ten values' worth of information."""
+    values = [float(i % 10) for i in range(200)]
+    single = some(bootstrap_ci(values))
+    grouped = some(bootstrap_ci(values, groups=[i % 10 for i in range(200)]))
+    assert float(grouped.se or 0) > 3 * float(single.se or 0)
+    assert grouped.n_eff == 10
