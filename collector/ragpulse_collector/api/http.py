@@ -1,0 +1,101 @@
+"""The operations over HTTP: `/api/v1/<path>`, parameters in the query string or a JSON body."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
+
+MAX_JSON_BYTES = 8 * 1024 * 1024
+
+
+def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRoute]:
+    """Make one Starlette route per operation."""
+    return [
+        Route(prefix + operation.path, _endpoint(operation), methods=[operation.method], name=_name(operation))
+        for operation in operations
+    ]
+
+
+def json_response(content: Any, status: int = 200) -> Response:
+    """Answer JSON: instants as ISO 8601 with Z, not-a-number as null."""
+    return Response(dump(content), status, media_type="application/json")
+
+
+def dump(content: Any) -> bytes:
+    """Encode an answer; NaN and infinities become null."""
+    return orjson.dumps(
+        content,
+        default=_encode,
+        option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY,
+    )
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return value.hex
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value)
+
+
+def _endpoint(operation: Operation) -> Any:
+    async def endpoint(request: Request) -> Response:
+        try:
+            params = await _params(request, operation)
+            answer = await perform(operation, {**params, **request.path_params})
+        except ApiError as error:
+            return json_response({"error": error.message}, error.status)
+        return answer if isinstance(answer, Response) else json_response(answer)
+
+    return endpoint
+
+
+async def _params(request: Request, operation: Operation) -> Mapping[str, Any]:
+    params: dict[str, Any] = {}
+    for key in request.query_params:
+        values = request.query_params.getlist(key)
+        params[key] = values if key in operation.repeatable else values[-1]
+    if operation.method in ("POST", "PUT"):
+        params |= await _json_body(request)
+    params["_accept"] = request.headers.get("accept", "")
+    return params
+
+
+async def _json_body(request: Request) -> Mapping[str, Any]:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_JSON_BYTES:
+            raise ApiError(413, f"the body is larger than {MAX_JSON_BYTES} bytes")
+    if not body and content_type in ("", "application/json"):
+        return {}
+    if content_type != "application/json":
+        raise ApiError(415, "send JSON with Content-Type: application/json")
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise ApiError(400, "the body must be a JSON object")
+    return parsed
+
+
+def _name(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"

@@ -1,0 +1,79 @@
+"""What the collector can be asked: each operation is a name, a scope and a function of its parameters."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio.to_thread
+
+from ragpulse_collector.settings import Scope
+from ragpulse_dashboards import ApiError
+
+__all__ = ["ApiError", "Operation", "Operations"]
+
+Run = Callable[[Mapping[str, Any]], Any]
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One thing the API does."""
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    """Below `/api/v1/`; `{name}` parts become parameters."""
+    run: Run
+    """Called with the parameters on a worker thread (or awaited, where it is a coroutine function)."""
+    summary: str
+    scope: Scope = "read"
+    parameters: tuple[str, ...] = ()
+    repeatable: tuple[str, ...] = ()
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The path as a regular expression."""
+        return re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", self.path) + r"\Z")
+
+
+class Operations:
+    """The table of operations; a value, built once by the app."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._operations = tuple(operations)
+        self._patterns = [(operation, operation.pattern) for operation in self._operations]
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._operations)
+
+    async def call(self, operation: str, params: Mapping[str, Any]) -> Any:
+        """Run `"GET traces/abc"` with its parameters; raises ApiError."""
+        method, _, path = operation.partition(" ")
+        for candidate, pattern in self._patterns:
+            match = pattern.match(path) if candidate.method == method else None
+            if match:
+                return await perform(candidate, {**params, **match.groupdict()})
+        raise ApiError(404, f"no operation {operation!r}")
+
+
+async def perform(operation: Operation, params: Mapping[str, Any]) -> Any:
+    """Run one operation off the event loop; every refusal becomes an ApiError with its status."""
+    try:
+        if inspect.iscoroutinefunction(operation.run):
+            return await operation.run(params)
+        return await anyio.to_thread.run_sync(operation.run, params)
+    except LookupError as error:
+        raise ApiError(404, _text(error)) from error
+    except TimeoutError as error:
+        raise ApiError(504, _text(error) or "the query took too long; narrow the time range") from error
+    except PermissionError as error:
+        raise ApiError(409, _text(error)) from error
+    except ValueError as error:
+        raise ApiError(400, _text(error)) from error
+
+
+def _text(error: Exception) -> str:
+    return str(error.args[0]) if error.args else str(error)

@@ -1,0 +1,88 @@
+"""Options that several commands share, each also an environment variable, and where answers come from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ragpulse_collector.client import ClientError, connect
+
+F = TypeVar("F", bound=Callable[..., Any])
+Ask = Callable[[str, Mapping[str, Any]], Any]
+DEFAULT_CONFIG = Path("ragpulse.toml")
+
+
+class Failure(Exception):
+    """A command that could not do its work: one line, the mend included."""
+
+    exit_code = 1
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """Declare an option that is also read from RAGPULSE_<OPTION>."""
+    long = next(name for name in names if name.startswith("--")).partition("/")[0]
+    settings.setdefault("envvar", "RAGPULSE_" + long.lstrip("-").upper().replace("-", "_"))
+    settings.setdefault("show_envvar", True)
+    return click.option(*names, **settings)
+
+
+def source(command: F) -> F:
+    """Add --url, --api-key and --db: the running collector, or a closed file."""
+    command = option("--db", type=click.Path(dir_okay=False), help="Read a closed file instead of a running collector.")(command)
+    command = option("--api-key", help="Key with the scope the command needs.")(command)
+    return option("--url", help="The running collector (default http://127.0.0.1:4318).")(command)
+
+
+def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
+    """Return the function that answers operations, from a running collector or from a closed file."""
+    if db and not url:
+        return _offline(db)
+    client = connect(url, api_key=api_key)
+
+    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        try:
+            return client.call(operation, params)
+        except ClientError as error:
+            hint = " (or read a closed file with --db)" if error.status is None else ""
+            raise Failure(f"{error}{hint}") from error
+
+    return ask
+
+
+def _offline(db: str) -> Ask:
+    from ragpulse_collector.app import offline
+    from ragpulse_collector.api import ApiError
+
+    try:
+        operations = offline(db, config_path(None))
+    except (OSError, ValueError) as error:
+        raise Failure(str(error)) from error
+
+    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        try:
+            return asyncio.run(operations.call(operation, params))
+        except ApiError as error:
+            raise Failure(error.message) from error
+
+    return ask
+
+
+def config_path(given: str | None) -> Path | None:
+    """Return the configuration file: the one given, else ./ragpulse.toml where there is one."""
+    if given:
+        return Path(given)
+    with suppress(OSError):
+        if DEFAULT_CONFIG.is_file():
+            return DEFAULT_CONFIG
+    return None
+
+
+def in_ci() -> bool:
+    """Return whether progress should be plain lines."""
+    return os.environ.get("CI", "").lower() in ("1", "true")
