@@ -6,6 +6,32 @@ Which formula is used where, and why: docs/statistics.md.
 
 from __future__ import annotations
 
+from ragpulse_evaluators.statistics.agreement import (
+    cohen_kappa,
+    fleiss_kappa,
+    kendall,
+    krippendorff_alpha,
+    pearson,
+    ranks,
+    roc_auc,
+    spearman,
+)
+from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
+from ragpulse_evaluators.statistics.comparison import (
+    ClusteredMean,
+    Difference,
+    Sequential,
+    TestResult,
+    benjamini_hochberg,
+    clustered_mean,
+    compare_arms,
+    mcnemar,
+    msprt,
+    two_proportion,
+    verdict,
+    wilcoxon,
+)
+from ragpulse_evaluators.statistics.correction import CorrectedEstimate, ppi_mean, rogan_gladen
 from ragpulse_evaluators.statistics.intervals import (
     Estimate,
     bootstrap_ci,
@@ -18,12 +44,40 @@ from ragpulse_evaluators.statistics.intervals import (
 )
 
 __all__ = [
+    "ClusteredMean",
+    "CorrectedEstimate",
+    "Cusum",
+    "Difference",
     "Estimate",
+    "Sequential",
+    "TestResult",
+    "benjamini_hochberg",
     "bootstrap_ci",
+    "change_points",
+    "clustered_mean",
+    "cohen_kappa",
+    "compare_arms",
+    "cusum",
+    "cusum_run_length",
+    "cusum_threshold",
     "effective_n",
+    "fleiss_kappa",
     "hajek",
+    "kendall",
+    "krippendorff_alpha",
+    "mcnemar",
     "mean_ci",
+    "msprt",
     "needed_n",
+    "pearson",
+    "ppi_mean",
+    "ranks",
+    "roc_auc",
+    "rogan_gladen",
+    "spearman",
+    "two_proportion",
+    "verdict",
     "weighted_mean",
+    "wilcoxon",
     "wilson",
 ]

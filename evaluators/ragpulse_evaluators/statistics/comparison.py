@@ -1,0 +1,201 @@
+"""Is A better than B: tests for rates, pairs and continuously watched experiments."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ragpulse_evaluators.statistics._distributions import normal_two_sided_p
+from ragpulse_evaluators.statistics.agreement import ranks
+from ragpulse_evaluators.statistics.intervals import weighted_mean, wilson
+
+ENOUGH_CLUSTERS = 30
+"""Below this many clusters (users, sessions) in an arm an experiment has no verdict."""
+
+Verdict = Literal["better", "worse", "undecided", "not enough data"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestResult:
+    """What a test found: its statistic and two-sided p-value, from `n` informative observations."""
+
+    __test__ = False
+
+    statistic: float
+    p: float
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One rate minus another with its interval, test statistic and two-sided p-value."""
+
+    difference: float
+    lo: float
+    hi: float
+    statistic: float | None
+    p: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequential:
+    """The state of an experiment that may be looked at any time: `p` and the interval hold under peeking."""
+
+    difference: float
+    se: float
+    lo: float
+    hi: float
+    p: float
+    likelihood_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteredMean:
+    """A weighted mean whose error counts all answers to one user (cluster) as dependent."""
+
+    estimate: float
+    se: float
+    n: int
+    n_clusters: int
+
+
+def two_proportion(k1: int, n1: int, k2: int, n2: int, *, confidence: float = 0.95) -> Difference | None:
+    """The rate k1/n1 minus k2/n2: pooled z test, Newcombe's (1998) interval. None where an n is 0.
+
+    Statistic and p are None where both rates are 0 or both 1.
+    """
+    first, second = wilson(k1, n1, confidence=confidence), wilson(k2, n2, confidence=confidence)
+    if first is None or second is None:
+        return None
+    p1, p2 = first.estimate, second.estimate
+    difference = p1 - p2
+    (lo1, hi1), (lo2, hi2) = ((float(e.lo or 0.0), float(e.hi or 0.0)) for e in (first, second))
+    pooled = (k1 + k2) / (n1 + n2)
+    se = math.sqrt(pooled * (1.0 - pooled) * (1.0 / n1 + 1.0 / n2))
+    z = difference / se if se > 0.0 else None
+    return Difference(
+        difference=difference,
+        lo=difference - math.hypot(p1 - lo1, hi2 - p2),
+        hi=difference + math.hypot(hi1 - p1, p2 - lo2),
+        statistic=z,
+        p=None if z is None else normal_two_sided_p(z),
+    )
+
+
+def mcnemar(b: int, c: int) -> TestResult | None:
+    """Did a change flip more answers one way than the other: exact McNemar (sign) test of b against c flips.
+
+    None without any flip.
+    """
+    n, fewer = b + c, min(b, c)
+    if n == 0:
+        return None
+    log_half = n * math.log(2.0)
+    tail = math.fsum(
+        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - log_half) for k in range(fewer + 1)
+    )
+    return TestResult(statistic=float(fewer), p=min(1.0, 2.0 * tail), n=n)
+
+
+def wilcoxon(differences: Sequence[float]) -> TestResult | None:
+    """Wilcoxon's signed-rank test of paired differences (zeros left out); None where all are zero.
+
+    Exact up to 50 differences without ties, else the normal approximation with tie correction, as scipy has it.
+    """
+    kept = [value for value in differences if value]
+    n = len(kept)
+    if n == 0:
+        return None
+    ranked = ranks([abs(value) for value in kept])
+    above = math.fsum(rank for rank, value in zip(ranked, kept, strict=True) if value > 0)
+    smaller = min(above, n * (n + 1) / 2.0 - above)
+    ties = Counter(ranked).values()
+    if n <= 50 and len(ties) == n and n == len(differences):
+        return TestResult(statistic=smaller, p=_exact_signed_rank_p(int(smaller), n), n=n)
+    variance = n * (n + 1) * (2 * n + 1) / 24.0 - sum(t**3 - t for t in ties) / 48.0
+    z = (smaller - n * (n + 1) / 4.0) / math.sqrt(variance)
+    return TestResult(statistic=smaller, p=normal_two_sided_p(z), n=n)
+
+
+def _exact_signed_rank_p(statistic: int, n: int) -> float:
+    """2·P(W <= statistic) by counting subsets of the ranks 1..n with each sum."""
+    ways = [1] + [0] * statistic
+    for rank in range(1, n + 1):
+        for total in range(statistic, rank - 1, -1):
+            ways[total] += ways[total - rank]
+    return min(1.0, float(sum(ways)) / 2.0 ** (n - 1))
+
+
+def clustered_mean(
+    values: Sequence[float], clusters: Sequence[Hashable], *, pi: Sequence[float] | None = None
+) -> ClusteredMean | None:
+    """The (weighted) mean with s² = Σ_c(Σ_{i in c} w_i(y_i-m))²/(Σw)²: answers of one user are not independent.
+
+    A cluster is the unit of assignment, else the session, else the trace. None without values.
+    """
+    if len(values) != len(clusters):
+        raise ValueError(f"{len(values)} values but {len(clusters)} clusters")
+    if not values:
+        return None
+    weights = [1.0] * len(values) if pi is None else [1.0 / chance for chance in pi]
+    mean, _ = weighted_mean(values, weights)
+    sums: dict[Hashable, float] = {}
+    for value, weight, cluster in zip(values, weights, clusters, strict=True):
+        sums[cluster] = sums.get(cluster, 0.0) + weight * (value - mean)
+    se = math.sqrt(math.fsum(total * total for total in sums.values())) / math.fsum(weights)
+    return ClusteredMean(estimate=mean, se=se, n=len(values), n_clusters=len(sums))
+
+
+def msprt(
+    difference: float, se: float, tau: float, *, previous_p: float = 1.0, confidence: float = 0.95
+) -> Sequential | None:
+    """A test of difference = 0 that may be repeated after every answer (mixture SPRT, Johari et al. 2017).
+
+    Λ = √(s²/(s²+τ²))·exp(d²τ²/(2s²(s²+τ²))), p = min(previous p, 1/Λ); `tau` is the size of effect expected. The
+    interval is the confidence sequence that excludes 0 when 1/Λ < 1 - `confidence`. None where `se` is 0.
+    """
+    if se <= 0.0:
+        return None
+    s2, t2 = se * se, tau * tau
+    log_ratio = 0.5 * math.log(s2 / (s2 + t2)) + difference**2 * t2 / (2.0 * s2 * (s2 + t2))
+    reach = 2.0 * math.log(1.0 / (1.0 - confidence)) + math.log((s2 + t2) / s2)
+    half = math.sqrt(s2 * (s2 + t2) / t2 * reach)
+    return Sequential(
+        difference=difference,
+        se=se,
+        lo=difference - half,
+        hi=difference + half,
+        p=min(previous_p, math.exp(-max(0.0, log_ratio))),
+        likelihood_ratio=math.exp(min(log_ratio, 700.0)),
+    )
+
+
+def verdict(arms: Sequence[ClusteredMean | None], sequential: Sequential | None, *, alpha: float = 0.05) -> Verdict:
+    """'better' or 'worse' (the first arm than the second) once p <= alpha, never below 30 clusters an arm."""
+    if sequential is None or any(arm is None or arm.n_clusters < ENOUGH_CLUSTERS for arm in arms):
+        return "not enough data"
+    if sequential.p > alpha:
+        return "undecided"
+    return "better" if sequential.difference > 0.0 else "worse"
+
+
+def compare_arms(
+    a: ClusteredMean | None, b: ClusteredMean | None, *, tau: float, previous_p: float = 1.0
+) -> Sequential | None:
+    """Arm a minus arm b as a sequential test on clustered errors; None where an arm is empty or has no spread."""
+    if a is None or b is None:
+        return None
+    return msprt(a.estimate - b.estimate, math.hypot(a.se, b.se), tau, previous_p=previous_p)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for having looked at many (false discovery rate), in the order given."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__, reverse=True)
+    adjusted, smallest = [0.0] * len(p_values), 1.0
+    for place, index in enumerate(order):
+        smallest = min(smallest, p_values[index] * len(p_values) / (len(p_values) - place))
+        adjusted[index] = smallest
+    return adjusted

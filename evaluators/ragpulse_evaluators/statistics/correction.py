@@ -1,0 +1,114 @@
+"""What the judge says, corrected by what people say about some of the same answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragpulse_evaluators.statistics._distributions import normal_quantile
+from ragpulse_evaluators.statistics.intervals import Estimate, effective_n, hajek, weighted_mean
+
+ENOUGH_LABELS = 30
+"""Below this many labels a corrected number is marked 'not enough labels'."""
+
+_FEW_DISAGREEMENTS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectedEstimate(Estimate):
+    """A mean corrected by labels. `n` counts labels; `lam` is how far the judge was trusted, 0 (not at all) to 1.
+
+    `note` is 'not enough labels' below 30 of them, else None: a page then shows the judge's number uncorrected.
+    """
+
+    lam: float
+    n_judged: int
+    note: str | None
+
+
+def ppi_mean(
+    judge_all: Sequence[float],
+    judge_labelled: Sequence[float],
+    human: Sequence[float],
+    *,
+    pi_all: Sequence[float] | None = None,
+    pi_labelled: Sequence[float] | None = None,
+    confidence: float = 0.95,
+) -> CorrectedEstimate | None:
+    """Prediction-powered mean: the judge's mean over all plus what labelled answers show it to be wrong by.
+
+    PPI++ (Angelopoulos, Duchi, Zrnic 2023): mean(human - λ·judge, labelled) + λ·mean(judge, all), λ in [0, 1] chosen
+    for the smallest variance, both means Hajek-weighted by `pi_all` and `pi_labelled` (the chance that an answer was
+    judged, respectively judged and labelled). Binary scores with fewer than 10 disagreements take λ = 1 and two
+    pseudo-labels, one disagreement each way, without which the interval is far too narrow. None without labels.
+    """
+    pi_all = pi_all if pi_all is not None else [1.0] * len(judge_all)
+    pi_labelled = pi_labelled if pi_labelled is not None else [1.0] * len(human)
+    if len(judge_labelled) != len(human):
+        raise ValueError(f"{len(judge_labelled)} judged but {len(human)} human labels")
+    # Refuses unequal lengths, non-finite scores and chances outside (0, 1], with the same words everywhere.
+    if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None:
+        return None
+    weights_all = [1.0 / pi for pi in pi_all]
+    weights = [1.0 / pi for pi in pi_labelled]
+    scores = [*judge_all, *judge_labelled, *human]
+    binary = all(score in (0.0, 1.0) for score in scores)
+    few = binary and sum(a != b for a, b in zip(judge_labelled, human, strict=True)) < _FEW_DISAGREEMENTS
+    lam = 1.0 if few else _power(judge_all, weights_all, judge_labelled, human, weights)
+    rectifier = [truth - lam * guess for truth, guess in zip(human, judge_labelled, strict=True)]
+    if few:
+        typical = math.fsum(weights) / len(weights)
+        rectifier, weights = [*rectifier, 1.0, -1.0], [*weights, typical, typical]
+    base, base_se = weighted_mean(judge_all, weights_all)
+    shift, shift_se = weighted_mean(rectifier, weights)
+    estimate, se = lam * base + shift, math.hypot(lam * base_se, shift_se)
+    half = normal_quantile(0.5 + confidence / 2.0) * se
+    lo, hi = estimate - half, estimate + half
+    if all(0.0 <= score <= 1.0 for score in scores):
+        lo, estimate, hi = (min(1.0, max(0.0, value)) for value in (lo, estimate, hi))
+    return CorrectedEstimate(
+        estimate=estimate,
+        se=se,
+        lo=lo,
+        hi=hi,
+        n=len(human),
+        n_eff=effective_n([1.0 / pi for pi in pi_labelled]),
+        lam=lam,
+        n_judged=len(judge_all),
+        note=None if len(human) >= ENOUGH_LABELS else "not enough labels",
+    )
+
+
+def _power(
+    judge_all: Sequence[float],
+    weights_all: Sequence[float],
+    judge_labelled: Sequence[float],
+    human: Sequence[float],
+    weights: Sequence[float],
+) -> float:
+    """λ = cov(human, judge) / ((1 + n/N)·var(judge)), from weighted moments and effective numbers, cut to [0, 1]."""
+    n, n_all = len(human), len(judge_all)
+    mean_judge, _ = weighted_mean(judge_labelled, weights)
+    mean_human, _ = weighted_mean(human, weights)
+    deviations = [(g - mean_judge) * (t - mean_human) for g, t in zip(judge_labelled, human, strict=True)]
+    covariance, _ = weighted_mean(deviations, weights)
+    pooled = (n * mean_judge + n_all * weighted_mean(judge_all, weights_all)[0]) / (n + n_all)
+    spread, _ = weighted_mean([(guess - pooled) ** 2 for guess in judge_labelled], weights)
+    spread_all, _ = weighted_mean([(guess - pooled) ** 2 for guess in judge_all], weights_all)
+    variance = (n * spread + n_all * spread_all) / (n + n_all - 1)
+    if variance <= 0.0:
+        return 0.0
+    ratio = 1.0 + effective_n(weights) / effective_n(weights_all)
+    return min(1.0, max(0.0, covariance / (ratio * variance)))
+
+
+def rogan_gladen(p: float, sensitivity: float, specificity: float) -> float | None:
+    """The true rate behind a rate seen through an imperfect yes/no judge (Rogan and Gladen 1978), cut to [0, 1].
+
+    (p + specificity - 1) / (sensitivity + specificity - 1); None where the judge is no better than chance.
+    """
+    informedness = sensitivity + specificity - 1.0
+    if informedness <= 0.0:
+        return None
+    return min(1.0, max(0.0, (p + specificity - 1.0) / informedness))
