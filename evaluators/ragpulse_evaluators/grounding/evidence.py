@@ -1,0 +1,133 @@
+"""Finding the context sentences that speak of what a response sentence says.
+
+Third stage of the offline checks: contexts → `EvidenceIndex` (built once a case) → for one response sentence the best
+context sentence and up to two more that cover words it leaves open.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ragpulse_evaluators.grounding.text import Sentence, Token, split_sentences, tokenize
+
+__all__ = ["ContextSentence", "EvidenceIndex", "same_root"]
+
+MAX_CONTEXT_CHARS = 400_000
+_MAX_SUPPORT = 3
+_SHORTLIST = 12
+_STEP_GAIN = 0.12
+
+
+@dataclass(frozen=True)
+class ContextSentence:
+    """One sentence of one context; `context` counts from 0, offsets are in that context's text."""
+
+    context: int
+    sentence: Sentence
+    tokens: tuple[Token, ...]
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of all tokens."""
+        return frozenset(t.key for t in self.tokens)
+
+
+class EvidenceIndex:
+    """All context sentences of a case with an inverted index from token key to sentences."""
+
+    def __init__(self, contexts: Sequence[str]) -> None:
+        self.sentences: list[ContextSentence] = []
+        self.truncated = False
+        self._postings: dict[str, list[int]] = {}
+        left = MAX_CONTEXT_CHARS
+        for number, text in enumerate(contexts):
+            self.truncated |= len(text) > left
+            self._add(number, text[: max(0, left)])
+            left -= len(text)
+
+    def _add(self, number: int, text: str) -> None:
+        for sentence in split_sentences(text):
+            entry = ContextSentence(number, sentence, tuple(tokenize(sentence.text)))
+            for key in entry.keys:
+                self._postings.setdefault(key, []).append(len(self.sentences))
+            self.sentences.append(entry)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Every token key that occurs in any context."""
+        return frozenset(self._postings)
+
+    @cached_property
+    def _roots(self) -> dict[str, list[str]]:
+        roots: dict[str, list[str]] = {}
+        for key in self._postings:
+            if len(key) >= 4:
+                roots.setdefault(key[:4], []).append(key)
+        return roots
+
+    def near(self, key: str) -> str | None:
+        """Return a key of the contexts that shares its root with this one ("motivat" and "motivation"), if any."""
+        if len(key) < 4:
+            return None
+        return next((other for other in self._roots.get(key[:4], ()) if same_root(key, other)), None)
+
+    def support(self, tokens: Sequence[Token]) -> list[ContextSentence]:
+        """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
+        if len(self.sentences) <= 1:
+            return list(self.sentences)
+        weights = self._weights(tokens)
+        shares = self._overlap(weights)
+        shortlist = sorted(shares, key=lambda n: (-shares[n] + 1e-4 * len(self.sentences[n].keys), n))[:_SHORTLIST]
+        return self._cover(shortlist, weights)
+
+    def covers(self, tokens: Sequence[Token]) -> dict[int, float]:
+        """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
+        content = [t for t in tokens if not t.function and t.kind != "sign"]
+        weights = self._weights(content)
+        absent = sum(t.key not in self._postings and not self.near(t.key) for t in content)
+        total = sum(weights.values()) + absent * math.log(1 + len(self.sentences))
+        best: dict[int, float] = {}
+        for number, weight in self._overlap(weights).items():
+            context = self.sentences[number].context
+            best[context] = max(best.get(context, 0.0), weight / total)
+        return best
+
+    def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
+        overlap: dict[int, float] = {}
+        for key, weight in weights.items():
+            for number in self._postings.get(key, ()):
+                overlap[number] = overlap.get(number, 0.0) + weight
+        return overlap
+
+    def _weights(self, tokens: Sequence[Token]) -> dict[str, float]:
+        weights: dict[str, float] = {}
+        for token in tokens:
+            key = token.key if token.key in self._postings else self.near(token.key)
+            if key is None:
+                continue
+            rarity = math.log(1 + len(self.sentences) / len(self._postings[key]))
+            weights[key] = rarity * (0.2 if token.function else 1.0)
+        return weights
+
+    def _cover(self, shortlist: list[int], weights: dict[str, float]) -> list[ContextSentence]:
+        chosen: list[ContextSentence] = []
+        open_keys, total = set(weights), sum(weights.values()) or 1.0
+        while shortlist and len(chosen) < _MAX_SUPPORT:
+            gains = [sum(weights[k] for k in open_keys & self.sentences[n].keys) for n in shortlist]
+            best = max(range(len(gains)), key=gains.__getitem__)
+            if chosen and gains[best] < _STEP_GAIN * total:
+                break
+            entry = self.sentences[shortlist.pop(best)]
+            chosen.append(entry)
+            open_keys -= entry.keys
+        return chosen
+
+
+def same_root(one: str, other: str) -> bool:
+    """Tell whether two words share their beginning for most of their length (inflections in most languages)."""
+    longest = max(len(one), len(other))
+    if longest < 5 or min(len(one), len(other)) < 4:
+        return False
+    needed = max(4, math.ceil(0.7 * longest))
+    return one[:needed] == other[:needed]

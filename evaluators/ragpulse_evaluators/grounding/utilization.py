@@ -1,0 +1,67 @@
+"""`context_utilization`: how much of what was retrieved does the answer draw on?"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.grounding.evidence import EvidenceIndex
+from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
+from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS
+from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+from ragpulse_evaluators.result import Outcome
+
+__all__ = ["ContextUse", "ContextUtilization", "context_use"]
+
+_ENOUGH = 0.5
+_AS_GOOD = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextUse:
+    """One context: its rank (from 1), whether the answer draws on it, and its best cover of an answer sentence."""
+
+    rank: int
+    used: bool
+    cover: float
+
+
+class ContextUtilization(Evaluator):
+    """Share of the retrieved contexts (those with text) that the answer draws on; `parts["contexts"]` flags each.
+
+    A context is used when one of its sentences covers at least half of the content words (rare words count more) of an
+    answer sentence and no other context covers it clearly better. Low values mean the retriever brings ballast; equal
+    copies of a passage all count as used. Source: this project.
+    """
+
+    name = "context_utilization"
+    needs = frozenset({"response", "contexts"})
+    scale = Scale()
+
+    def __init__(self, *, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, enough=_ENOUGH, as_good=_AS_GOOD)
+
+    async def run(self, case: Case) -> Outcome:
+        """Score one case."""
+        response = readable_response(case)
+        uses = context_use(response, [c.text for c in readable_contexts(case)])
+        used = [u.rank for u in uses if u.used]
+        ranks = ", ".join(map(str, used)) or "none"
+        return Outcome(
+            score=round(len(used) / len(uses), 4),
+            explanation=f"The answer draws on {len(used)} of {len(uses)} contexts (rank {ranks}).",
+            parts={"used": used, "contexts": [asdict(u) for u in uses]},
+        )
+
+
+def context_use(response: str, contexts: Sequence[str]) -> list[ContextUse]:
+    """Tell for each context with text whether the response draws on it."""
+    index = EvidenceIndex(contexts)
+    cover = {number: 0.0 for number, text in enumerate(contexts) if text.strip()}
+    used: set[int] = set()
+    for sentence in split_sentences(response[:MAX_RESPONSE_CHARS]):
+        covers = index.covers(tokenize(sentence.text))
+        best = max(covers.values(), default=0.0)
+        used |= {n for n, c in covers.items() if c >= _ENOUGH and c >= _AS_GOOD * best}
+        cover |= {n: max(cover[n], c) for n, c in covers.items()}
+    return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
