@@ -1,0 +1,28 @@
+"""`make bench`: run every benchmark and print its figures; `BENCH=--short` runs the shortened forms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    """Run the scripts one after another (timings must not overlap); exit 1 when one fails."""
+    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    options = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    failed = []
+    for script in sorted(HERE.glob("*.py")):
+        if script.stem in ("all", "conftest") or script.stem.startswith("_") or (wanted and script.stem not in wanted):
+            continue
+        print(f"\n== {script.stem}", flush=True)
+        if subprocess.run([sys.executable, str(script), *options], check=False).returncode:
+            failed.append(script.stem)
+    print(f"\n{len(failed)} failed" + (f": {', '.join(failed)}" if failed else ""))
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The listening side: sockets bound with clear errors, uvicorn over them, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ragpulse_collector.settings import CollectorSettings
+
+KEEP_ALIVE_S = 75
+GRACE_S = 10
+BACKLOG = 512
+
+
+class PortInUse(OSError):
+    """The port is taken; the message names the likely owner and the mend."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a listening socket; raises PortInUse or OSError with the mend."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"port {port} on {host} is in use, probably by an OpenTelemetry Collector or another ragpulse: "
+                f"stop it, or choose another with --port {port + 1} (and RAGPULSE_ENDPOINT for the application)"
+            ) from error
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listening.set_inheritable(True)
+    return listening
+
+
+class Server:
+    """uvicorn over a socket that is already bound."""
+
+    def __init__(self, app: ASGIApp, listening: socket.socket, settings: CollectorSettings) -> None:
+        self._socket = listening
+        self._config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            backlog=BACKLOG,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
+        )
+        self._server = uvicorn.Server(self._config)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that was bound (useful with port 0)."""
+        return int(self._socket.getsockname()[1])
+
+    def run(self) -> None:
+        """Serve in this thread until SIGINT or SIGTERM."""
+        self._server.run(sockets=[self._socket])
+
+    def start(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve in a background thread (the demo and tests); returns once requests are accepted."""
+        started = threading.Event()
+
+        async def serve() -> None:
+            task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+            while not self._server.started and not task.done():
+                await asyncio.sleep(0.005)
+            started.set()
+            await task
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="ragpulse-http", daemon=True)
+        self._thread.start()
+        started.wait(timeout=30)
+        ready()
+
+    def stop(self) -> None:
+        """Stop accepting, let requests in hand finish."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(timeout=GRACE_S + 5)
+        self._socket.close()

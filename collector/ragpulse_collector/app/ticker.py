@@ -1,0 +1,63 @@
+"""One background thread that calls small jobs at their intervals; a failing job is logged and tried again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_log = logging.getLogger("ragpulse.collector")
+
+
+@dataclass
+class Job:
+    """Something to do every so many seconds."""
+
+    name: str
+    every_s: float
+    run: Callable[[], object]
+    due: float = field(default=0.0)
+    failing: bool = False
+
+
+class Ticker:
+    """Runs jobs until stopped; the thread is a daemon, so a hanging job cannot keep the process."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self._jobs = jobs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Start calling the jobs, each for the first time after its interval."""
+        now = time.monotonic()
+        for job in self._jobs:
+            job.due = now + job.every_s
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the job in hand."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            for job in self._jobs:
+                if time.monotonic() >= job.due and not self._stop.is_set():
+                    _run(job)
+            next_due = min((job.due for job in self._jobs), default=time.monotonic() + 1)
+            self._stop.wait(max(0.01, next_due - time.monotonic()))
+
+
+def _run(job: Job) -> None:
+    try:
+        job.run()
+        job.failing = False
+    except Exception:  # noqa: BLE001 - the named boundary of background work: log once, try again
+        if not job.failing:
+            _log.exception("%s failed; it is tried again every %s s", job.name, job.every_s)
+        job.failing = True
+    job.due = time.monotonic() + job.every_s

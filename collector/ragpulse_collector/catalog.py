@@ -1,0 +1,93 @@
+"""The evaluators of this installation: built in, loaded from files and modules, configured in ragpulse.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from importlib import import_module
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ragpulse_collector.settings import Settings
+
+if TYPE_CHECKING:
+    from ragpulse_evaluators import Evaluator, Judge
+    from ragpulse_evaluators.registry import Registry
+
+Wrap = Callable[["Judge"], "Judge"]
+
+
+class Catalog:
+    """Names to ready evaluators. The evaluator package is imported when the first name is asked for, not before."""
+
+    def __init__(
+        self, settings: Settings | None = None, *, judge: str | None = None, loads: Iterable[str] = (), wrap: Wrap | None = None
+    ) -> None:
+        self._settings = settings or Settings()
+        self.judge_model = judge or self._settings.judge.model
+        self._loads = (*self._settings.evaluators.files, *loads)
+        self._wrap = wrap
+        self._made: dict[str, Evaluator] = {}
+        self._lock = Lock()
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Every name this installation knows; raises ValueError naming the file or entry that is wrong."""
+        from ragpulse_evaluators.loading import configure_evaluators, load
+        from ragpulse_evaluators.registry import default_registry
+
+        registry = default_registry()
+        for path in self._loads:
+            registry = registry.with_(*load(path))
+        for module in self._settings.evaluators.modules:
+            registry = registry.with_(*_evaluators_in(import_module(module)))
+        specs = [{"name": spec.name, "use": spec.use, **spec.params} for spec in self._settings.evaluator]
+        return configure_evaluators(specs, registry=registry, judge=self.judge)
+
+    @cached_property
+    def judge(self) -> Judge | None:
+        """The configured judge, recorded where a wrapper was given; None where no model is configured."""
+        if self.judge_model is None:
+            return None
+        from ragpulse_evaluators.llm import as_judge
+
+        judge = as_judge(self.judge_model, api_base=self._settings.judge.api_base)
+        return self._wrap(judge) if self._wrap else judge
+
+    def resolve(self, name: str) -> Evaluator:
+        """Return the evaluator called so, made once; raises ValueError with the nearest name."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self.registry.get(name, judge=self.judge)
+            return self._made[name]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return what a person should know of each evaluator, sorted by name; version null where it needs parameters."""
+        return [self._described(name) for name in self.registry.names]
+
+    def _described(self, name: str) -> dict[str, Any]:
+        entry = next((entry for entry in self.registry.entries if entry.name == name), None)
+        version, made = None, None
+        try:
+            made = self.resolve(name)
+            version = made.version
+        except ValueError:  # needs parameters (guideline, regex) or a judge: listed all the same
+            pass
+        scale = entry.scale if entry else made.scale if made else None
+        return {
+            "name": name,
+            "version": version,
+            "needs": list(entry.needs) if entry else sorted(made.needs) if made else [],
+            "scale": {"lo": scale.lo, "hi": scale.hi, "reverse": scale.reverse, "threshold": getattr(made, "threshold", None)}
+            if scale
+            else None,
+            "cost_class": entry.cost_class if entry else made.cost_class if made else None,
+            "source": entry.source if entry else "this installation",
+            "description": entry.description if entry else (made.__doc__ or "").partition("\n")[0] if made else "",
+        }
+
+
+def _evaluators_in(module: Any) -> list[Evaluator]:
+    from ragpulse_evaluators import Evaluator
+
+    return [value for value in vars(module).values() if isinstance(value, Evaluator)]

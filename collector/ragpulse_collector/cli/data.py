@@ -1,0 +1,106 @@
+"""`ragpulse sql`, `export`, `snapshot`, `prune`, `remap`, `doctor`, `key`: the data itself."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+import click
+
+from ragpulse_collector.cli.options import Failure, asker, option, source
+from ragpulse_collector.cli.tables import cell, print_json, table
+
+
+@click.command()
+@click.argument("query")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
+@source
+def sql(query: str, as_json: bool, **where: Any) -> None:
+    """One read-only SELECT over the views (docs/sql.md lists them)."""
+    answer = asker(**where)("POST sql", {"query": query, "params": []})
+    if as_json:
+        print_json([dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]])
+        return
+    table("", answer["columns"], answer["rows"])
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@option("--format", "kind", type=click.Choice(["parquet", "jsonl"]), default="parquet", show_default=True)
+@source
+def export(path: str, kind: str, **where: Any) -> None:
+    """Write the views to a folder (one file each), as Parquet or JSON lines."""
+    answer = asker(**where)("POST export", {"path": path, "format": kind})
+    for name, rows in answer["files"].items():
+        click.echo(f"{name}  {rows} rows")
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@source
+def snapshot(path: str, **where: Any) -> None:
+    """Copy the database, consistent, while the collector writes."""
+    answer = asker(**where)("POST snapshot", {"path": path})
+    click.echo(f"wrote {answer['path']} ({answer['bytes']:,} bytes)")
+
+
+@click.command()
+@option("--older-than", required=True, help="Age: 30d, 12h.")
+@option("--yes", is_flag=True, help="Do not ask.")
+@source
+def prune(older_than: str, yes: bool, **where: Any) -> None:
+    """Delete what is older than an age; recorded in the audit log."""
+    if not yes:
+        click.confirm(f"delete everything older than {older_than}?", abort=True)
+    answer = asker(**where)("POST prune", {"older_than": older_than})
+    click.echo("  ".join(f"{name}: {count}" for name, count in answer["deleted"].items()))
+
+
+@click.command()
+@source
+def remap(**where: Any) -> None:
+    """Derive the canonical columns again from the stored raw attributes (after an upgrade)."""
+    answer = asker(**where)("POST remap", {})
+    click.echo(f"{answer['spans']} spans read, {answer['changed']} changed")
+
+
+@click.command()
+@option("--json", "as_json", is_flag=True)
+@source
+def status(as_json: bool, **where: Any) -> None:
+    """What was received, rejected, evaluated and dropped."""
+    answer = asker(**where)("GET status", {})
+    if as_json:
+        print_json(answer)
+        return
+    table("status", ("what", "value"), ((key, cell(value)) for key, value in answer.items()))
+
+
+@click.command()
+@source
+def doctor(**where: Any) -> int:
+    """What is wrong, and the mend; exit 1 when something is."""
+    from ragpulse_collector.cli.diagnosis import diagnose
+
+    findings = diagnose(**where)
+    for finding in findings:
+        click.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what}" + (f"\n     mend: {finding.mend}" if finding.mend else ""))
+    return int(any(not finding.ok for finding in findings))
+
+
+@click.command()
+@option("--scope", "scopes", multiple=True, type=click.Choice(["ingest", "read", "admin"]), default=("ingest",))
+@option("--name", default="key", show_default=True)
+def key(scopes: tuple[str, ...], name: str) -> None:
+    """Make an API key: shown once; only its hash goes into ragpulse.toml."""
+    if not name.isprintable() or '"' in name:
+        raise Failure("--name must be printable text without quotes")
+    secret = "rp_" + secrets.token_urlsafe(32)
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    listed = ", ".join(f'"{scope}"' for scope in scopes)
+    click.echo(f"key (shown once): {secret}\n\nin ragpulse.toml:\n[collector]\napi_keys = [")
+    click.echo(f'  {{ name = "{name}", scopes = [{listed}], sha256 = "{digest}" }},\n]')
+
+
+COMMANDS = (sql, export, snapshot, prune, remap, status, doctor, key)

@@ -1,0 +1,212 @@
+"""`ragpulse evaluators`, `evaluate`, `calibrate`, `meta-evaluate`, `align`, `perturb`: evaluators and their judges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragpulse_collector.cli.options import Failure, asker, option, source
+from ragpulse_collector.cli.tables import print_json, table
+
+_names = option("-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable.")
+_judge = option("--judge", help="Judge model: any litellm name.")
+_load = option("--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators.")
+_json = option("--json", "as_json", is_flag=True)
+
+
+@click.command("evaluators")
+@_load
+@_json
+def evaluators_(loads: tuple[str, ...], as_json: bool) -> None:
+    """Every evaluator: version, needs, scale, cost class."""
+    from ragpulse_collector.catalog import Catalog
+
+    entries = Catalog(loads=loads).describe()
+    if as_json:
+        print_json(entries)
+        return
+    columns = ("name", "version", "needs", "scale", "cost_class", "description")
+    table("evaluators", columns, ([_told(entry[column]) for column in columns] for entry in entries))
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, dict):
+        return f"{value['lo']:g}..{'' if value['hi'] is None else format(value['hi'], 'g')}"
+    return ", ".join(value) if isinstance(value, list | tuple) else value
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@_names
+@_judge
+@_load
+@option("--out", type=click.Path(dir_okay=False), help="Write results as JSON lines.")
+@option("--concurrency", default=8, show_default=True)
+@option("--cache", type=click.Path(dir_okay=False), help="Record judge calls here; a repeat is free and needs no network.")
+@_json
+def evaluate(
+    file: str, evaluators: tuple[str, ...], judge: str | None, loads: tuple[str, ...], out: str | None, concurrency: int,
+    cache: str | None, as_json: bool,
+) -> None:
+    """Cases (JSON lines or Parquet) in, results and summary out."""
+    from ragpulse_collector.catalog import Catalog
+    from ragpulse_evaluators import evaluate_sync, summarize
+
+    cases = _cases(Path(file))
+    catalog = Catalog(judge=judge, loads=loads, cache=cache)
+    chosen = [catalog.resolve(name) for name in evaluators]
+    results = evaluate_sync(cases, chosen, concurrency=concurrency, progress=not as_json)
+    if out:
+        lines = (result.model_dump_json() for found in results.values() for result in found)
+        Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    reports = {name: _plain(summarize(found)) for name, found in results.items()}
+    if as_json:
+        print_json(reports)
+        return
+    for name, report in reports.items():
+        table(name, ("what", "value"), report.items())
+
+
+def _plain(report: Any) -> dict[str, Any]:
+    from dataclasses import asdict, is_dataclass
+
+    if is_dataclass(report) and not isinstance(report, type):
+        return asdict(report)
+    return dict(report.model_dump() if hasattr(report, "model_dump") else report)
+
+
+def _cases(path: Path) -> list[Any]:
+    from pydantic import ValidationError
+
+    from ragpulse_evaluators import Case
+
+    cases = []
+    for number, row in enumerate(_rows(path), 1):
+        try:
+            cases.append(Case.model_validate({key: value for key, value in row.items() if key in Case.model_fields}))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Failure(f"{path}:{number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if not cases:
+        raise Failure(f"{path} holds no case: one JSON object a line with query, response, contexts, reference, ...")
+    return cases
+
+
+def _rows(path: Path) -> Iterable[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        import duckdb
+
+        found = duckdb.execute("select * from read_parquet(?)", [str(path)])
+        columns = [column[0] for column in found.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise Failure(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise Failure(f"{path}:{number}: each line must be a JSON object")
+        rows.append(row)
+    return rows
+
+
+@click.command()
+@option("-e", "--evaluator", required=True)
+@option("--labels", required=True, type=click.Path(exists=True, dir_okay=False), help="JSON lines: a case with `human` (and optionally `group`).")
+@_judge
+@_load
+@_json
+def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, ...], as_json: bool) -> None:
+    """An evaluator against people: correlations, kappa, alpha, bias; a constant judge is exposed."""
+    from ragpulse_collector.catalog import Catalog
+    from ragpulse_evaluators import calibrate as compare_with_people
+    from ragpulse_evaluators import evaluate_sync
+
+    path = Path(labels)
+    rows = list(_rows(path))
+    if any("human" not in row for row in rows):
+        raise Failure(f"{path}: every line needs `human`: the person's score")
+    results = evaluate_sync(_cases(path), [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
+    scores = [result.normalized for result in next(iter(results.values()))]
+    groups = [row.get("group") for row in rows] if any("group" in row for row in rows) else None
+    _report(compare_with_people(scores, [float(row["human"]) for row in rows], groups), as_json)
+
+
+@click.command("meta-evaluate")
+@option("-e", "--evaluator", default="grouse", show_default=True)
+@_judge
+@option("--prompts", type=click.Path(exists=True, file_okay=False))
+@option("--split", type=click.Choice(["train", "test"]), default="train", show_default=True)
+@_json
+def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: str, as_json: bool) -> None:
+    """A judge against unit tests with known answers: success rate per metric and in all."""
+    import asyncio
+    import inspect
+
+    from ragpulse_evaluators import meta_evaluate
+
+    found = meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split)
+    _report(asyncio.run(found) if inspect.iscoroutine(found) else found, as_json)
+
+
+@click.command("align")
+@option("-e", "--evaluator", required=True)
+@option("--labels", required=True, type=click.Path(exists=True, dir_okay=False), help="JSON lines: a case with `human`.")
+@_judge
+@option("--seed", default=0, show_default=True)
+@_json
+def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: bool) -> None:
+    """Pick in-context examples from labelled cases; report agreement on held-out ones."""
+    import asyncio
+    import inspect
+
+    from ragpulse_collector.catalog import Catalog
+    from ragpulse_evaluators import align
+
+    path = Path(labels)
+    labelled = list(zip(_cases(path), (float(row["human"]) for row in _rows(path)), strict=True))
+    found = align(Catalog(judge=judge).resolve(evaluator), labelled, seed=seed)
+    _, report = asyncio.run(found) if inspect.iscoroutine(found) else found
+    _report(report, as_json)
+
+
+@click.command("perturb")
+@option("--since", default="7d", show_default=True)
+@option("--limit", default=200, show_default=True)
+@option("--seed", default=0, show_default=True)
+@option("--out", type=click.Path(dir_okay=False), default="perturbed.jsonl", show_default=True)
+@source
+def perturb_(since: str, limit: int, seed: int, out: str, **where: Any) -> None:
+    """Labelled negatives from own traffic: numbers, names, negations swapped, to test a judge with."""
+    from ragpulse_evaluators import Case
+    from ragpulse_evaluators.grounding import perturb
+
+    ask = asker(**where)
+    found = ask("GET traces", {"from": f"-{since}", "limit": limit, "evaluator": "groundedness", "sort": "best"})["traces"]
+    cases = []
+    for trace in found:
+        whole = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})
+        contexts = [context["text"] for context in whole["contexts"] if context["text"]]
+        if trace["response"] and contexts:
+            cases.append(Case(query=trace["query"], response=trace["response"], contexts=contexts, trace_id=trace["trace_id"]))
+    labelled = perturb(cases, seed=seed)
+    lines = [json.dumps({**case.case.model_dump(exclude_none=True), "human": case.label, "kind": case.kind}, default=str) for case in labelled]
+    Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    click.echo(f"{len(labelled)} labelled cases from {len(cases)} traces in {out}; next: ragpulse calibrate -e NAME --labels {out}")
+
+
+def _report(report: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(_plain(report))
+        return
+    table("report", ("what", "value"), _plain(report).items())
+
+
+COMMANDS = (evaluators_, evaluate, calibrate, meta_evaluate_, align_, perturb_)

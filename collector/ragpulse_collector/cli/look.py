@@ -1,0 +1,121 @@
+"""`ragpulse metrics`, `traces`, `show`, `tail`: look from the terminal."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragpulse_collector.cli.options import asker, option, source
+from ragpulse_collector.cli.tables import interval, print_json, table
+
+_as_json = option("--json", "as_json", is_flag=True, help="Print the JSON answer.")
+_since = option("--since", default="1d", show_default=True, help="How far back: 30m, 6h, 7d.")
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@_since
+@option("--step", default="auto", show_default=True, help="Bucket width: 1m, 1h, 1d or auto.")
+@option("--group-by", multiple=True, help="service, model, prompt_version, ...; repeatable.")
+@_as_json
+@source
+def metrics(names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], as_json: bool, **where: Any) -> None:
+    """Metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
+    ask = asker(**where)
+    params = {"from": f"-{since}", "step": step, "group_by": list(group_by)}
+    answers = [ask("GET metrics", params | {"name": name}) for name in names or ("requests", "latency_p95", "quality:groundedness")]
+    if as_json:
+        print_json(answers)
+        return
+    for answer in answers:
+        for series in answer["series"]:
+            labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
+            rows = [(point["t"], interval(point)) for point in series["points"] if point["value"] is not None]
+            table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value"), rows)
+
+
+@click.command()
+@_since
+@option("--where", "condition", help="SQL condition over the columns of `traces`.")
+@option("--limit", default=20, show_default=True)
+@_as_json
+@source
+def traces(since: str, condition: str | None, limit: int, as_json: bool, **where: Any) -> None:
+    """The newest traces with their scores."""
+    answer = asker(**where)("GET traces", {"from": f"-{since}", "where": condition, "limit": limit})
+    if as_json:
+        print_json(answer)
+        return
+    table("traces", ("time", "trace", "query", "latency ms", "tokens", "cost", "scores"), map(_row, answer["traces"]))
+
+
+def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
+    scores = " ".join(
+        f"{name}={score['normalized']:.2f}" if score["normalized"] is not None else f"{name}={score['status']}"
+        for name, score in trace["scores"].items()
+    )
+    tokens = [count for count in (trace["input_tokens"], trace["output_tokens"]) if count is not None]
+    return (
+        trace["start_time"],
+        trace["trace_id"],
+        (trace["query"] or "")[:50],
+        trace["latency_ms"],
+        sum(tokens) if tokens else None,
+        trace["cost_usd"],
+        scores,
+    )
+
+
+@click.command()
+@click.argument("trace_id")
+@option("--html", type=click.Path(dir_okay=False), help="Write one self-contained, redacted page.")
+@_as_json
+@source
+def show(trace_id: str, html: str | None, as_json: bool, **where: Any) -> None:
+    """One trace: question, contexts, answer, spans and scores."""
+    ask = asker(**where)
+    if html:
+        Path(html).write_text(ask(f"GET traces/{trace_id}/html", {})["text"], encoding="utf-8")
+        click.echo(f"wrote {html}")
+        return
+    answer = ask(f"GET traces/{trace_id}", {})
+    if as_json:
+        print_json(answer)
+        return
+    trace = answer["trace"]
+    click.echo(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms")
+    click.echo(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n")
+    table("contexts", ("rank", "id", "score", "text"), ((c["rank"], c["id"], c["score"], (c["text"] or "-")[:90]) for c in answer["contexts"]))
+    table("spans", ("kind", "name", "ms", "model", "status"), ((s["kind"], s["name"], s["latency_ms"], s["model"], s["status"]) for s in answer["spans"]))
+    table(
+        "scores",
+        ("evaluator", "version", "status", "normalized", "explanation"),
+        ((s["evaluator"], s["version"], s["status"], s["normalized"], (s["explanation"] or "-")[:90]) for s in answer["scores"]),
+    )
+
+
+@click.command()
+@option("--count", type=int, help="Stop after so many traces.")
+@option("--interval", "pause_s", default=1.0, show_default=True, help="Seconds between two looks.")
+@source
+def tail(count: int | None, pause_s: float, **where: Any) -> None:
+    """Follow new traces as they are stored."""
+    ask = asker(**where)
+    cursor = ask("GET traces", {"limit": 1}).get("newest")
+    seen = 0
+    for turn in itertools.count():
+        answer = ask("GET traces", {"limit": 50, "after": cursor})
+        for trace in reversed(answer["traces"]):
+            click.echo("  ".join(map(str, (trace["start_time"], trace["trace_id"], f"{trace['latency_ms']:.0f} ms", trace["query"]))))
+            seen += 1
+        cursor = answer.get("newest") or cursor
+        if count is not None and seen >= count:
+            return
+        time.sleep(pause_s if turn else 0)
+
+
+COMMANDS = (metrics, traces, show, tail)

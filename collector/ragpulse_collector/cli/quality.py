@@ -1,0 +1,173 @@
+"""`ragpulse replay`, `compare`, `check`, `plan`: quality over stored traces."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ragpulse_collector.cli.options import Ask, Failure, asker, in_ci, option, source
+from ragpulse_collector.cli.tables import console, interval, print_json, table
+
+POLL_S = 0.2
+LINE_EVERY_S = 5.0
+_since = option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
+_where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
+
+
+@click.command()
+@option("-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable.")
+@option("--judge", help="Judge model; default: the collector's.")
+@option("--prompts", type=click.Path(exists=True, file_okay=False), help="Folder of prompt files that replace the built-in ones.")
+@option("--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators.")
+@_since
+@_where
+@option("--limit", type=int, help="At most so many units.")
+@option("--max-usd", type=float, help="Stop before spending more than this.")
+@option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
+@option("--yes", is_flag=True, help="Do not ask before spending.")
+@option("--json", "as_json", is_flag=True)
+@source
+def replay(evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool, **options: Any) -> int:
+    """Run stored traces through evaluators: resumable, idempotent, the bill printed first."""
+    where = {key: options.pop(key) for key in ("url", "db", "api_key")}
+    request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
+    if where["db"] and not where["url"]:
+        return _replay_offline(where["db"], request, dry_run=dry_run, yes=yes, as_json=as_json)
+    ask = asker(**where)
+    return _replay(ask, request, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
+    """Replay over a closed file: a collector without a port works for as long as the replay takes."""
+    from ragpulse_collector.app import working_on
+    from ragpulse_collector.cli.options import config_path
+
+    with working_on(db, config_path(None), loads=request["loads"], judge=request["judge"]) as ask:
+        return _replay(ask, request, **how)
+
+
+def _replay(ask: Ask, request: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    bill = ask("POST replays", request | {"dry_run": True})
+    if not as_json:
+        _print_bill(bill)
+    if dry_run:
+        if as_json:
+            print_json(bill)
+        return 0
+    free = bill["cost_usd"] == 0
+    if not (yes or free) and sys.stdin.isatty():
+        click.confirm("start?", abort=True)
+    elif not (yes or free):
+        raise Failure("this replay may cost money: add --yes (and --max-usd X as a cap)")
+    runs = ask("POST replays", request)["replays"]
+    finished = [_watch(ask, run, quiet=as_json) for run in runs]
+    if as_json:
+        print_json({"replays": finished})
+    return int(any(run["status"] == "failed" for run in finished))
+
+
+def _print_bill(bill: dict[str, Any]) -> None:
+    cost = "free" if bill["cost_usd"] == 0 else f"at most {bill['cost_usd']:.4f} USD" if bill["cost_usd"] is not None else (
+        f"cost unknown: {bill['cost_unknown_reason']}"
+    )
+    click.echo(
+        f"{bill['count']} units, {bill['already']} already scored; "
+        f"{bill['input_tokens']:,} tokens in, {bill['output_tokens']:,} out; {cost}"
+    )
+
+
+def _watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Follow a run to its end with rate, ETA and cost; an interrupt leaves it running in the collector."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[cost]}"))
+    plain = in_ci() or not sys.stderr.isatty()
+    last_line = 0.0
+    with Progress(*columns, disable=plain or quiet, console=console()) as progress:
+        bar = progress.add_task(run["evaluator"], total=run["total"], cost="")
+        while True:
+            run = ask(f"GET replays/{run['run_id']}", {})
+            progress.update(bar, completed=run["done"], cost=f"{run['cost_usd'] or 0:.4f} USD")
+            if plain and not quiet and time.monotonic() - last_line > LINE_EVERY_S:
+                last_line = time.monotonic()
+                click.echo(_line(run), err=True)
+            if run["status"] != "running":
+                break
+            time.sleep(POLL_S)
+    if not quiet:
+        click.echo(_line(run))
+    return run
+
+
+def _line(run: dict[str, Any]) -> str:
+    return (
+        f"{run['evaluator']} {run['status']}: {run['done']}/{run['total']} "
+        f"ok={run['ok']} skipped={run['skipped']} invalid={run['invalid']} error={run['error']} "
+        f"cost={run['cost_usd'] or 0:.4f} USD  run:{run['run_id']}"
+    )
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@option("-e", "--evaluator", help="Quality metric to compare by (default: every one both sides have).")
+@_since
+@_where
+@option("--json", "as_json", is_flag=True)
+@source
+def compare(a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool, **where: Any) -> None:
+    """Two sides (NAME@x, prompt:v7, model:..., variant:..., run:ID): difference, interval, test, worst flips."""
+    params = {"a": a, "b": b, "evaluator": evaluator, "from": f"-{since}", "where": condition}
+    answer = asker(**where)("GET compare", params)
+    if as_json:
+        print_json(answer)
+        return
+    rows = [(answer["a"]["name"], interval(answer["a"])), (answer["b"]["name"], interval(answer["b"])), ("difference b - a", interval(answer["difference"]))]
+    table("", ("side", "estimate"), rows)
+    test = answer.get("test") or {}
+    needs = f" (need about {answer['need_more']} more)" if answer.get("need_more") else ""
+    click.echo(f"verdict: {answer['verdict']}{needs}   {test.get('name', '')} p={test.get('p')}   {'paired' if answer['paired'] else 'unpaired'}")
+    if answer["flips"]:
+        table("worst flips", ("trace", "query", "a", "b"), ((f["trace_id"], (f["query"] or "")[:60], f["a"], f["b"]) for f in answer["flips"][:10]))
+
+
+@click.command()
+@option("-e", "--evaluator", required=True)
+@option("--min", "minimum", type=float, required=True, help="Required quality on the normalized score, 0..1.")
+@option("--since", default="1d", show_default=True)
+@_where
+@option("--summary", type=click.Path(dir_okay=False), help="Append a Markdown summary to this file.")
+@source
+def check(evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None, **where: Any) -> int:
+    """Gate for CI: exit 0 above, 1 below, 3 undecided (the interval holds the limit), 2 could not run."""
+    try:
+        answer = asker(**where)("GET check", {"evaluator": evaluator, "min": minimum, "from": f"-{since}", "where": condition})
+    except Failure as failure:
+        click.echo(f"ragpulse: {failure}", err=True)
+        return 2
+    click.echo(f"{evaluator} >= {minimum}: {answer['verdict']}   {interval(answer)}")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as out:
+            out.write(answer["markdown"] + "\n")
+    return {"above": 0, "below": 1, "undecided": 3}[answer["verdict"]]
+
+
+@click.command()
+@option("-e", "--evaluator", required=True)
+@option("--half-width", type=float, required=True, help="Wanted precision, e.g. 0.02 for +-0.02.")
+@_since
+@option("--json", "as_json", is_flag=True)
+@source
+def plan(evaluator: str, half_width: float, since: str, as_json: bool, **where: Any) -> None:
+    """How many traces to score, at which rate, for how much."""
+    answer = asker(**where)("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": f"-{since}"})
+    if as_json:
+        print_json(answer)
+        return
+    table("plan", ("what", "value"), answer.items())
+
+
+COMMANDS = (replay, compare, check, plan)

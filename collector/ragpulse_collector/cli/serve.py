@@ -1,0 +1,48 @@
+"""`ragpulse serve` and `ragpulse demo`: start something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ragpulse_collector.cli.options import Failure, config_path, option
+
+
+@click.command()
+@option("--db", help="DuckDB file, or ducklake:... (default ragpulse.duckdb).")
+@option("--host", help="Address to listen on (default 127.0.0.1; others need API keys).")
+@option("--port", type=int, help="Port for OTLP/HTTP, API and pages (default 4318; 0 = any).")
+@option("--grpc-port", type=int, help="Port for OTLP/gRPC (default 4317 with the [grpc] extra).")
+@option("--config", type=click.Path(dir_okay=False), help="Configuration (default ./ragpulse.toml if present).")
+@option("--load", "loads", multiple=True, type=click.Path(), help="Python or YAML file with evaluators; repeatable.")
+@option("--judge", help="Judge model, any litellm name; none is ever called without this or [judge] model.")
+@option("--roles", help="Comma-separated: ingest,evaluate,maintain (default all).")
+def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:
+    """Receive, store, evaluate and show: OTLP, API and pages on one port."""
+    from ragpulse_collector.app import serve as run
+    from ragpulse_collector.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings(config_path(config)).with_options("judge", {"model": judge})
+        settings = settings.with_options("collector", {**options, "roles": roles.split(",") if roles else None})
+        settings.check()
+        run(settings, loads=loads, say=click.echo)
+    except (SettingsError, OSError, ValueError) as error:
+        raise Failure(str(error)) from error
+    return 0
+
+
+@click.command()
+@option("--serve", "stay", is_flag=True, help="Stay up after the table, until interrupted.")
+@option("--model", help="Answer with this litellm model instead of the extractive answerer.")
+@option("--judge", help="Also judge with this litellm model (default: the offline checks only).")
+@option("--port", type=int, default=0, help="Port of the demo's collector (default: any free one).")
+def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
+    """A real RAG application over ragpulse's own guides, end to end, offline, in under a minute."""
+    from ragpulse_collector.demo import run
+
+    return run(stay=stay, model=model, judge=judge, port=port, say=click.echo)
+
+
+COMMANDS = (serve, demo)

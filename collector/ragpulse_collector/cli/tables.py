@@ -1,0 +1,55 @@
+"""Tables and numbers for the terminal; piped output is plain text without colour."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def console() -> Console:
+    """Return a console that never breaks lines of piped output."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows; numbers to the right, unknown as a dash. Texts of spans are hostile: markup is escaped."""
+    printed = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    listed = [list(row) for row in rows]
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float | None) for row in listed)
+        printed.add_column(column, justify="right" if numeric else "left", overflow="ellipsis", no_wrap=not numeric)
+    for row in listed:
+        printed.add_row(*(escape(cell(value)) for value in row))
+    console().print(printed)
+
+
+def cell(value: Any) -> str:
+    """Format one value: four significant digits, unknown as a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value).replace("\n", " ")
+
+
+def interval(point: dict[str, Any] | None) -> str:
+    """Format an estimate with its interval and n: `0.91 [0.88, 0.93] n=120`."""
+    if not point or point.get("value") is None:
+        return "-"
+    text = cell(float(point["value"]))
+    if point.get("lo") is not None and point.get("hi") is not None:
+        text += f" [{point['lo']:.3f}, {point['hi']:.3f}]"
+    return text + (f" n={point['n']}" if point.get("n") is not None else "")
+
+
+def print_json(content: Any) -> None:
+    """Print an answer as JSON for other programs."""
+    print(json.dumps(content, ensure_ascii=False, indent=2, default=str))

@@ -1,0 +1,90 @@
+"""The project's own guides cut into passages, and a BM25 index over them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+MAX_PASSAGE_CHARS = 900
+MIN_PASSAGE_CHARS = 80
+K1, B = 1.2, 0.75
+_WORD = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A paragraph of a guide."""
+
+    id: str
+    """`file.md#n`, n from 1."""
+    text: str
+
+
+def guides() -> list[Path]:
+    """Return the Markdown guides: in the wheel beside this module, in a checkout under docs/."""
+    packaged = Path(str(files("ragpulse_collector.demo"))) / "guides"
+    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "docs"
+    return sorted(folder.glob("*.md"))
+
+
+def passages(paths: Sequence[Path]) -> list[Passage]:
+    """Cut guides into paragraphs of prose; code blocks and tables are left out."""
+    return [
+        Passage(id=f"{path.name}#{number}", text=text)
+        for path in paths
+        for number, text in enumerate(_paragraphs(path.read_text(encoding="utf-8")), 1)
+    ]
+
+
+def _paragraphs(markdown: str) -> Iterator[str]:
+    heading = ""
+    for block in re.split(r"\n\s*\n", _FENCE.sub("", markdown)):
+        text = " ".join(block.split())
+        if text.startswith("#"):
+            heading = text.lstrip("# ")
+        elif len(text) >= MIN_PASSAGE_CHARS and not text.startswith(("|", "<")):
+            yield (f"{heading}: {_plain(text)}" if heading else _plain(text))[:MAX_PASSAGE_CHARS]
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
+    return re.sub(r"[*`]", "", text)
+
+
+def words(text: str) -> list[str]:
+    """Return the lower-case words of a text, plurals cut."""
+    return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in _WORD.findall(text.lower())]
+
+
+class Index:
+    """Okapi BM25 (Robertson and Zaragoza, 2009) over passages."""
+
+    def __init__(self, entries: Sequence[Passage]) -> None:
+        self.entries = list(entries)
+        self._counts = [Counter(words(entry.text)) for entry in self.entries]
+        self._lengths = [sum(counts.values()) for counts in self._counts]
+        self._mean_length = sum(self._lengths) / max(1, len(self._lengths))
+        self._documents = Counter(word for counts in self._counts for word in counts)
+
+    def idf(self, word: str) -> float:
+        """Return how telling a word is: high where few passages hold it."""
+        n = self._documents[word]
+        return math.log(1 + (len(self.entries) - n + 0.5) / (n + 0.5))
+
+    def search(self, query: str, k: int) -> list[tuple[Passage, float]]:
+        """Return the k best passages with their scores, best first."""
+        wanted = set(words(query))
+        scored = [(self._score(number, wanted), number) for number in range(len(self.entries))]
+        best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[:k]
+        return [(self.entries[number], round(score, 4)) for score, number in best if score > 0]
+
+    def _score(self, number: int, wanted: set[str]) -> float:
+        counts, length = self._counts[number], self._lengths[number]
+        norm = K1 * (1 - B + B * length / self._mean_length)
+        return sum(self.idf(w) * counts[w] * (K1 + 1) / (counts[w] + norm) for w in wanted if w in counts)

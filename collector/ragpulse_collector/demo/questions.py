@@ -1,0 +1,28 @@
+"""What the demo asks; every question has its answer in the guides."""
+
+QUESTIONS = (
+    "When does the collector answer 200 to an exporter?",
+    "What happens to acknowledged spans after kill -9?",
+    "Which evaluators run without a judge model?",
+    "How is the inclusion probability of a trace stored?",
+    "What does the interval on a quality number mean?",
+    "How do I replay stored traces through a new evaluator?",
+    "Does a second replay score the same traces again?",
+    "What is a unit of evaluation?",
+    "How are missing costs shown?",
+    "What is the default retention?",
+    "Which port does the collector listen on?",
+    "How do I send feedback of a user?",
+    "What does the retriever decorator record?",
+    "How are contexts captured from LangChain documents?",
+    "What happens when the collector is down?",
+    "Is content sent to a remote endpoint by default?",
+    "How is groundedness computed?",
+    "What does citation_check look at?",
+    "When is a result skipped instead of scored?",
+    "How do I query the database with SQL?",
+    "Can another process read the database while the collector writes?",
+    "How does the budget limit judge calls?",
+    "What is the effective n?",
+    "How do I compare two prompt versions?",
+)
