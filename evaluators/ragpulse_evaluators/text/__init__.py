@@ -1,0 +1,10 @@
+"""Answers against references without a judge: matching, overlap, distances, embeddings, perplexity."""
+
+from __future__ import annotations
+
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.text import matching
+
+__all__ = ("ENTRIES",)
+
+ENTRIES: tuple[Entry, ...] = (*matching.ENTRIES,)

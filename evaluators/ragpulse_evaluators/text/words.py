@@ -1,0 +1,79 @@
+"""Text as its metrics see it: normalised answers, words of any language, references that say something.
+
+Scripts written without spaces (Chinese, Japanese, Thai, ...) give one token a character, all others one a word;
+ROUGE's usual ASCII tokens are the same for ASCII text, but identical Chinese texts are identical here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from ragpulse_evaluators.errors import MissingField
+
+if TYPE_CHECKING:
+    import regex
+
+__all__ = ("is_unspaced", "normalize_answer", "spoken", "words")
+
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_WORD = rf"{_UNSPACED}\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--{_UNSPACED}]+|\p{{So}}"
+_ARTICLES = frozenset({"a", "an", "the"})
+_ASCII_SYMBOLS = frozenset("$+<=>^`|~")
+
+
+class _Punctuation(dict[int, str | int]):
+    """A translation table that deletes punctuation of every script, learnt a character at a time."""
+
+    def __missing__(self, code: int) -> str | int:
+        character = chr(code)
+        dropped = unicodedata.category(character)[0] == "P" or character in _ASCII_SYMBOLS
+        self[code] = "" if dropped else code
+        return self[code]
+
+
+_PUNCTUATION = _Punctuation()
+
+
+@cache
+def _patterns() -> tuple[regex.Pattern[str], regex.Pattern[str]]:
+    import regex
+
+    return regex.compile(_WORD, regex.V1), regex.compile(_UNSPACED)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case: punctuation dropped, unspaced scripts by character, emoji kept."""
+    return list(_words(text))
+
+
+@lru_cache(maxsize=1024)
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_patterns()[0].findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def is_unspaced(text: str) -> bool:
+    """True where the text holds a script written without spaces."""
+    return not text.isascii() and _patterns()[1].search(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def normalize_answer(text: str) -> str:
+    """SQuAD's normal form for any language: folded case, no punctuation, no English articles, single spaces.
+
+    A text of nothing else ("The", "!") keeps what it has, so that it equals itself only.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    plain = folded.translate(_PUNCTUATION)
+    kept = " ".join(word for word in plain.split() if word not in _ARTICLES)
+    return kept or " ".join(folded.split())
+
+
+def spoken(reference: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The references that hold text; raises `MissingField` when none does: an empty one is contained in everything."""
+    given = (reference,) if isinstance(reference, str) else reference
+    kept = tuple(text for text in given if text.strip())
+    if not kept:
+        raise MissingField("reference")
+    return kept
