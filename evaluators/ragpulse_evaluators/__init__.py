@@ -1,26 +1,54 @@
 """Evaluators: a case in, a result out; usable without anything else.
 
-Case ─▶ Evaluator(needs, version, scale) ─▶ EvaluationResult
-             │ asks
-             ▼
-           Judge
+    Case ─▶ Evaluator(needs, version, scale) ─▶ EvaluationResult
+                 │ asks
+                 ▼
+               Judge ─▶ JudgeCall (recorded)
+
+`get_evaluator` makes one by name, `evaluate` runs many cases through many.
 """
 
+from ragpulse_evaluators.cache import CachedJudge, FileCache, JudgeCache
 from ragpulse_evaluators.case import Case, Context
-from ragpulse_evaluators.evaluator import Evaluator, Function, Scale, evaluator
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, JudgeError, UnknownEvaluator
+from ragpulse_evaluators.evaluator import Estimate, Evaluator, Function, Scale, evaluator
+from ragpulse_evaluators.http import HTTPJudge
 from ragpulse_evaluators.judge import Judge, ScriptedJudge
+from ragpulse_evaluators.llm import LLMJudge
+from ragpulse_evaluators.registry import Registry, default_registry, get_evaluator, list_evaluators
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
+from ragpulse_evaluators.runner import evaluate, evaluate_queries, evaluate_response, evaluate_sync
 
 __all__ = (
+    "CachedJudge",
     "Case",
+    "ConfigurationError",
     "Context",
+    "Entry",
+    "Estimate",
     "EvaluationResult",
     "Evaluator",
+    "EvaluatorError",
+    "FileCache",
     "Function",
+    "HTTPJudge",
     "Judge",
+    "JudgeCache",
     "JudgeCall",
+    "JudgeError",
+    "LLMJudge",
     "Outcome",
+    "Registry",
     "Scale",
     "ScriptedJudge",
+    "UnknownEvaluator",
+    "default_registry",
+    "evaluate",
+    "evaluate_queries",
+    "evaluate_response",
+    "evaluate_sync",
     "evaluator",
+    "get_evaluator",
+    "list_evaluators",
 )

@@ -49,12 +49,18 @@ class Unreadable(EvaluatorError, ValueError):
 
 
 class JudgeError(EvaluatorError):
-    """The judge could not be asked."""
+    """The judge could not be asked; `retriable` says whether another try may succeed."""
+
+    retriable = True
 
 
 class BudgetExceeded(JudgeError):
     """The ceiling of money is reached."""
 
+    retriable = False
+
 
 class NoRecording(JudgeError):
     """A judge that only replays has no recorded answer for this question."""
+
+    retriable = False

@@ -151,8 +151,7 @@ class Evaluator(ABC):
         except Unreadable as unreadable:
             return self._result(case, calls, status="invalid", explanation=str(unreadable))
         except Exception as error:  # noqa: BLE001 - the boundary: an evaluator's failure is a value, never an exception
-            told = f"{type(error).__name__}: {error}"
-            return self._result(case, calls, status="error", explanation=told, error=traceback.format_exc(limit=-6))
+            return self._failure(case, calls, error)
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         del calls
@@ -183,6 +182,16 @@ class Evaluator(ABC):
             explanation=found.explanation,
             parts=dict(found.parts),
             ci95=found.ci95,
+        )
+
+    def _failure(self, case: Case, calls: list[JudgeCall], error: Exception) -> EvaluationResult:
+        return self._result(
+            case,
+            calls,
+            status="error",
+            explanation=f"{type(error).__name__}: {error}",
+            error="".join(traceback.format_exception(error, limit=-6)),
+            retriable=getattr(error, "retriable", False),
         )
 
     def _result(self, case: Case, calls: list[JudgeCall], **values: Any) -> EvaluationResult:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.errors import NoRecording
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("Judge", "Message", "ScriptedJudge", "transcript")
@@ -72,7 +72,7 @@ class ScriptedJudge:
     def _next(self, prompt: str) -> JudgeCall:
         self.asked.append(prompt)
         if not self._replies:
-            raise JudgeError(f"the script of {self.id!r} has no reply number {len(self.asked)}")
+            raise NoRecording(f"the script of {self.id!r} has no reply number {len(self.asked)}")
         reply = self._replies.popleft()
         if isinstance(reply, BaseException):
             raise reply

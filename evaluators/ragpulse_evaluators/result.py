@@ -86,6 +86,8 @@ class EvaluationResult(BaseModel):
     """Every judge call made for this result, also for an invalid one."""
     error: str | None = None
     """Traceback of an `error`, for the person who mends it."""
+    retriable: bool = False
+    """True for an `error` that another try may mend (an unreachable judge)."""
     case: Case | None = Field(default=None, exclude=True, repr=False)
 
     @model_validator(mode="before")

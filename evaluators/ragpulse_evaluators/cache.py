@@ -1,0 +1,119 @@
+"""Recorded judge calls, found again by what was asked: a run repeats without network, to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from ragpulse_evaluators.errors import ConfigurationError, NoRecording
+from ragpulse_evaluators.judge import Judge, Message
+from ragpulse_evaluators.result import JudgeCall
+
+__all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
+
+
+class JudgeCache(Protocol):
+    """Keeps calls by key; the collector backs it with its store, `FileCache` with a file."""
+
+    async def get(self, key: str) -> JudgeCall | None:
+        """The recorded call, or None."""
+
+    async def put(self, key: str, call: JudgeCall) -> None:
+        """Record a call; a second one under the same key may be ignored."""
+
+
+def call_key(
+    judge_id: str, messages: Sequence[Message], *, schema: type[BaseModel] | None, logprobs: bool, index: int
+) -> str:
+    """sha256 of everything that was asked, and which sample of it: 20 samples of one question stay 20 calls."""
+    shape = schema.model_json_schema() if schema else None
+    asked = [judge_id, [dict(message) for message in messages], shape, logprobs, index]
+    text = json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class FileCache:
+    """Calls in a file of JSON lines, read once and appended to."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._calls: dict[str, JudgeCall] = {}
+        if self._path.exists():
+            self._load()
+
+    def _load(self) -> None:
+        *lines, last = self._path.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+                self._calls[record["key"]] = JudgeCall.model_validate(record["call"])
+            except (ValueError, KeyError, TypeError) as wrong:
+                raise ConfigurationError(f"{self._path}:{number} is no recorded judge call: {wrong}") from None
+        if last:  # a line without its end was cut off by a crash: it is asked again
+            self._path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    async def get(self, key: str) -> JudgeCall | None:
+        """The recorded call, or None."""
+        return self._calls.get(key)
+
+    async def put(self, key: str, call: JudgeCall) -> None:
+        """Append one line; the first record of a key stays."""
+        if self._calls.setdefault(key, call) is not call:
+            return
+        record = {"key": key, "call": call.model_dump(mode="json")}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+class CachedJudge:
+    """Answers from the cache where it can, else asks `judge` and records; `judge=None` only replays.
+
+    A replayed call is marked `cached` and costs nothing. Raises `NoRecording` where a replay-only judge has no answer.
+    """
+
+    def __init__(self, judge: Judge | None, cache: JudgeCache, *, id: str | None = None) -> None:
+        if judge is None and id is None:
+            raise ConfigurationError(
+                "a judge that only replays needs the id of the recorded one: CachedJudge(None, cache, id=...)"
+            )
+        self.id = id or (judge.id if judge else "")
+        self._judge = judge
+        self._cache = cache
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """The recorded samples, and newly asked ones for those missing."""
+        keys = [call_key(self.id, messages, schema=schema, logprobs=logprobs, index=index) for index in range(n)]
+        found = await asyncio.gather(*(self._cache.get(key) for key in keys))
+        missing = [key for key, call in zip(keys, found, strict=True) if call is None]
+        fresh = iter(await self._fresh(messages, missing, schema, logprobs))
+        return [
+            next(fresh) if call is None else call.model_copy(update={"cached": True, "cost_usd": 0.0}) for call in found
+        ]
+
+    async def _fresh(
+        self, messages: Sequence[Message], keys: Sequence[str], schema: type[BaseModel] | None, logprobs: bool
+    ) -> list[JudgeCall]:
+        if not keys:
+            return []
+        if self._judge is None:
+            raise NoRecording(f"{self.id}: no recorded answer for {messages[-1]['content'][:60]!r}")
+        calls = await self._judge.ask(messages, n=len(keys), schema=schema, logprobs=logprobs)
+        for key, call in zip(keys, calls, strict=True):
+            await self._cache.put(key, call)
+        return calls

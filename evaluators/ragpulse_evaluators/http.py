@@ -1,0 +1,198 @@
+"""A judge behind any OpenAI-compatible server, with the standard library only: asyncio streams, kept-alive connections.
+
+For local models (llama.cpp, vLLM, Ollama) this needs neither litellm nor a key, and costs under a millisecond a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError
+from ragpulse_evaluators.judge import Message, transcript
+from ragpulse_evaluators.result import JudgeCall
+
+__all__ = ("HTTPJudge", "first_token_logprobs", "judge_id")
+
+_MAX_BODY = 32 * 1024 * 1024
+
+
+def judge_id(model: str, params: Mapping[str, Any]) -> str:
+    """Model and sampling parameters on one line, e.g. `openai/gpt-5-mini temperature=0.0`."""
+    return " ".join((model, *(f"{key}={value}" for key, value in sorted(params.items()) if value is not None)))
+
+
+def first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
+    """Candidates of the first completion token with their log-probabilities, from an OpenAI-shaped choice."""
+    content = (choice.get("logprobs") or {}).get("content") or []
+    if not content:
+        return None
+    candidates = content[0].get("top_logprobs") or [content[0]]
+    return {candidate["token"]: candidate["logprob"] for candidate in candidates}
+
+
+class HTTPJudge:
+    """Asks `POST <base>/chat/completions`; `base` is e.g. `http://127.0.0.1:8080/v1`.
+
+    Prices are unknown here, so `cost_usd` stays None. Raises `JudgeError` for refused connections, status codes other
+    than 200 and bodies that are no chat completion. Close it (`async with`, or `aclose`) to drop idle connections.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        temperature: float | None = 0.0,
+        max_tokens: int | None = None,
+        timeout_s: float = 120.0,
+        **params: Any,
+    ) -> None:
+        url = urlsplit(base)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ConfigurationError(f"{base!r} is no http(s) address of an OpenAI-compatible server")
+        sampling = {"temperature": temperature, "max_tokens": max_tokens, **params}
+        self.id = judge_id(model, sampling)
+        self.model = model
+        self._sampling = {key: value for key, value in sampling.items() if value is not None}
+        self._host, self._tls = url.hostname, url.scheme == "https"
+        self._port = url.port or (443 if self._tls else 80)
+        self._path = url.path.rstrip("/") + "/chat/completions"
+        self._key = api_key
+        self._timeout = timeout_s
+        self._idle: list[tuple[asyncio.AbstractEventLoop, asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def __aenter__(self) -> HTTPJudge:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the idle connections of this event loop."""
+        here = asyncio.get_running_loop()
+        for loop, _, writer in self._idle:
+            if loop is here:
+                writer.close()
+        self._idle.clear()
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Ask `n` times side by side."""
+        body: dict[str, Any] = {"model": self.model, "messages": [dict(m) for m in messages], **self._sampling}
+        if schema is not None:
+            body["response_format"] = {"type": "json_object"}
+        if logprobs:
+            body |= {"logprobs": True, "top_logprobs": 20}
+        prompt, payload = transcript(messages), json.dumps(body).encode()
+        return list(await asyncio.gather(*(self._once(prompt, payload) for _ in range(n))))
+
+    async def _once(self, prompt: str, payload: bytes) -> JudgeCall:
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = json.loads(await self._post(payload))
+            choice = answer["choices"][0]
+            usage = answer.get("usage") or {}
+            return JudgeCall(
+                prompt=prompt,
+                completion=choice["message"]["content"] or "",
+                model=answer.get("model") or self.model,
+                elapsed_s=time.perf_counter() - began,
+                input_tokens=usage.get("prompt_tokens"),
+                output_tokens=usage.get("completion_tokens"),
+                logprobs=first_token_logprobs(choice),
+            )
+        except (OSError, asyncio.IncompleteReadError, ValueError, KeyError, IndexError, TypeError) as broken:
+            raise JudgeError(
+                f"{self.model} at {self._host}:{self._port}: {type(broken).__name__}: {broken}"
+            ) from broken
+
+    async def _post(self, payload: bytes) -> bytes:
+        while True:
+            reader, writer, used = await self._connection()
+            try:
+                writer.write(self._head(len(payload)) + payload)
+                await writer.drain()
+                status, headers, body = await _response(reader)
+            except (OSError, asyncio.IncompleteReadError):
+                writer.close()
+                if used:  # the server closed a kept-alive connection: ask again on a fresh one
+                    continue
+                raise
+            except BaseException:
+                writer.close()
+                raise
+            self._keep(reader, writer, headers)
+            if status != 200:
+                raise JudgeError(f"{self.model}: status {status}: {body[:200].decode(errors='replace')}")
+            return body
+
+    def _head(self, size: int) -> bytes:
+        lines = [
+            f"POST {self._path} HTTP/1.1",
+            f"Host: {self._host}:{self._port}",
+            "Content-Type: application/json",
+            f"Content-Length: {size}",
+        ]
+        if self._key:
+            lines.append(f"Authorization: Bearer {self._key}")
+        return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bool]:
+        here = asyncio.get_running_loop()
+        while self._idle:
+            loop, reader, writer = self._idle.pop()
+            if loop is here and not writer.is_closing() and not reader.at_eof():
+                return reader, writer, True
+        context = ssl.create_default_context() if self._tls else None
+        return *await asyncio.open_connection(self._host, self._port, ssl=context, limit=_MAX_BODY), False
+
+    def _keep(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
+        if headers.get("connection", "").lower() == "close":
+            writer.close()
+        else:
+            self._idle.append((asyncio.get_running_loop(), reader, writer))
+
+
+async def _response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *rest = head.rstrip("\r\n").split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        body = await _chunked(reader)
+    elif "content-length" in headers:
+        body = await reader.readexactly(min(int(headers["content-length"]), _MAX_BODY))
+    else:
+        headers["connection"] = "close"
+        body = await reader.read(_MAX_BODY)
+    return int(first.split(" ", 2)[1]), headers, body
+
+
+async def _chunked(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+        if len(body) > _MAX_BODY:
+            raise ValueError("the reply is larger than 32 MB")
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        continue
+    return bytes(body)

@@ -1,0 +1,87 @@
+"""What every judged evaluator shares: a judge, a prompt file in a language, a session that records the calls."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator
+from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.llm import as_judge
+from ragpulse_evaluators.parsing import words_of
+from ragpulse_evaluators.result import JudgeCall
+from ragpulse_evaluators.templates import PromptFile, fields_of
+from ragpulse_evaluators.tokens import count_tokens
+
+__all__ = ("JudgedEvaluator",)
+
+
+class JudgedEvaluator(Evaluator):
+    """Base of the judged families: subclasses write `assess`.
+
+    `judge` is a model name or a judge, `language` chooses prompts and verdict words, `prompts` is a folder whose files
+    replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once.
+    """
+
+    prompt_name: ClassVar[str | None] = None
+    """Folder of the prompts, where it is not the evaluator's name."""
+    cost_class: CostClass = "1 call"
+    reply_tokens: ClassVar[int] = 200
+    """Tokens one reply is expected to need, for estimates."""
+
+    def __init__(
+        self,
+        *,
+        judge: str | Judge | None = None,
+        language: str = "en",
+        prompts: str | Path | None = None,
+        repair: bool = True,
+        threshold: float | None = None,
+        **params: Any,
+    ) -> None:
+        super().__init__(threshold=threshold, repair=repair, **params)
+        self.judge = as_judge(judge)
+        self.language = language
+        self.words = words_of(language)
+        self.prompts = PromptFile(self.prompt_name or self.name, language, prompts)
+        self._repair = repair
+
+    def prompt(self) -> str:
+        """The source of the prompt file."""
+        return self.prompts.source
+
+    def render(self, step: str, case: Case, **extra: Any) -> str:
+        """Fill in one step of the prompt with the case."""
+        return self.prompts.render(step, **fields_of(case), **extra)
+
+    @abstractmethod
+    async def assess(self, case: Case, session: Session) -> Any:
+        """Score one case by asking through `session`."""
+
+    async def run(self, case: Case) -> Any:
+        """Score one case without keeping the calls."""
+        return await self._attempt(case, [])
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+        if self.judge is None:
+            raise ConfigurationError(f"{self.name} needs a judge: pass judge='provider/model'")
+        return await self.assess(case, Session(self.judge, calls, self.words, repair=self._repair))
+
+    def calls_for(self, case: Case) -> int:
+        """How many judge calls this case takes when every reply can be read."""
+        del case
+        return 1
+
+    def estimate(self, case: Case) -> Estimate:
+        """Calls, prompt and reply tokens: every call is counted with the whole case in it."""
+        if any(case.lacks(field) for field in self.needs):
+            return Estimate()
+        calls = self.calls_for(case)
+        texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
+        data = sum(count_tokens(text) for text in texts if text)
+        per_call = data + count_tokens(self.prompts.source)
+        return Estimate(calls=calls, input_tokens=calls * per_call, output_tokens=calls * self.reply_tokens)

@@ -1,0 +1,78 @@
+"""One evaluator's talk with its judge about one case: calls are recorded, an unreadable reply is repaired once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from ragpulse_evaluators.errors import JudgeError, Unreadable
+from ragpulse_evaluators.judge import Judge, Message
+from ragpulse_evaluators.parsing import Words
+from ragpulse_evaluators.result import JudgeCall
+
+__all__ = ("Session",)
+
+Found = TypeVar("Found")
+
+
+class Session:
+    """Asks and records; made anew for each case."""
+
+    def __init__(self, judge: Judge, calls: list[JudgeCall], words: Words, *, repair: bool = True) -> None:
+        self._judge = judge
+        self._calls = calls
+        self._repair = repair
+        self.words = words
+
+    async def ask(
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Put one question `n` times and keep the calls."""
+        answered = await self._judge.ask(_messages(prompt), n=n, schema=schema, logprobs=logprobs)
+        self._calls.extend(answered)
+        return answered
+
+    async def read(
+        self,
+        prompt: str | Sequence[Message],
+        parse: Callable[[str], Found],
+        *,
+        form: str,
+        schema: type[BaseModel] | None = None,
+    ) -> Found:
+        """Ask, and read the reply; if it cannot be read ask once more showing `form`, then raise `Unreadable`."""
+        messages = _messages(prompt)
+        reply = (await self.ask(messages, schema=schema))[0].completion
+        try:
+            return parse(reply)
+        except Unreadable as unreadable:
+            if not self._repair:
+                raise
+            return parse(await self._asked_again(messages, reply, unreadable, form, schema))
+
+    async def _asked_again(
+        self,
+        messages: Sequence[Message],
+        reply: str,
+        problem: Unreadable,
+        form: str,
+        schema: type[BaseModel] | None,
+    ) -> str:
+        again = self.words.repair.format(problem=problem, form=form)
+        turns = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": again}]
+        try:
+            return (await self.ask(turns, schema=schema))[0].completion
+        except JudgeError as silent:
+            # The first reply stays what it was: unreadable. A second try would start from the same words.
+            raise Unreadable(f"{problem}; the repair turn failed: {silent}") from silent
+
+
+def _messages(prompt: str | Sequence[Message]) -> Sequence[Message]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt

@@ -1,0 +1,166 @@
+"""The only door to litellm: imported at the first question, never before (it brings 294 MB and seconds of import)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError
+from ragpulse_evaluators.http import HTTPJudge, first_token_logprobs, judge_id
+from ragpulse_evaluators.judge import Judge, Message, transcript
+from ragpulse_evaluators.result import JudgeCall
+
+__all__ = ("LLMJudge", "as_judge", "prices")
+
+_INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
+
+
+def _litellm() -> Any:
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it fetches its price map over the network
+    try:
+        import litellm
+    except ImportError as missing:
+        raise ConfigurationError(_INSTALL) from missing
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    return litellm
+
+
+def is_loopback(api_base: str | None) -> bool:
+    """True for an address on this machine, which needs neither key nor budget."""
+    host = urlsplit(api_base).hostname if api_base else None
+    return host in ("localhost", "::1") or bool(host and host.startswith("127."))
+
+
+class LLMJudge:
+    """Any model litellm can call, fine-tuned judges included.
+
+    `temperature` and other sampling parameters are part of `id`; `api_base`, `api_key` and `timeout_s` are not. A model
+    without provider behind an `api_base` is taken as OpenAI-compatible. Raises `JudgeError` when the provider fails.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        temperature: float | None = 0.0,
+        max_tokens: int | None = None,
+        timeout_s: float = 120.0,
+        **params: Any,
+    ) -> None:
+        sampling = {"temperature": temperature, "max_tokens": max_tokens, **params}
+        self.model = f"openai/{model}" if api_base and "/" not in model else model
+        self.id = judge_id(self.model, sampling)
+        self._sampling = {key: value for key, value in sampling.items() if value is not None}
+        self._access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
+        if api_base:
+            self._access["api_base"] = api_base
+        if api_key or is_loopback(api_base):
+            self._access["api_key"] = api_key or "none"
+        self._structured = True
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Ask for `n` samples at once; where the provider gives fewer, the rest is asked singly."""
+        answered = await self._complete(messages, n, schema, logprobs)
+        missing = n - len(answered)
+        if missing > 0:
+            more = await asyncio.gather(*(self._complete(messages, 1, schema, logprobs) for _ in range(missing)))
+            answered += [call for calls in more for call in calls[:1]]
+        if len(answered) < n:
+            raise JudgeError(f"{self.model} gave {len(answered)} of {n} answers")
+        return answered[:n]
+
+    async def _complete(
+        self, messages: Sequence[Message], n: int, schema: type[BaseModel] | None, logprobs: bool
+    ) -> list[JudgeCall]:
+        litellm = await asyncio.to_thread(_litellm)
+        options: dict[str, Any] = dict(self._sampling)
+        if n > 1:
+            options["n"] = n
+        if logprobs:
+            options |= {"logprobs": True, "top_logprobs": 20}
+        if schema is not None and self._structured and litellm.supports_response_schema(self.model):
+            options["response_format"] = schema
+        began = time.perf_counter()
+        try:
+            answer = await self._send(litellm, messages, options)
+        except Exception as failed:
+            raise JudgeError(f"{self.model}: {type(failed).__name__}: {failed}") from failed
+        return self._calls(transcript(messages), answer, time.perf_counter() - began)
+
+    async def _send(self, litellm: Any, messages: Sequence[Message], options: dict[str, Any]) -> Any:
+        chat = [dict(message) for message in messages]
+        try:
+            return await litellm.acompletion(
+                model=self.model, messages=chat, drop_params=True, **options, **self._access
+            )
+        except litellm.BadRequestError:
+            if "response_format" not in options:
+                raise
+            self._structured = False  # the server knows no schemas: from now on the strict parser alone
+            plain = {key: value for key, value in options.items() if key != "response_format"}
+            return await litellm.acompletion(model=self.model, messages=chat, drop_params=True, **plain, **self._access)
+
+    def _calls(self, prompt: str, answer: Any, elapsed_s: float) -> list[JudgeCall]:
+        """One call a choice; tokens and cost of the request are kept on the first, so that sums are right."""
+        usage = getattr(answer, "usage", None)
+        cost = getattr(answer, "_hidden_params", {}).get("response_cost")
+        calls = []
+        for index, choice in enumerate(answer.choices):
+            first = index == 0
+            calls.append(
+                JudgeCall(
+                    prompt=prompt,
+                    completion=choice.message.content or "",
+                    model=answer.model or self.model,
+                    elapsed_s=elapsed_s,
+                    input_tokens=(getattr(usage, "prompt_tokens", None) if first else 0),
+                    output_tokens=(getattr(usage, "completion_tokens", None) if first else 0),
+                    cost_usd=(cost if first else 0.0),
+                    logprobs=first_token_logprobs(choice.model_dump()),
+                )
+            )
+        return calls
+
+
+def prices(model: str) -> tuple[float, float] | None:
+    """USD per input and output token from litellm's local table; None where unknown."""
+    try:
+        row = _litellm().get_model_info(model)
+    except Exception:  # noqa: BLE001 - litellm raises a bare Exception for a model it has no price for
+        return None
+    given = row.get("input_cost_per_token"), row.get("output_cost_per_token")
+    return None if None in given or given == (0, 0) else (float(given[0]), float(given[1]))
+
+
+def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
+    """A judge from a name: `provider/model` for litellm, `http://host:port/v1#model` for a plain server.
+
+    `access` (api_base, api_key, temperature, ...) is handed on. Without litellm a model behind `api_base` is asked over
+    plain HTTP.
+    """
+    if judge is None or not isinstance(judge, str):
+        return judge
+    if judge.startswith(("http://", "https://")):
+        base, _, model = judge.partition("#")
+        return HTTPJudge(base, model or "default", **access)
+    if access.get("api_base") and importlib.util.find_spec("litellm") is None:
+        base = access.pop("api_base")
+        return HTTPJudge(base, judge.rpartition("/")[2], **access)
+    return LLMJudge(judge, **access)

@@ -1,0 +1,223 @@
+"""Reads a judge's reply by token, never by substring: what cannot be read raises `Unreadable`.
+
+"No, yesterday it was different" is a no, "It is untrue" is nothing at all, and two contradicting verdicts are nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+
+__all__ = (
+    "LANGUAGES",
+    "Words",
+    "excerpt",
+    "read_json",
+    "read_label",
+    "read_model",
+    "read_number",
+    "read_verdict",
+    "read_verdicts",
+    "words_of",
+)
+
+Model = TypeVar("Model", bound=BaseModel)
+LANGUAGES = ("en", "zh", "pt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """What a language calls yes, no, a tie, nothing, and the labels before a verdict; kept beside the prompts."""
+
+    language: str
+    yes: frozenset[str]
+    no: frozenset[str]
+    tie: frozenset[str]
+    none: frozenset[str]
+    labels: tuple[str, ...]
+    guard: str
+    repair: str
+
+
+@cache
+def words_of(language: str) -> Words:
+    """Verdict words of a language; raises `ConfigurationError` for one without prompt files."""
+    if language not in LANGUAGES:
+        raise ConfigurationError(f"language {language!r} has no prompts; choose one of {', '.join(LANGUAGES)}")
+    path = resources.files("ragpulse_evaluators") / "prompts" / f"words.{language}.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    sets = {key: frozenset(raw.pop(key)) for key in ("yes", "no", "tie", "none")}
+    return Words(**raw | sets | {"labels": tuple(sorted(raw["labels"], key=len, reverse=True))})
+
+
+def excerpt(text: str, size: int = 80) -> str:
+    """The beginning of a text on one line, for messages."""
+    line = " ".join(text.split())
+    return line if len(line) <= size else line[: size - 1] + "…"
+
+
+_DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}]+")
+_CLAUSE_END = re.compile(r"[.,;:!?\n。、，；：！？…—–]|\s-\s")
+_TOKEN = re.compile(r"[^\W\d_]+(?:/[^\W\d_]+)?")
+
+
+def _lines(text: str) -> list[str]:
+    plain = unicodedata.normalize("NFKC", text)
+    return [line.strip() for line in plain.splitlines() if line.strip(" \t*_-#`>")]
+
+
+def _unlabelled(line: str, words: Words) -> tuple[str, bool]:
+    """The line without its leading label ("Answer:", "答案:"), and whether it had one."""
+    bare = _DECORATION.sub(" ", line).strip()
+    for label in words.labels:
+        head = re.match(rf"(?:{re.escape(label)})\s*[:=]\s*", bare, re.IGNORECASE)
+        if head:
+            return bare[head.end() :].strip(), True
+    return bare, False
+
+
+def _verdict_of_clause(text: str, words: Words) -> bool | None:
+    clause = _CLAUSE_END.split(text.strip(), maxsplit=1)[0]
+    tokens = [token.casefold() for token in _TOKEN.findall(clause)]
+    if not tokens or tokens[0] not in words.yes | words.no:
+        return None
+    verdict = tokens[0] in words.yes
+    opposite = words.no if verdict else words.yes
+    return None if opposite.intersection(tokens[1:]) else verdict
+
+
+def read_verdict(text: str, words: Words) -> bool:
+    """A yes or a no: the first word of the reply, or the word after a label on its last line."""
+    lines = _lines(text)
+    found: set[bool] = set()
+    for line in dict.fromkeys((*lines[:1], *lines[-1:])):
+        bare, labelled = _unlabelled(line, words)
+        verdict = _verdict_of_clause(bare, words)
+        if verdict is not None and (labelled or line == lines[0] or len(_TOKEN.findall(bare)) == 1):
+            found.add(verdict)
+    if len(found) != 1:
+        _unreadable("yes or no", text)
+    return found.pop()
+
+
+def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
+    """`count` verdicts from a last line such as "Final verdict for each statement in order: Yes. No."."""
+    lines = _lines(text)
+    tail = lines[-1].rpartition(":")[2] if lines else ""
+    found = [token.casefold() for token in _TOKEN.findall(tail)]
+    if not found or any(token not in words.yes | words.no for token in found):
+        _unreadable("a final line of verdicts", text)
+    if len(found) != count:
+        raise Unreadable(f"{count} statements but {len(found)} verdicts: {excerpt(text)!r}")
+    return [token in words.yes for token in found]
+
+
+_NUMBER = r"[-+]?\d+(?:\.\d+)?"
+_WHOLE = re.compile(rf"({_NUMBER})\s*(?:/\s*(\d+(?:\.\d+)?))?\s*%?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
+_RESULT = re.compile(rf"\[\s*RESULT\s*\]\s*\(?\s*({_NUMBER}|[A-Za-z]+)", re.IGNORECASE)
+
+
+def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
+    """A number in lo..hi: alone on the first line, after a label on the last, or after Prometheus' `[RESULT]`."""
+    result = _RESULT.findall(text)
+    if result:
+        return _within(_as_number(result[-1], text), lo, hi)
+    lines = _lines(text)
+    for line, needs_label in ((lines[0], False), (lines[-1], True)) if lines else ():
+        bare, labelled = _unlabelled(line, words)
+        number = _WHOLE.match(bare)
+        if number and (labelled or not needs_label):
+            return _within(_scaled(number, hi), lo, hi)
+    _unreadable(f"a number in {lo:g}..{hi:g}", text)
+
+
+def _as_number(token: str, text: str) -> float:
+    try:
+        return float(token)
+    except ValueError:
+        _unreadable("a number after [RESULT]", text)
+
+
+def _scaled(number: re.Match[str], hi: float) -> float:
+    if number[2] is not None and float(number[2]) != hi:
+        raise Unreadable(f"{number[0].strip()!r} is out of {number[2]}, expected out of {hi:g}")
+    return float(number[1])
+
+
+def _within(value: float, lo: float, hi: float) -> float:
+    if not lo <= value <= hi:
+        raise Unreadable(f"{value:g} is outside {lo:g}..{hi:g}")
+    return value
+
+
+def read_label(text: str, labels: Iterable[str], words: Words) -> str:
+    """One of `labels`: first line, last line after a label, `[[X]]` anywhere once, or `[RESULT] X`."""
+    wanted = {label.casefold(): label for label in labels}
+    marked = {mark.casefold() for mark in re.findall(r"\[\[\s*(\w+)\s*\]\]", text) + _RESULT.findall(text)}
+    if len(marked) == 1 and (only := marked.pop()) in wanted:
+        return wanted[only]
+    lines = _lines(text)
+    for line in dict.fromkeys((*lines[:1], *lines[-1:])):
+        bare, labelled = _unlabelled(line, words)
+        clause = _CLAUSE_END.split(bare, maxsplit=1)[0].strip().casefold()
+        head = clause if labelled or line == lines[0] else ""
+        if head in wanted:
+            return wanted[head]
+    _unreadable("one of " + ", ".join(wanted.values()), text)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _decoded(text: str) -> list[Any]:
+    """Every top-level JSON object in the text, in order."""
+    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    found, position = [], text.find("{")
+    while position >= 0:
+        try:
+            value, end = decoder.raw_decode(text, position)
+            found.append(value)
+        except (ValueError, RecursionError):
+            end = position + 1
+        position = text.find("{", end)
+    return found
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """The one JSON object of the reply, fenced or bare; several that differ are unreadable."""
+    found = [value for value in _decoded(text) if isinstance(value, dict) and value]
+    if not found or any(value != found[0] for value in found[1:]):
+        _unreadable("one JSON object", text)
+    first: dict[str, Any] = found[0]
+    return first
+
+
+def read_model(text: str, schema: type[Model]) -> Model:
+    """The reply's JSON object as `schema`; raises `Unreadable` naming the first wrong field."""
+    try:
+        return schema.model_validate(read_json(text))
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the object"
+        raise Unreadable(f"{where}: {first['msg']}") from None
+
+
+def _unreadable(wanted: str, text: str) -> NoReturn:
+    raise Unreadable(f"expected {wanted}, got {excerpt(text)!r}")
+
+
+def equal_count(expected: Sequence[Any], given: Sequence[Any], what: str) -> None:
+    """Refuse a judge that judged fewer or more things than it was shown."""
+    if len(expected) != len(given):
+        raise Unreadable(f"{len(expected)} {what} but {len(given)} verdicts")

@@ -1,0 +1,162 @@
+"""Names to evaluators: a value built from explicit tuples, widened by entry points, files and configuration."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any
+
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
+from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.llm import as_judge
+
+__all__ = ("FAMILIES", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")
+
+FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
+"""Sub-packages, each with its `ENTRIES`."""
+_ACCESS = ("api_base", "api_key")
+_OFFERED = ("judge", "embedder", "language", "prompts")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing when no name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+class Registry:
+    """A mapping of names to entries and ready evaluators; `with_` returns a wider one."""
+
+    def __init__(self, entries: Iterable[Entry], instances: Iterable[Evaluator] = ()) -> None:
+        self._entries = _unique(entries)
+        self._instances = {instance.name: instance for instance in instances}
+
+    def with_(self, *added: Evaluator | Entry) -> Registry:
+        """A registry that knows these too; a ready evaluator hides an entry of the same name."""
+        entries = [item for item in added if isinstance(item, Entry)]
+        instances = [item for item in added if isinstance(item, Evaluator)]
+        return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
+
+    @property
+    def names(self) -> list[str]:
+        """Every known name, sorted."""
+        return sorted({*self._entries, *self._instances})
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry, sorted by name."""
+        return tuple(self._entries[name] for name in sorted(self._entries))
+
+    def get(self, name: str, **params: Any) -> Evaluator:
+        """Make the evaluator called `name` (or `NAME@LABEL`, `NAME@HEX`).
+
+        `judge`, `embedder`, `language`, `prompts` are handed on where the evaluator knows them, so that one call serves
+        a mixed list; any other unknown parameter raises `ConfigurationError`.
+        """
+        plain, _, version = name.partition("@")
+        made = self._instances.get(plain) or self._make(plain, params)
+        if version and made.label != version and not made.version.startswith(version):
+            raise UnknownEvaluator(f"{plain} has version {made.version} (label {made.label}), not {version!r}")
+        return made
+
+    def _make(self, name: str, params: Mapping[str, Any]) -> Evaluator:
+        entry = self._entries.get(name)
+        if entry is None:
+            raise UnknownEvaluator(f"no evaluator is called {name!r}{nearest(name, self.names)}")
+        accepted = _parameters(entry.factory)
+        given = _judge_ready(params)
+        chosen = {k: v for k, v in given.items() if k in accepted or k not in _OFFERED}
+        if unknown := [key for key in chosen if key not in accepted]:
+            raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{nearest(unknown[0], accepted)}")
+        if "resolve" in accepted:
+            chosen["resolve"] = self._resolver(given)
+        return entry.factory(**chosen)
+
+    def _resolver(self, outer: Mapping[str, Any]) -> Any:
+        shared = {key: value for key, value in outer.items() if key in _OFFERED}
+        return lambda name, **params: self.get(name, **shared | params)
+
+
+def _judge_ready(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with `judge`, `api_base` and `api_key` made into one judge."""
+    given = dict(params)
+    access = {key: given.pop(key) for key in _ACCESS if given.get(key) is not None}
+    if isinstance(given.get("judge"), str):
+        given["judge"] = as_judge(given["judge"], **access)
+    return {
+        key: value for key, value in given.items() if not (key in _OFFERED and value is None) and key not in _ACCESS
+    }
+
+
+def _unique(entries: Iterable[Entry]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.name in found:
+            raise ConfigurationError(f"two evaluators are called {entry.name!r}")
+        found[entry.name] = entry
+    return found
+
+
+@cache
+def _parameters(factory: Any) -> frozenset[str]:
+    """Keyword names a factory takes, through the constructors it inherits from."""
+    if not inspect.isclass(factory):
+        return frozenset(_keywords(factory))
+    names: set[str] = set()
+    for layer in factory.__mro__:
+        if "__init__" in vars(layer):
+            names |= _keywords(vars(layer)["__init__"])
+            if not _takes_any(vars(layer)["__init__"]):
+                break
+    return frozenset(names - {"self"})
+
+
+def _keywords(function: Any) -> set[str]:
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds}
+
+
+def _takes_any(function: Any) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+@cache
+def default_registry() -> Registry:
+    """The built-in families and everything installed under the entry point group `ragpulse.evaluators`."""
+    ready = [family for family in FAMILIES if find_spec(f"ragpulse_evaluators.{family}")]
+    own = (
+        entry for family in ready for entry in getattr(import_module(f"ragpulse_evaluators.{family}"), "ENTRIES", ())
+    )
+    installed = [point.load() for point in entry_points(group="ragpulse.evaluators")]
+    return Registry(own).with_(*_flat(installed))
+
+
+def _flat(items: Iterable[Any]) -> list[Evaluator | Entry]:
+    """Entry points may name an evaluator, an entry, or a tuple of them."""
+    found: list[Evaluator | Entry] = []
+    for item in items:
+        found += [item] if isinstance(item, (Evaluator, Entry)) else list(item)
+    return found
+
+
+def get_evaluator(
+    name: str, *, judge: str | Judge | None = None, registry: Registry | None = None, **params: Any
+) -> Evaluator:
+    """Make a registered evaluator; parameters as the reference page lists them.
+
+    Raises `UnknownEvaluator` or `ConfigurationError` with the nearest valid name.
+    """
+    return (registry or default_registry()).get(name, judge=judge, **params)
+
+
+def list_evaluators(registry: Registry | None = None) -> list[str]:
+    """Names of all evaluators, sorted."""
+    return (registry or default_registry()).names

@@ -1,0 +1,231 @@
+"""Many cases through many evaluators: bounded concurrency, per-item retry, ordered results, a ceiling of money."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragpulse_evaluators.budget import BudgetedJudge, Purse
+from ragpulse_evaluators.cache import CachedJudge, JudgeCache
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.llm import as_judge, prices
+from ragpulse_evaluators.registry import Registry, default_registry
+from ragpulse_evaluators.result import EvaluationResult
+
+__all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_response", "evaluate_sync")
+
+Progress = bool | Callable[[int, int], None]
+"""True prints a bar to stderr; a function receives (done, total)."""
+Named = str | Evaluator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How often and how patiently an unreachable judge is asked again."""
+
+    times: int = 3
+    """Tries beyond the first; only results marked `retriable` are tried again."""
+    first_s: float = 0.5
+    """Wait before the first retry; it doubles each time."""
+    longest_s: float = 10.0
+
+    def wait(self, attempt: int) -> float:
+        """Seconds before retry number `attempt` (from 0)."""
+        return float(min(self.longest_s, self.first_s * 2**attempt))
+
+
+async def evaluate(
+    cases: Iterable[Case | Mapping[str, Any]],
+    evaluators: Named | Sequence[Named],
+    *,
+    judge: str | Judge | None = None,
+    embedder: Any = None,
+    params: Mapping[str, Mapping[str, Any]] | None = None,
+    concurrency: int = 8,
+    progress: Progress = False,
+    retry: Retry | None = None,
+    max_usd: float | None = None,
+    prices_usd: tuple[float, float] | None = None,
+    cache: JudgeCache | None = None,
+    registry: Registry | None = None,
+    **shared: Any,
+) -> dict[str, list[EvaluationResult]]:
+    """Score every case with every evaluator; name → results in the order of the cases.
+
+    `params` are per name, `shared` (language, api_base, ...) go to every evaluator that knows them. `concurrency`
+    bounds cases in flight over all evaluators. `max_usd` is a hard ceiling: what would exceed it becomes an `error`
+    result without being asked (`prices_usd`: per input and output token, where the model's price is not known).
+    Metrics over a set (accuracy, pass_rate, ...) return a one-item list. Raises `ConfigurationError` before the first
+    question for unknown names and parameters, and where a judge is needed but none given.
+    """
+    seen = [case if isinstance(case, Case) else Case.model_validate(case) for case in cases]
+    asked = _judge(judge, shared, cache, max_usd, prices_usd)
+    wanted = [evaluators] if isinstance(evaluators, (str, Evaluator)) else list(evaluators)
+    made = _made(wanted, registry or default_registry(), params or {}, {"judge": asked, "embedder": embedder, **shared})
+    tasks = [_Task(evaluator, index) for evaluator in made.values() for index in _indices(evaluator, seen)]
+    results = await _run(tasks, seen, concurrency, _bar(progress), retry or Retry())
+    found: dict[str, list[EvaluationResult]] = {name: [] for name in made}
+    names = {id(evaluator): name for name, evaluator in made.items()}
+    for task, result in zip(tasks, results, strict=True):
+        found[names[id(task.evaluator)]].append(result)
+    return found
+
+
+def evaluate_sync(
+    cases: Iterable[Case | Mapping[str, Any]], evaluators: Named | Sequence[Named], **options: Any
+) -> dict[str, list[EvaluationResult]]:
+    """`evaluate` for code without an event loop; inside a running loop (a notebook) await `evaluate` instead."""
+    return asyncio.run(evaluate(cases, evaluators, **options))
+
+
+async def evaluate_response(
+    response: Any,
+    evaluator: Named,
+    *,
+    query: str | None = None,
+    reference: str | Sequence[str] | None = None,
+    **options: Any,
+) -> EvaluationResult:
+    """Score one answer of an engine (`.response`, `.source_nodes`) with one evaluator."""
+    case = Case.from_response(response, query=query, reference=reference)
+    found = await evaluate([case], [evaluator], **options)
+    return next(iter(found.values()))[0]
+
+
+async def evaluate_queries(
+    engine: Any,
+    queries: Sequence[str],
+    evaluators: Named | Sequence[Named],
+    *,
+    references: Sequence[str | Sequence[str]] | None = None,
+    workers: int = 8,
+    progress: Progress = False,
+    **options: Any,
+) -> dict[str, list[EvaluationResult]]:
+    """Ask an engine every query (`aquery`, `query` or a callable), then score its answers in the same order.
+
+    Raises `ConfigurationError` when queries and references differ in number, and whatever the engine raises.
+    """
+    expected = [None] * len(queries) if references is None else list(references)
+    if len(expected) != len(queries):
+        raise ConfigurationError(f"{len(queries)} queries but {len(expected)} references")
+    gate = asyncio.Semaphore(workers)
+
+    async def answer(query: str, reference: str | Sequence[str] | None) -> Case:
+        async with gate:
+            return Case.from_response(await _ask_engine(engine, query), query=query, reference=reference)
+
+    cases = await asyncio.gather(*(answer(q, r) for q, r in zip(queries, expected, strict=True)))
+    return await evaluate(cases, evaluators, concurrency=workers, progress=progress, **options)
+
+
+async def _ask_engine(engine: Any, query: str) -> Any:
+    ask = getattr(engine, "aquery", None)
+    if ask is not None:
+        return await ask(query)
+    plain = getattr(engine, "query", engine)
+    answer = plain(query) if inspect.iscoroutinefunction(plain) else await asyncio.to_thread(plain, query)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+@dataclass(frozen=True)
+class _Task:
+    evaluator: Evaluator
+    index: int | None
+    """None: the whole set."""
+
+    def start(self, cases: Sequence[Case]) -> Awaitable[EvaluationResult]:
+        return self.evaluator.over(cases) if self.index is None else self.evaluator(cases[self.index])
+
+
+def _indices(evaluator: Evaluator, cases: Sequence[Case]) -> Sequence[int | None]:
+    return [None] if evaluator.takes_all else range(len(cases))
+
+
+def _judge(
+    judge: str | Judge | None,
+    shared: dict[str, Any],
+    cache: JudgeCache | None,
+    max_usd: float | None,
+    prices_usd: tuple[float, float] | None,
+) -> Judge | None:
+    access = {key: shared.pop(key) for key in ("api_base", "api_key") if key in shared}
+    asked = as_judge(judge, **access)
+    if asked is not None and max_usd is not None:
+        known = prices_usd or prices(str(getattr(asked, "model", asked.id)))
+        if known is None:
+            raise ConfigurationError(
+                f"no price is known for {asked.id}: pass prices_usd=(per input token, per output token)"
+            )
+        asked = BudgetedJudge(asked, Purse(max_usd), known)
+    return CachedJudge(asked, cache) if asked is not None and cache is not None else asked
+
+
+def _made(
+    wanted: Sequence[Named], registry: Registry, params: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
+) -> dict[str, Evaluator]:
+    made: dict[str, Evaluator] = {}
+    for item in wanted:
+        one = registry.get(item, **{**shared, **params.get(item, {})}) if isinstance(item, str) else item
+        key = item if isinstance(item, str) else one.name
+        if key in made:
+            key = f"{one.name}@{one.version}"
+        if one.judge is None and one.cost_class in ("1 call", "k calls"):
+            raise ConfigurationError(f"{one.name} needs a judge: pass judge='provider/model'")
+        made[key] = one
+    return made
+
+
+def _bar(progress: Progress) -> Callable[[int, int], None]:
+    if callable(progress):
+        return progress
+    return _print_bar if progress else lambda done, total: None
+
+
+def _print_bar(done: int, total: int) -> None:
+    step = max(1, total // 100)
+    if done % step and done != total:
+        return
+    filled = 30 * done // max(total, 1)
+    end = "\n" if done == total else ""
+    sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {done}/{total}{end}")
+    sys.stderr.flush()
+
+
+async def _run(
+    tasks: Sequence[_Task],
+    cases: Sequence[Case],
+    concurrency: int,
+    report: Callable[[int, int], None],
+    retry: Retry,
+) -> list[EvaluationResult]:
+    """A fixed set of workers takes tasks in order: no task object waits for its turn."""
+    results: dict[int, EvaluationResult] = {}
+    waiting = iter(enumerate(tasks))
+
+    async def work() -> None:
+        for position, task in waiting:
+            results[position] = await _with_retry(task, cases, retry)
+            report(len(results), len(tasks))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(max(1, min(concurrency, len(tasks)))):
+            group.create_task(work())
+    return [results[position] for position in range(len(tasks))]
+
+
+async def _with_retry(task: _Task, cases: Sequence[Case], retry: Retry) -> EvaluationResult:
+    result = await task.start(cases)
+    for attempt in range(retry.times):
+        if not result.retriable:
+            break
+        await asyncio.sleep(retry.wait(attempt))
+        result = await task.start(cases)
+    return result

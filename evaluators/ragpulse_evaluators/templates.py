@@ -1,0 +1,108 @@
+"""Prompt files: `prompts/<evaluator>/<language>.jinja`, one `{% block %}` a step, rendered in a sandbox.
+
+What is judged is data: it is fenced by marks that carry a digest of the case, which its author cannot know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.parsing import words_of
+
+__all__ = ("PromptFile", "fencer", "fields_of")
+
+_BUILT_IN = resources.files("ragpulse_evaluators") / "prompts"
+
+
+@cache
+def _environment() -> SandboxedEnvironment:
+    return SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+class PromptFile:
+    """The prompt of one evaluator in one language; files in `folder` replace the built-in ones.
+
+    `folder` may hold `<evaluator>/<language>.jinja`, `<language>.jinja`, or one step a file: `<step>.txt.jinja`,
+    `<evaluator>.txt.jinja` (its first step). Raises `ConfigurationError` for a folder or template that cannot be read.
+    """
+
+    def __init__(self, evaluator: str, language: str, folder: str | Path | None = None) -> None:
+        self._words = words_of(language)
+        self._whole, self._steps = _sources(evaluator, language, None if folder is None else Path(folder))
+        self.source = "\n".join(
+            (self._words.guard, self._whole, *(f"{k}\n{v}" for k, v in sorted(self._steps.items())))
+        )
+        try:
+            self._template = _environment().from_string(self._whole)
+            self._replaced = {step: _environment().from_string(text) for step, text in self._steps.items()}
+        except TemplateError as wrong:
+            raise ConfigurationError(f"prompt of {evaluator} ({language}): {wrong}") from None
+
+    def render(self, step: str, **data: Any) -> str:
+        """Fill in one step; an unknown variable raises `ConfigurationError` with its name."""
+        data = {"guard": self._words.guard, **data}
+        try:
+            if step in self._replaced:
+                return self._replaced[step].render(data).strip()
+            context = self._template.new_context(data)
+            return "".join(self._template.blocks[step](context)).strip()
+        except TemplateError as wrong:
+            raise ConfigurationError(f"prompt step {step!r}: {wrong}") from None
+
+
+def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, dict[str, str]]:
+    built_in = _BUILT_IN / evaluator / f"{language}.jinja"
+    whole = built_in.read_text(encoding="utf-8") if built_in.is_file() else ""
+    if folder is None:
+        if not whole:
+            raise ConfigurationError(f"no prompt file for {evaluator} in {language!r}")
+        return whole, {}
+    if not folder.is_dir():
+        raise ConfigurationError(f"prompts: {folder} is no folder")
+    for path in (folder / evaluator / f"{language}.jinja", folder / f"{language}.jinja"):
+        if path.is_file():
+            whole = path.read_text(encoding="utf-8")
+    blocks = list(_environment().from_string(whole).blocks) if whole else []
+    steps = {path.name.removesuffix(".txt.jinja"): path for path in sorted(folder.glob("*.txt.jinja"))}
+    if blocks and evaluator in steps and evaluator not in blocks:
+        steps[blocks[0]] = steps.pop(evaluator)
+    return whole, {name: path.read_text(encoding="utf-8") for name, path in steps.items() if name in blocks}
+
+
+def fencer(*texts: str | None) -> Callable[[str, str], str]:
+    """A function that puts a text between marks which only the case as a whole determines."""
+    mark = hashlib.sha256("\x00".join(text or "" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+    def fence(name: str, text: str) -> str:
+        return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
+
+    return fence
+
+
+def fields_of(case: Case) -> Mapping[str, Any]:
+    """Template variables of a case, under our names and the seeds' (`input`, `actual_output`, `expected_output`)."""
+    reference = "\n".join(case.references)
+    texts = list(case.texts)
+    return {
+        "query": case.query or "",
+        "response": case.response or "",
+        "second_response": case.second_response or "",
+        "reference": reference,
+        "references": list(case.references),
+        "contexts": texts,
+        "context": "\n\n".join(texts),
+        "input": case.query or "",
+        "actual_output": case.response or "",
+        "expected_output": reference,
+        "fence": fencer(case.query, case.response, case.second_response, reference, *texts),
+    }
