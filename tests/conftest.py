@@ -1,0 +1,53 @@
+"""Fixtures that several areas share: a loopback model and a whole collector on a free port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from loopback import LoopbackModel
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run async tests on asyncio only."""
+    return "asyncio"
+
+
+@pytest.fixture
+def loopback_model() -> Iterator[Callable[[Callable[[str], str]], LoopbackModel]]:
+    """Start OpenAI-compatible servers that answer by a function of the prompt."""
+    started: list[LoopbackModel] = []
+
+    def start(answer: Callable[[str], str]) -> LoopbackModel:
+        started.append(LoopbackModel(answer))
+        return started[-1]
+
+    yield start
+    for model in started:
+        model.close()
+
+
+@pytest.fixture
+def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
+    """Start whole collectors over files in tmp_path, on free ports, deciding units at once."""
+    from ragpulse_collector.app import Collector
+    from ragpulse_collector.settings import Settings
+
+    started: list[Collector] = []
+
+    def start(*, judge: dict[str, Any] | None = None, **options: Any) -> Collector:
+        given = {"db": str(tmp_path / "ragpulse.duckdb"), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
+        settings = Settings().with_options("collector", given).with_options("judge", judge or {})
+        started.append(Collector(settings))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
