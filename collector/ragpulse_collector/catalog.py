@@ -21,7 +21,12 @@ class Catalog:
     """Names to ready evaluators. The evaluator package is imported when the first name is asked for, not before."""
 
     def __init__(
-        self, settings: Settings | None = None, *, judge: str | None = None, loads: Iterable[str] = (), wrap: Wrap | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        judge: str | None = None,
+        loads: Iterable[str] = (),
+        wrap: Wrap | None = None,
     ) -> None:
         self._settings = settings or Settings()
         self.judge_model = judge or self._settings.judge.model
@@ -34,6 +39,7 @@ class Catalog:
     def registry(self) -> Registry:
         """Every name this installation knows; raises ValueError naming the file or entry that is wrong."""
         from ragpulse_evaluators.loading import configure_evaluators, load
+
         from ragpulse_evaluators.registry import default_registry
 
         registry = default_registry()
@@ -62,7 +68,7 @@ class Catalog:
             return self._made[name]
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return what a person should know of each evaluator, sorted by name; version null where it needs parameters."""
+        """Return what a person should know of each evaluator, by name; version null where it needs parameters."""
         return [self._described(name) for name in self.registry.names]
 
     def _described(self, name: str) -> dict[str, Any]:
@@ -78,7 +84,12 @@ class Catalog:
             "name": name,
             "version": version,
             "needs": list(entry.needs) if entry else sorted(made.needs) if made else [],
-            "scale": {"lo": scale.lo, "hi": scale.hi, "reverse": scale.reverse, "threshold": getattr(made, "threshold", None)}
+            "scale": {
+                "lo": scale.lo,
+                "hi": scale.hi,
+                "reverse": scale.reverse,
+                "threshold": getattr(made, "threshold", None),
+            }
             if scale
             else None,
             "cost_class": entry.cost_class if entry else made.cost_class if made else None,

@@ -111,7 +111,11 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._same_site(origin, headers) and not self._may_send(origin, path):
             raise Refusal(403, f"requests from {origin!r} are not accepted")
-        if method not in _SAFE and origin is None and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        if (
+            method not in _SAFE
+            and origin is None
+            and headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        ):
             raise Refusal(403, "cross-site requests are not accepted")
 
     def _same_site(self, origin: str, headers: Mapping[str, str]) -> bool:

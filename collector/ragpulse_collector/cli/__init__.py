@@ -1,10 +1,10 @@
 """The command line: one group, one module a family of verbs.
 
-    serve, demo                      start something          (serve.py)
-    metrics, traces, show, tail      look                     (look.py)
-    evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
-    replay, compare, check, plan     quality over stored data (quality.py)
-    sql, export, snapshot, prune ... the data itself          (data.py)
+serve, demo                      start something          (serve.py)
+metrics, traces, show, tail      look                     (look.py)
+evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
+replay, compare, check, plan     quality over stored data (quality.py)
+sql, export, snapshot, prune ... the data itself          (data.py)
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"ragpulse: {error.format_message()}", file=sys.stderr)
         return 2
     except (click.ClickException, Failure) as error:
-        print(f"ragpulse: {error.format_message() if isinstance(error, click.ClickException) else error}", file=sys.stderr)
+        print(
+            f"ragpulse: {error.format_message() if isinstance(error, click.ClickException) else error}", file=sys.stderr
+        )
         return getattr(error, "exit_code", 1)
     except (KeyboardInterrupt, click.Abort):
         return 130

@@ -85,7 +85,10 @@ def doctor(**where: Any) -> int:
 
     findings = diagnose(**where)
     for finding in findings:
-        click.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what}" + (f"\n     mend: {finding.mend}" if finding.mend else ""))
+        click.echo(
+            f"{'ok ' if finding.ok else 'BAD'}  {finding.what}"
+            + (f"\n     mend: {finding.mend}" if finding.mend else "")
+        )
     return int(any(not finding.ok for finding in findings))
 
 

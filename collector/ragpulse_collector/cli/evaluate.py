@@ -12,9 +12,13 @@ import click
 from ragpulse_collector.cli.options import Failure, asker, option, source
 from ragpulse_collector.cli.tables import print_json, table
 
-_names = option("-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable.")
+_names = option(
+    "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
+)
 _judge = option("--judge", help="Judge model: any litellm name.")
-_load = option("--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators.")
+_load = option(
+    "--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators."
+)
 _json = option("--json", "as_json", is_flag=True)
 
 
@@ -46,11 +50,19 @@ def _told(value: Any) -> Any:
 @_load
 @option("--out", type=click.Path(dir_okay=False), help="Write results as JSON lines.")
 @option("--concurrency", default=8, show_default=True)
-@option("--cache", type=click.Path(dir_okay=False), help="Record judge calls here; a repeat is free and needs no network.")
+@option(
+    "--cache", type=click.Path(dir_okay=False), help="Record judge calls here; a repeat is free and needs no network."
+)
 @_json
 def evaluate(
-    file: str, evaluators: tuple[str, ...], judge: str | None, loads: tuple[str, ...], out: str | None, concurrency: int,
-    cache: str | None, as_json: bool,
+    file: str,
+    evaluators: tuple[str, ...],
+    judge: str | None,
+    loads: tuple[str, ...],
+    out: str | None,
+    concurrency: int,
+    cache: str | None,
+    as_json: bool,
 ) -> None:
     """Cases (JSON lines or Parquet) in, results and summary out."""
     from ragpulse_collector.catalog import Catalog
@@ -119,7 +131,12 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
 
 @click.command()
 @option("-e", "--evaluator", required=True)
-@option("--labels", required=True, type=click.Path(exists=True, dir_okay=False), help="JSON lines: a case with `human` (and optionally `group`).")
+@option(
+    "--labels",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="JSON lines: a case with `human` (and optionally `group`).",
+)
 @_judge
 @_load
 @_json
@@ -158,7 +175,9 @@ def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split
 
 @click.command("align")
 @option("-e", "--evaluator", required=True)
-@option("--labels", required=True, type=click.Path(exists=True, dir_okay=False), help="JSON lines: a case with `human`.")
+@option(
+    "--labels", required=True, type=click.Path(exists=True, dir_okay=False), help="JSON lines: a case with `human`."
+)
 @_judge
 @option("--seed", default=0, show_default=True)
 @_json
@@ -189,17 +208,25 @@ def perturb_(since: str, limit: int, seed: int, out: str, **where: Any) -> None:
     from ragpulse_evaluators.grounding import perturb
 
     ask = asker(**where)
-    found = ask("GET traces", {"from": f"-{since}", "limit": limit, "evaluator": "groundedness", "sort": "best"})["traces"]
+    found = ask("GET traces", {"from": f"-{since}", "limit": limit, "evaluator": "groundedness", "sort": "best"})[
+        "traces"
+    ]
     cases = []
     for trace in found:
         whole = ask(f"GET traces/{trace['trace_id']}", {"at": trace["start_time"]})
         contexts = [context["text"] for context in whole["contexts"] if context["text"]]
         if trace["response"] and contexts:
-            cases.append(Case(query=trace["query"], response=trace["response"], contexts=contexts, trace_id=trace["trace_id"]))
+            cases.append(
+                Case(query=trace["query"], response=trace["response"], contexts=contexts, trace_id=trace["trace_id"])
+            )
     labelled = perturb(cases, seed=seed)
-    lines = [json.dumps({**case.case.model_dump(exclude_none=True), "human": case.label, "kind": case.kind}, default=str) for case in labelled]
+    lines = [
+        json.dumps({**case.case.model_dump(exclude_none=True), "human": case.label, "kind": case.kind}, default=str)
+        for case in labelled
+    ]
     Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    click.echo(f"{len(labelled)} labelled cases from {len(cases)} traces in {out}; next: ragpulse calibrate -e NAME --labels {out}")
+    click.echo(f"{len(labelled)} labelled cases from {len(cases)} traces in {out}")
+    click.echo(f"next: ragpulse calibrate -e NAME --labels {out}")
 
 
 def _report(report: Any, as_json: bool) -> None:

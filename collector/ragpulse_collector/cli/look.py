@@ -23,11 +23,16 @@ _since = option("--since", default="1d", show_default=True, help="How far back: 
 @option("--group-by", multiple=True, help="service, model, prompt_version, ...; repeatable.")
 @_as_json
 @source
-def metrics(names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], as_json: bool, **where: Any) -> None:
+def metrics(
+    names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], as_json: bool, **where: Any
+) -> None:
     """Metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
     ask = asker(**where)
     params = {"from": f"-{since}", "step": step, "group_by": list(group_by)}
-    answers = [ask("GET metrics", params | {"name": name}) for name in names or ("requests", "latency_p95", "quality:groundedness")]
+    answers = [
+        ask("GET metrics", params | {"name": name})
+        for name in names or ("requests", "latency_p95", "quality:groundedness")
+    ]
     if as_json:
         print_json(answers)
         return
@@ -89,12 +94,23 @@ def show(trace_id: str, html: str | None, as_json: bool, **where: Any) -> None:
     trace = answer["trace"]
     click.echo(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms")
     click.echo(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n")
-    table("contexts", ("rank", "id", "score", "text"), ((c["rank"], c["id"], c["score"], (c["text"] or "-")[:90]) for c in answer["contexts"]))
-    table("spans", ("kind", "name", "ms", "model", "status"), ((s["kind"], s["name"], s["latency_ms"], s["model"], s["status"]) for s in answer["spans"]))
+    table(
+        "contexts",
+        ("rank", "id", "score", "text"),
+        ((c["rank"], c["id"], c["score"], (c["text"] or "-")[:90]) for c in answer["contexts"]),
+    )
+    table(
+        "spans",
+        ("kind", "name", "ms", "model", "status"),
+        ((s["kind"], s["name"], s["latency_ms"], s["model"], s["status"]) for s in answer["spans"]),
+    )
     table(
         "scores",
         ("evaluator", "version", "status", "normalized", "explanation"),
-        ((s["evaluator"], s["version"], s["status"], s["normalized"], (s["explanation"] or "-")[:90]) for s in answer["scores"]),
+        (
+            (s["evaluator"], s["version"], s["status"], s["normalized"], (s["explanation"] or "-")[:90])
+            for s in answer["scores"]
+        ),
     )
 
 
@@ -110,7 +126,11 @@ def tail(count: int | None, pause_s: float, **where: Any) -> None:
     for turn in itertools.count():
         answer = ask("GET traces", {"limit": 50, "after": cursor})
         for trace in reversed(answer["traces"]):
-            click.echo("  ".join(map(str, (trace["start_time"], trace["trace_id"], f"{trace['latency_ms']:.0f} ms", trace["query"]))))
+            click.echo(
+                "  ".join(
+                    map(str, (trace["start_time"], trace["trace_id"], f"{trace['latency_ms']:.0f} ms", trace["query"]))
+                )
+            )
             seen += 1
         cursor = answer.get("newest") or cursor
         if count is not None and seen >= count:

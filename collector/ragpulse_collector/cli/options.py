@@ -34,7 +34,9 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
 
 def source(command: F) -> F:
     """Add --url, --api-key and --db: the running collector, or a closed file."""
-    command = option("--db", type=click.Path(dir_okay=False), help="Read a closed file instead of a running collector.")(command)
+    command = option(
+        "--db", type=click.Path(dir_okay=False), help="Read a closed file instead of a running collector."
+    )(command)
     command = option("--api-key", help="Key with the scope the command needs.")(command)
     return option("--url", help="The running collector (default http://127.0.0.1:4318).")(command)
 
@@ -56,8 +58,8 @@ def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
 
 
 def _offline(db: str) -> Ask:
-    from ragpulse_collector.app import offline
     from ragpulse_collector.api import ApiError
+    from ragpulse_collector.app import offline
 
     try:
         operations = offline(db, config_path(None))

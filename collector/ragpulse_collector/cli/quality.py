@@ -20,9 +20,15 @@ _where = option("--where", "condition", help="SQL condition over the columns of 
 
 
 @click.command()
-@option("-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable.")
+@option(
+    "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
+)
 @option("--judge", help="Judge model; default: the collector's.")
-@option("--prompts", type=click.Path(exists=True, file_okay=False), help="Folder of prompt files that replace the built-in ones.")
+@option(
+    "--prompts",
+    type=click.Path(exists=True, file_okay=False),
+    help="Folder of prompt files that replace the built-in ones.",
+)
 @option("--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators.")
 @_since
 @_where
@@ -32,7 +38,9 @@ _where = option("--where", "condition", help="SQL condition over the columns of 
 @option("--yes", is_flag=True, help="Do not ask before spending.")
 @option("--json", "as_json", is_flag=True)
 @source
-def replay(evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool, **options: Any) -> int:
+def replay(
+    evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool, **options: Any
+) -> int:
     """Run stored traces through evaluators: resumable, idempotent, the bill printed first."""
     where = {key: options.pop(key) for key in ("url", "db", "api_key")}
     request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
@@ -72,8 +80,12 @@ def _replay(ask: Ask, request: dict[str, Any], *, dry_run: bool, yes: bool, as_j
 
 
 def _print_bill(bill: dict[str, Any]) -> None:
-    cost = "free" if bill["cost_usd"] == 0 else f"at most {bill['cost_usd']:.4f} USD" if bill["cost_usd"] is not None else (
-        f"cost unknown: {bill['cost_unknown_reason']}"
+    cost = (
+        "free"
+        if bill["cost_usd"] == 0
+        else f"at most {bill['cost_usd']:.4f} USD"
+        if bill["cost_usd"] is not None
+        else (f"cost unknown: {bill['cost_unknown_reason']}")
     )
     click.echo(
         f"{bill['count']} units, {bill['already']} already scored; "
@@ -83,7 +95,13 @@ def _print_bill(bill: dict[str, Any]) -> None:
 
 def _watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Follow a run to its end with rate, ETA and cost; an interrupt leaves it running in the collector."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[cost]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[cost]}"),
+    )
     plain = in_ci() or not sys.stderr.isatty()
     last_line = 0.0
     with Progress(*columns, disable=plain or quiet, console=console()) as progress:
@@ -118,20 +136,31 @@ def _line(run: dict[str, Any]) -> str:
 @_where
 @option("--json", "as_json", is_flag=True)
 @source
-def compare(a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool, **where: Any) -> None:
+def compare(
+    a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool, **where: Any
+) -> None:
     """Two sides (NAME@x, prompt:v7, model:..., variant:..., run:ID): difference, interval, test, worst flips."""
     params = {"a": a, "b": b, "evaluator": evaluator, "from": f"-{since}", "where": condition}
     answer = asker(**where)("GET compare", params)
     if as_json:
         print_json(answer)
         return
-    rows = [(answer["a"]["name"], interval(answer["a"])), (answer["b"]["name"], interval(answer["b"])), ("difference b - a", interval(answer["difference"]))]
+    rows = [
+        (answer["a"]["name"], interval(answer["a"])),
+        (answer["b"]["name"], interval(answer["b"])),
+        ("difference b - a", interval(answer["difference"])),
+    ]
     table("", ("side", "estimate"), rows)
-    test = answer.get("test") or {}
+    test = answer.get("test") or {"name": "no test", "p": None}
     needs = f" (need about {answer['need_more']} more)" if answer.get("need_more") else ""
-    click.echo(f"verdict: {answer['verdict']}{needs}   {test.get('name', '')} p={test.get('p')}   {'paired' if answer['paired'] else 'unpaired'}")
+    paired = "paired" if answer["paired"] else "unpaired"
+    click.echo(f"verdict: {answer['verdict']}{needs}   {paired}, {test['name']} p={test['p']}")
     if answer["flips"]:
-        table("worst flips", ("trace", "query", "a", "b"), ((f["trace_id"], (f["query"] or "")[:60], f["a"], f["b"]) for f in answer["flips"][:10]))
+        table(
+            "worst flips",
+            ("trace", "query", "a", "b"),
+            ((f["trace_id"], (f["query"] or "")[:60], f["a"], f["b"]) for f in answer["flips"][:10]),
+        )
 
 
 @click.command()
@@ -144,7 +173,9 @@ def compare(a: str, b: str, evaluator: str | None, since: str, condition: str | 
 def check(evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None, **where: Any) -> int:
     """Gate for CI: exit 0 above, 1 below, 3 undecided (the interval holds the limit), 2 could not run."""
     try:
-        answer = asker(**where)("GET check", {"evaluator": evaluator, "min": minimum, "from": f"-{since}", "where": condition})
+        answer = asker(**where)(
+            "GET check", {"evaluator": evaluator, "min": minimum, "from": f"-{since}", "where": condition}
+        )
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2

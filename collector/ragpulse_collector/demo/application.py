@@ -46,7 +46,9 @@ class Application:
     @ragpulse.retriever(name="bm25", query="query")
     def search(self, query: str, k: int = 4) -> list[dict[str, Any]]:
         """Return the k best passages."""
-        return [{"id": passage.id, "text": passage.text, "score": score} for passage, score in self._index.search(query, k)]
+        return [
+            {"id": passage.id, "text": passage.text, "score": score} for passage, score in self._index.search(query, k)
+        ]
 
     @ragpulse.llm(
         model=MODEL,
@@ -69,7 +71,11 @@ class Application:
     def _best_sentences(self, question: str, found: Sequence[dict[str, Any]], n: int = 2) -> list[tuple[str, int]]:
         wanted = set(words(question))
         scored = [
-            (sum(self._index.idf(word) for word in wanted & set(words(sentence))) / (8 + len(words(sentence))), rank, sentence)
+            (
+                sum(self._index.idf(word) for word in wanted & set(words(sentence))) / (8 + len(words(sentence))),
+                rank,
+                sentence,
+            )
             for rank, passage in enumerate(found, 1)
             for sentence in _SENTENCE.split(passage["text"])
             if len(sentence) > 30
@@ -81,12 +87,15 @@ class Application:
 def model_generator(model: str, complete: Callable[[str, str], Any]) -> Generate:
     """Return a generator that asks a model (any litellm name) instead of extracting sentences."""
 
-    @ragpulse.llm(model=model, query="question", response=lambda result: result["text"], usage=lambda result: result["usage"])
+    @ragpulse.llm(
+        model=model, query="question", response=lambda result: result["text"], usage=lambda result: result["usage"]
+    )
     def generate(question: str, found: Sequence[dict[str, Any]], prompt_version: str) -> dict[str, Any]:
         passages = "\n\n".join(f"[{rank}] {passage['text']}" for rank, passage in enumerate(found, 1))
         call = complete(model, f"{PROMPTS[prompt_version]}\n\nPassages:\n{passages}\n\nQuestion: {question}")
-        return {"text": call.completion, "usage": {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}}
+        return {
+            "text": call.completion,
+            "usage": {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens},
+        }
 
     return generate
-
-

@@ -1,0 +1,96 @@
+"""`ragpulse demo`: the main job on one screen, offline.
+
+Application (decorated) ──OTLP over a socket──▶ collector ─▶ store ─▶ decide ─▶ evaluate ─▶ the table below
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ragpulse_collector.client import Client, connect
+from ragpulse_collector.demo.report import print_report
+from ragpulse_collector.settings import Settings
+
+__all__ = ["run"]
+
+VERSIONS = ("v1", "v2")
+DEADLINE_S = 45.0
+Say = Callable[[str], object]
+
+
+def run(*, stay: bool, model: str | None, judge: str | None, port: int, say: Say) -> int:
+    """Answer the questions under both prompts, wait for the evaluations, print the table; 0 when all went well."""
+    from ragpulse_collector.app import Collector
+
+    with tempfile.TemporaryDirectory(prefix="ragpulse-demo-") as folder:
+        options = {"db": str(Path(folder) / "demo.duckdb"), "port": port, "settle_s": 0.5}
+        settings = Settings().with_options("collector", options).with_options("judge", {"model": judge})
+        collector = Collector(settings)
+        collector.start()
+        try:
+            client = connect(collector.url)
+            started = time.monotonic()
+            asked = _ask_everything(collector.url, model, say)
+            done = _wait_for_evaluations(client, asked)
+            say(f"answered {asked} questions, {done} results, {time.monotonic() - started:.1f} s\n")
+            print_report(client, VERSIONS, say)
+            say(
+                f"\npage: {collector.url}/"
+                + ("   (Ctrl-C ends)" if stay else "   (stays up with: ragpulse demo --serve)")
+            )
+            if stay:
+                _until_interrupted()
+        finally:
+            collector.stop()
+    return 0
+
+
+def _ask_everything(url: str, model: str | None, say: Say) -> int:
+    import ragpulse
+    from ragpulse_collector.demo.application import Application, model_generator
+    from ragpulse_collector.demo.corpus import Index, guides, passages
+    from ragpulse_collector.demo.questions import QUESTIONS
+
+    ragpulse.configure(service_name="ragpulse-demo", endpoint=url, isolated=True)
+    found = passages(guides())
+    say(f"collector at {url}; {len(found)} passages of the guides indexed")
+    say(f"{len(QUESTIONS)} questions under the prompts {' and '.join(VERSIONS)}")
+    application = Application(Index(found), generate=model_generator(model, _complete) if model else None)
+    for version in VERSIONS:
+        for number, question in enumerate(QUESTIONS):
+            with ragpulse.attributes(session_id=f"session-{number % 6}", user_id=f"user-{number % 4}"):
+                application.answer(question, prompt_version=version)
+    ragpulse.flush(timeout=10)
+    return len(VERSIONS) * len(QUESTIONS)
+
+
+def _complete(model: str, prompt: str) -> Any:
+    import asyncio
+
+    from ragpulse_evaluators.llm import as_judge
+
+    return asyncio.run(as_judge(model).ask([{"role": "user", "content": prompt}]))[0]
+
+
+def _wait_for_evaluations(client: Client, traces: int) -> int:
+    """Return how many results there are once nothing is due any more; raises TimeoutError after the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        decided = client.sql("select count(distinct trace_id) as n from decisions").rows()[0]["n"]
+        state = client.call("GET status")["evaluations"]
+        if decided >= traces and state["due"] == 0:
+            return int(client.sql("select count(*) as n from scores").rows()[0]["n"])
+        time.sleep(0.1)
+    raise TimeoutError(f"evaluations did not finish within {DEADLINE_S:.0f} s: {state}")
+
+
+def _until_interrupted() -> None:
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return

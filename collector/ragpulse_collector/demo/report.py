@@ -1,0 +1,70 @@
+"""The table the demo prints: efficiency and quality per prompt version, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ragpulse_collector.client import Client
+
+EFFICIENCY = (
+    ("requests", "requests", "{:.0f}"),
+    ("errors", "errors", "{:.0f}"),
+    ("latency_p50", "latency p50 ms", "{:.2f}"),
+    ("latency_p95", "latency p95 ms", "{:.2f}"),
+    ("input_tokens", "tokens in", "{:.0f}"),
+    ("output_tokens", "tokens out", "{:.0f}"),
+    ("cost_usd", "cost USD", "{:.5f}"),
+)
+QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")
+Say = Callable[[str], object]
+
+
+def print_report(client: Client, versions: Sequence[str], say: Say) -> None:
+    """Print one column per prompt version: efficiency, quality with interval, and the verdict."""
+    say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in versions))
+    for name, told, form in EFFICIENCY:
+        points = _by_version(client, name)
+        say(f"{told:22}" + "".join(f"{_plain(points.get(version), form):>28}" for version in versions))
+    for evaluator in QUALITY:
+        points = _by_version(client, f"quality:{evaluator}")
+        if any(points.get(version) for version in versions):
+            say(f"{evaluator:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in versions))
+    reasons = client.sql(
+        "select distinct cost_unknown_reason as r from traces where cost_unknown_reason is not null"
+    ).rows()
+    for row in reasons:
+        say(f"cost unknown: {row['r']}")
+    _print_verdict(client, versions, say)
+
+
+def _print_verdict(client: Client, versions: Sequence[str], say: Say) -> None:
+    sides = {"a": f"prompt:{versions[0]}", "b": f"prompt:{versions[1]}", "evaluator": "groundedness", "from": "-1h"}
+    answer = client.call("GET compare", sides)
+    difference = answer["difference"]
+    say(
+        f"\ngroundedness, {versions[1]} against {versions[0]}: {answer['verdict']}, "
+        f"difference {difference['value']:+.3f} [{difference['lo']:+.3f}, {difference['hi']:+.3f}]"
+    )
+    for flip in answer["flips"][:1]:
+        say(f"worst flip: {flip['query']!r}  {flip['a']:.2f} -> {flip['b']:.2f}  ({flip['explanation_b']})")
+
+
+def _by_version(client: Client, name: str) -> dict[str, dict[str, Any]]:
+    answer = client.metrics(name, from_="-1h", step="1d", group_by=["prompt_version"])
+    return {
+        series["group"]["prompt_version"]: point
+        for series in answer["series"]
+        for point in series["points"]
+        if point["value"] is not None
+    }
+
+
+def _plain(point: dict[str, Any] | None, form: str) -> str:
+    return form.format(point["value"]) if point else "unknown"
+
+
+def _estimate(point: dict[str, Any] | None) -> str:
+    if not point:
+        return "not measured"
+    return f"{point['value']:.3f} [{point['lo']:.3f}, {point['hi']:.3f}] n={point['n']}"
