@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ragpulse_collector.records import RawBody, Receipt
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class StoreError(Exception):
+    """The store cannot be used as asked; the message is one line with the mend."""
 
 
 class Busy(Exception):
@@ -21,12 +26,18 @@ class Busy(Exception):
         self.retry_after_s = retry_after_s
 
 
+class Refused(StoreError):
+    """The user's SQL is not one read-only SELECT, or asks for more than the limits allow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The whole answer of a read."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
+    truncated: bool = False
+    """True where a row or size limit cut the answer."""
 
     def dicts(self) -> list[dict[str, Any]]:
         """Return one mapping per row."""
@@ -35,6 +46,9 @@ class Rows:
 
 class Transaction(Protocol):
     """What a unit of work may do; it runs on the writer thread inside the group's transaction."""
+
+    at: datetime
+    """The instant of this transaction (UTC, naive): later than that of every transaction before it."""
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
         """Run one statement; reads see everything written before in the same transaction."""
@@ -53,11 +67,21 @@ class Store(Protocol):
         ...
 
     def write(self, work: Callable[[Transaction], T]) -> Future[T]:
-        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone."""
+        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone.
+
+        Work shares its transaction with its neighbours and may be run a second time when one of them fails, so it
+        must change nothing outside the transaction.
+        """
         ...
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError."""
+        ...
+
+    def run_user_sql(
+        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
+    ) -> Rows:
+        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
         ...
 
     def close(self) -> None:

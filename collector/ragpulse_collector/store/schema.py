@@ -1,7 +1,7 @@
-"""Tables (schema `raw`, append-only, time-ordered, no index) and the stable views users query.
+"""Tables (schema `raw`, append-only, time-ordered, no index): what the store keeps.
 
-Ids are UUID / UBIGINT in the tables and lower-case hex text in the views; instants are UTC.
-Views may gain columns, never lose or rename one: the file is an API.
+Ids are UUID / UBIGINT here and lower-case hex text in the views (views.py); instants are UTC. Only the `latest` flags
+of `trace_facts` and `decisions` are ever updated, so that a view needs no window over their history.
 """
 
 from __future__ import annotations
@@ -18,22 +18,30 @@ TABLES: dict[str, str] = {
         cache_write_tokens BIGINT, reasoning_tokens BIGINT, cost_usd DOUBLE, cost_source VARCHAR,
         cost_unknown_reason VARCHAR, ttft_ms DOUBLE, session_id VARCHAR, user_id VARCHAR, prompt_name VARCHAR,
         prompt_version VARCHAR, variant VARCHAR, tags VARCHAR, metadata VARCHAR, upstream_pi DOUBLE,
-        contexts_state VARCHAR, dropped_attributes INTEGER, has_text BOOLEAN,
+        contexts_state VARCHAR, n_contexts INTEGER, top_score DOUBLE, dropped_attributes INTEGER, has_text BOOLEAN,
         attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR""",
     "contents": "trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR",
     "contexts": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, rank INTEGER, id VARCHAR, score DOUBLE, text VARCHAR,
         metadata VARCHAR, hash VARCHAR""",
+    # Texts that came on a log event, kept as they came; `record` is JSON of query, response, contexts.
+    "content_events": """
+        trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, joined BOOLEAN, record VARCHAR""",
+    # Scores that came over the wire or the API; the decision transaction copies them to `scores` under their unit.
+    "feedback": """
+        feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
+        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR""",
     "trace_facts": """
-        trace_id UUID, revision INTEGER, decided_at TIMESTAMP, unit_span_id UBIGINT, start_time TIMESTAMP,
-        latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR, session_id VARCHAR,
-        user_id VARCHAR, prompt_name VARCHAR, prompt_version VARCHAR, variant VARCHAR, model VARCHAR,
-        input_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, cost_usd DOUBLE, cost_unknown_reason VARCHAR,
-        error BOOLEAN, top_score DOUBLE, n_spans INTEGER, n_units INTEGER, late_spans INTEGER, upstream_pi DOUBLE,
-        query VARCHAR, response VARCHAR, feedback DOUBLE""",
+        trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
+        start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,
+        session_id VARCHAR, user_id VARCHAR, prompt_name VARCHAR, prompt_version VARCHAR, variant VARCHAR,
+        model VARCHAR, input_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, cost_usd DOUBLE,
+        cost_unknown_reason VARCHAR, error BOOLEAN, top_score DOUBLE, n_spans INTEGER, n_units INTEGER,
+        late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
-        pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP""",
+        pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,
+        latest BOOLEAN""",
     "eval_jobs": """
         job_id UUID, trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, run_id VARCHAR,
         source VARCHAR, u DOUBLE, created_at TIMESTAMP""",
@@ -45,32 +53,38 @@ TABLES: dict[str, str] = {
         run_id VARCHAR""",
     "runs": """
         run_id VARCHAR, evaluator VARCHAR, version VARCHAR, judge VARCHAR, spec VARCHAR, status VARCHAR,
-        total BIGINT, max_usd DOUBLE, error VARCHAR, at TIMESTAMP""",
+        total BIGINT, max_usd DOUBLE, error VARCHAR, created_at TIMESTAMP""",
     "run_items": "run_id VARCHAR, score_key VARCHAR, trace_id UUID, span_id UBIGINT, u DOUBLE, job_id UUID",
     "judge_calls": "key VARCHAR, judge VARCHAR, reply VARCHAR, created_at TIMESTAMP",
     "ledger": """
         entry_id UUID, day DATE, evaluator VARCHAR, job_id UUID, run_id VARCHAR, kind VARCHAR, usd DOUBLE,
-        at TIMESTAMP""",
+        created_at TIMESTAMP""",
     "labels": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, score DOUBLE, passing BOOLEAN,
         comment VARCHAR, annotator VARCHAR, label_pi DOUBLE, created_at TIMESTAMP""",
-    "rules": "name VARCHAR, policy VARCHAR, rule VARCHAR, source VARCHAR, deleted BOOLEAN, at TIMESTAMP",
+    "rules": "name VARCHAR, policy VARCHAR, rule VARCHAR, source VARCHAR, deleted BOOLEAN, created_at TIMESTAMP",
     "monitor_states": """
         monitor VARCHAR, "group" VARCHAR, state VARCHAR, value DOUBLE, lo DOUBLE, hi DOUBLE, text VARCHAR,
-        delivery VARCHAR, statistic VARCHAR, at TIMESTAMP""",
-    "audit": "at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
+        delivery VARCHAR, statistic VARCHAR, created_at TIMESTAMP""",
+    "audit": "created_at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
 }
 
-VIEWS: dict[str, str] = {
-    "spans": """
-        SELECT {trace}, {span}, CASE WHEN s.parent_span_id IS NULL THEN NULL
-               ELSE printf('%016x', s.parent_span_id) END AS parent_span_id,
-               s.start_time, s.duration_us / 1000.0 AS latency_ms, s.name, s.kind, s.service, s.status, s.error_type,
-               c.query, c.response, s.model, s.provider, s.input_tokens, s.output_tokens, s.cached_tokens,
-               s.reasoning_tokens, s.cost_usd, s.session_id, s.user_id, s.prompt_name, s.prompt_version,
-               s.attributes::JSON AS attributes, s.mapped_from::JSON AS mapped_from, s.environment, s.service_version,
-               s.status_message, s.variant, s.ttft_ms, s.cost_source, s.cost_unknown_reason, s.contexts_state,
-               s.tags, s.metadata, s.resource, s.events, s.received_at
-        FROM raw.spans s LEFT JOIN raw.contents c
-          ON s.has_text AND c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time""",
+TIME_COLUMNS: dict[str, str] = {
+    "spans": "start_time",
+    "contents": "start_time",
+    "contexts": "start_time",
+    "content_events": "time",
+    "feedback": "time",
+    "trace_facts": "start_time",
+    "decisions": "request_time",
+    "eval_jobs": "request_time",
+    "scores": "request_time",
+    "labels": "request_time",
+    "judge_calls": "created_at",
 }
+"""By which column each table's rows age; what is not named here is kept for ever."""
+
+
+def columns(table: str) -> tuple[str, ...]:
+    """Return the column names of a table in their order."""
+    return tuple(part.split()[0].strip('"') for part in TABLES[table].split(","))

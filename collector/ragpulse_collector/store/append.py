@@ -1,0 +1,43 @@
+"""The fast way into a table: duckdb 2.0's Appender, Arrow where there is none (1.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.store.schema import TABLES, columns
+
+Rows = Sequence[Sequence[Any]]
+
+
+def appender(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], rows: Rows) -> None:
+    """Append rows inside the cursor's transaction; all or none of them."""
+    if hasattr(cursor, "appender"):
+        whole = tuple(names) == columns(table)
+        sink = cursor.appender(f"raw.{table}", columns=None if whole else list(names))
+        sink.append_rows(rows)
+        sink.flush()
+        return
+    _through_arrow(cursor, table, names, rows)
+
+
+def _through_arrow(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], rows: Rows) -> None:
+    import pyarrow as pa
+
+    declared = {part.split()[0].strip('"'): part.split()[1] for part in TABLES[table].split(",")}
+    types = {
+        "UBIGINT": pa.uint64(), "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(), "TIMESTAMP": pa.timestamp("us"), "DATE": pa.date32(),
+    }  # fmt: skip
+    arrays = [
+        pa.array(values, types.get(declared[name], pa.string()))
+        for name, values in zip(names, zip(*rows, strict=True), strict=True)
+    ]
+    cursor.register("appended", pa.table(arrays, names=list(names)))
+    listed = ", ".join(f'"{name}"' for name in names)
+    try:
+        cursor.execute(f"INSERT INTO raw.{table} ({listed}) SELECT {listed} FROM appended")
+    finally:
+        cursor.unregister("appended")

@@ -1,0 +1,153 @@
+"""Texts that came on log events: joined to their spans whichever came first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from ragpulse_collector.records import ContentRecord, ContextRecord, SpanRecord
+from ragpulse_collector.store.protocol import Transaction
+from ragpulse_collector.store.rows import Appendable, contexts_state, instant
+
+Key = tuple[str, str]
+
+_WAIT = timedelta(hours=1)
+"""A log event whose span did not come within this time waits no longer in memory; it stays in the table."""
+
+_MAX_WAITING = 50_000
+
+_LONGEST_SPAN = timedelta(days=1)
+"""How long before its log event a span may have started; bounds the look into the table."""
+
+_WAITING = """
+    SELECT replace(e.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', e.span_id) AS span_id, e.record
+    FROM raw.content_events e
+    WHERE NOT e.joined AND e.received_at >= $since AND NOT EXISTS (
+        SELECT 1 FROM raw.spans s WHERE s.trace_id = e.trace_id AND s.span_id = e.span_id)"""
+
+_SPANS = """
+    SELECT replace(s.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', s.span_id) AS span_id, s.start_time,
+           s.contexts_state, c.trace_id IS NOT NULL AS has_row
+    FROM raw.spans s LEFT JOIN raw.contents c
+      ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
+    WHERE s.start_time >= $since AND s.trace_id IN (SELECT unnest($traces::UUID[]))"""
+
+_FILL_TEXTS = """
+    UPDATE raw.contents SET query = coalesce(query, $query), response = coalesce(response, $response)
+    WHERE trace_id = $trace::UUID AND span_id = $span AND start_time = $start"""
+
+_FILL_STATE = """
+    UPDATE raw.spans SET contexts_state = $state, n_contexts = $n, top_score = $top
+    WHERE trace_id = $trace::UUID AND span_id = $span AND start_time = $start"""
+
+
+@dataclass(slots=True)
+class _Change:
+    waiting: dict[Key, ContentRecord] = field(default_factory=dict)
+    joined: set[Key] = field(default_factory=set)
+
+
+class ContentEvents:
+    """Events that wait for their span in memory (durable in `content_events`), filled in when it comes."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[Key, ContentRecord] | None = None
+        self._change = _Change()
+
+    def join(
+        self, transaction: Transaction, rows: Appendable, events: list[ContentRecord], spans: list[SpanRecord]
+    ) -> None:
+        """Fill new spans from events that waited or came along; add texts to spans stored before."""
+        waiting = self._load(transaction)
+        come = {(event.trace_id, event.span_id): event for event in events}
+        if come or waiting:
+            self._fill_new(spans, come, waiting)
+        left = {key: event for key, event in come.items() if key not in self._change.joined}
+        if left:
+            self._fill_stored(transaction, rows, left)
+        for event in events:
+            key = (event.trace_id, event.span_id)
+            joined = key in self._change.joined
+            rows.add_content_event(event, transaction.at, joined=joined)
+            if not joined:
+                self._change.waiting[key] = event
+
+    def remember(self) -> None:
+        """The transaction is on disk."""
+        waiting = self._waiting
+        if waiting is not None and (self._change.waiting or self._change.joined):
+            waiting.update(self._change.waiting)
+            for key in self._change.joined:
+                waiting.pop(key, None)
+            while len(waiting) > _MAX_WAITING:
+                waiting.popitem(last=False)
+        self._change = _Change()
+
+    def forget(self) -> None:
+        """The transaction was rolled back."""
+        self._change = _Change()
+
+    def _load(self, transaction: Transaction) -> OrderedDict[Key, ContentRecord]:
+        if self._waiting is None:
+            found = transaction.execute(_WAITING, {"since": transaction.at - _WAIT}).rows
+            self._waiting = OrderedDict(((row[0], row[1]), _record(row)) for row in found)
+        return self._waiting
+
+    def _fill_new(
+        self, spans: Iterable[SpanRecord], come: dict[Key, ContentRecord], waiting: dict[Key, ContentRecord]
+    ) -> None:
+        for span in spans:
+            key = (span.trace_id, span.span_id)
+            event = come.get(key) or waiting.get(key)
+            if event is not None:
+                _fill(span, event)
+                self._change.joined.add(key)
+
+    def _fill_stored(self, transaction: Transaction, rows: Appendable, events: dict[Key, ContentRecord]) -> None:
+        since = instant(min(event.time_ns for event in events.values())) - _LONGEST_SPAN
+        found = transaction.execute(_SPANS, {"since": since, "traces": list({key[0] for key in events})})
+        for span in found.dicts():
+            event = events.get((span["trace_id"], span["span_id"]))
+            if event is not None:
+                self._change.joined.add((span["trace_id"], span["span_id"]))
+                _add_to_stored(transaction, rows, span, event)
+
+
+def _record(row: tuple[Any, ...]) -> ContentRecord:
+    body = orjson.loads(row[2])
+    contexts = body["contexts"]
+    return ContentRecord(
+        trace_id=row[0],
+        span_id=row[1],
+        time_ns=0,
+        query=body["query"],
+        response=body["response"],
+        contexts=None if contexts is None else [ContextRecord(**context) for context in contexts],
+    )
+
+
+def _fill(span: SpanRecord, event: ContentRecord) -> None:
+    """What the span says itself wins; the event supplies what is missing."""
+    span.query = event.query if span.query is None else span.query
+    span.response = event.response if span.response is None else span.response
+    span.contexts = event.contexts if span.contexts is None else span.contexts
+
+
+def _add_to_stored(transaction: Transaction, rows: Appendable, span: dict[str, Any], event: ContentRecord) -> None:
+    span_id, start = int(span["span_id"], 16), span["start_time"]
+    place = {"trace": span["trace_id"], "span": span_id, "start": start}
+    if event.query is not None or event.response is not None:
+        if span["has_row"]:
+            transaction.execute(_FILL_TEXTS, place | {"query": event.query, "response": event.response})
+        else:
+            rows.contents.append((span["trace_id"], span_id, start, event.query, event.response))
+    if event.contexts is not None and span["contexts_state"] is None:
+        rows.add_contexts(span["trace_id"], span_id, start, event.contexts)
+        top = max((c.score for c in event.contexts if c.score is not None), default=None)
+        state = contexts_state(event.contexts, truncated=False)
+        transaction.execute(_FILL_STATE, place | {"state": state, "n": len(event.contexts), "top": top})

@@ -1,0 +1,163 @@
+"""The embedded store: one DuckDB file, one writer thread, group commit, readers on cursors of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
+from ragpulse_collector.store.connection import Deadline, fetch, lock_down, open_file, outbox, settings
+from ragpulse_collector.store.guard import UserSql
+from ragpulse_collector.store.migrations import check_version, file_version, migrate
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Transaction
+from ragpulse_collector.store.queue import BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.writer import Writer
+
+T = TypeVar("T")
+
+
+class EmbeddedStore:
+    """One process owns the file; `submit` and `write` go through one writer thread, `read` is answered at once.
+
+    `decode` turns an accepted body into records (on the writer thread), `price` fills a span's cost, `clock` gives
+    UTC without a zone. Raises StoreError when the file is locked, unreadable or of a newer version.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        decode: Callable[[RawBody], Batch],
+        price: Callable[[SpanRecord], None] | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        threads: int = 2,
+        memory_limit: str = "160MB",
+        wal_limit: str = "256MB",
+        queue_bytes: int = 64 * 2**20,
+        queue_items: int = 10_000,
+        group_bytes: int = 4 * 2**20,
+        recent_spans: int = 200_000,
+    ) -> None:
+        self.path = Path(path)
+        self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
+        self._opening = threading.Lock()
+        self._connection = self._open()
+        self._user_sql = UserSql(self._cursor)
+        self._queue = WriterQueue(max_bytes=queue_bytes, max_items=queue_items, group_bytes=group_bytes)
+        self._writer = Writer(
+            self._queue, self._cursor, self._reopen, decode=decode, price=price, clock=clock, recent_spans=recent_spans
+        )
+        self._thread = threading.Thread(target=self._writer.run, name="ragpulse-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Queue a body; the future resolves after COMMIT, or raises DecodeError or Busy. Raises Busy when full."""
+        item = BodyItem(body)
+        self._queue.put(item)
+        return item.future
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone."""
+        item = WorkItem(work)
+        self._queue.put(item)
+        return item.future
+
+    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
+        """Answer a query from a fresh cursor (any thread); raises TimeoutError."""
+        cursor = self._cursor()
+        try:
+            with Deadline(cursor, timeout_s) as deadline:
+                return fetch(cursor, sql, parameters)
+        except duckdb.InterruptException as error:
+            if deadline.passed:
+                raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
+            raise
+        finally:
+            cursor.close()
+
+    def run_user_sql(
+        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
+    ) -> Rows:
+        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
+        return self._user_sql.run(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of bodies that were accepted and are not on disk yet."""
+        return self._queue.waiting_bytes
+
+    def close(self) -> None:
+        """Refuse new work, drain the queue, close the file. May be called twice."""
+        self._queue.close()
+        self._thread.join()
+        with self._opening:
+            self._connection.close()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        connection = open_file(self.path, self._config)
+        try:
+            _prepare(connection, str(self.path))
+        except BaseException:
+            connection.close()
+            raise
+        outbox(self.path).mkdir(exist_ok=True)
+        lock_down(connection, writable=outbox(self.path))
+        return connection
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._opening:
+            try:
+                return self._connection.cursor()
+            except duckdb.ConnectionException as error:
+                raise Busy("the store is closed") from error
+
+    def _reopen(self) -> None:
+        """Open the file anew after the engine gave it up (a disk that was full or failed)."""
+        with self._opening:
+            self._connection.close()
+            self._connection = self._open()
+
+
+class FileReader:
+    """A closed file, read-only: what the command line uses with `--db`. Raises StoreError like EmbeddedStore."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        config = {"threads": 2}
+        self._connection = open_file(self.path, config, read_only=True)
+        check_version(file_version(lambda sql: self._connection.execute(sql).fetchall()), name=str(path))
+        lock_down(self._connection)
+        self._user_sql = UserSql(self._connection.cursor)
+
+    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
+        """Answer a query; raises TimeoutError."""
+        cursor = self._connection.cursor()
+        with Deadline(cursor, timeout_s):
+            return fetch(cursor, sql, parameters)
+
+    def run_user_sql(
+        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
+    ) -> Rows:
+        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError."""
+        return self._user_sql.run(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def _prepare(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    connection.begin()
+    try:
+        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=name)
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise

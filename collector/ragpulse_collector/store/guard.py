@@ -1,0 +1,95 @@
+"""SQL that a user wrote: exactly one read-only SELECT, in its own time, rows and bytes; two at a time.
+
+Three fences, each enough alone: the statement must parse to one SELECT, it runs in a READ ONLY transaction, and the
+instance has no access to files, network or extensions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.store.connection import Deadline
+from ragpulse_collector.store.protocol import Busy, Refused, Rows
+
+_MAX_BYTES = 64 * 2**20
+_CHUNK = 1_000
+_AT_A_TIME = 2
+
+
+class UserSql:
+    """Runs users' queries on cursors of their own."""
+
+    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self._cursor = cursor
+        self._slots = threading.BoundedSemaphore(_AT_A_TIME)
+
+    def run(self, sql: str, parameters: Sequence[Any], *, timeout_s: float, max_rows: int) -> Rows:
+        """Answer one SELECT; raises Refused, TimeoutError, Busy (two queries run already)."""
+        if not self._slots.acquire(timeout=timeout_s):
+            raise Busy("other queries are running")
+        try:
+            cursor = self._cursor()
+            try:
+                return _answer(cursor, sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+            finally:
+                cursor.close()
+        finally:
+            self._slots.release()
+
+
+def _answer(
+    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], *, timeout_s: float, max_rows: int
+) -> Rows:
+    statement = _one_select(cursor, sql)
+    with Deadline(cursor, timeout_s) as deadline:
+        try:
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            return _read(cursor, _printable(cursor, statement, parameters), parameters, max_rows)
+        except duckdb.InterruptException as error:
+            if deadline.passed:
+                raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
+            raise Refused("the query was interrupted") from error
+        except duckdb.OutOfMemoryException as error:
+            raise Refused("the query needs more memory than is allowed: narrow it, e.g. by start_time") from error
+        except duckdb.Error as error:
+            raise Refused(str(error)) from error
+
+
+def _one_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
+    try:
+        statements = cursor.extract_statements(sql)
+    except duckdb.Error as error:
+        raise Refused(str(error)) from error
+    if len(statements) != 1:
+        raise Refused(f"exactly one SELECT is allowed, got {len(statements)} statements")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        raise Refused(f"only SELECT is allowed, got {statements[0].type.name}")
+    return str(statements[0].query)
+
+
+def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]) -> str:
+    """Show instants with a zone as UTC without one: Python would need pytz to fetch them."""
+    described = cursor.execute(f"DESCRIBE {sql}", parameters or None).fetchall()
+    zoned = [row[0] for row in described if row[1] == "TIMESTAMP WITH TIME ZONE"]
+    if not zoned:
+        return sql
+    replaced = ", ".join(f'"{name}"::TIMESTAMP AS "{name}"' for name in (n.replace('"', '""') for n in zoned))
+    return f"SELECT * REPLACE ({replaced}) FROM ({sql.rstrip().rstrip(';')})"
+
+
+def _read(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], max_rows: int) -> Rows:
+    result = cursor.execute(sql, parameters or None)
+    names = tuple(column[0] for column in result.description)
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    while len(rows) <= max_rows and size <= _MAX_BYTES:
+        chunk = result.fetchmany(min(_CHUNK, max_rows + 1 - len(rows)) or 1)
+        if not chunk:
+            return Rows(names, rows)
+        rows += chunk
+        size += sum(len(value) for row in chunk for value in row if isinstance(value, (str, bytes)))
+    return Rows(names, rows[:max_rows], truncated=True)

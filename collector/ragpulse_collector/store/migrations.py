@@ -1,0 +1,55 @@
+"""The file's version and the way from an older one to this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ragpulse_collector.store.protocol import StoreError
+from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES
+from ragpulse_collector.store.views import create_views
+
+Execute = Callable[[str], Any]
+Fetch = Callable[[str], list[tuple[Any, ...]]]
+
+STEPS: dict[int, tuple[str, ...]] = {}
+"""version → the statements that lead from version-1 to it; a step is never changed once released."""
+
+
+def file_version(fetch: Fetch) -> int:
+    """Return the schema version of an open file, 0 for an empty one."""
+    known = fetch("SELECT 1 FROM duckdb_tables() WHERE schema_name = 'raw' AND table_name = 'meta'")
+    if not known:
+        return 0
+    found = fetch("SELECT max(value::INTEGER) FROM raw.meta WHERE key = 'schema_version'")[0][0]
+    return int(found or 0)
+
+
+def check_version(version: int, *, name: str) -> None:
+    """Refuse a file that a newer ragpulse wrote; raises StoreError."""
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{name} has schema version {version}, this ragpulse knows up to {SCHEMA_VERSION}: "
+            "upgrade with `pip install -U ragpulse`"
+        )
+
+
+def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
+    """Bring an open file to this version inside the caller's transaction; returns the version it had."""
+    version = file_version(fetch)
+    check_version(version, name=name)
+    if version == 0:
+        _create(execute)
+    for step in range(max(version, 1) + 1, SCHEMA_VERSION + 1):
+        for statement in STEPS[step]:
+            execute(statement)
+    if version != SCHEMA_VERSION:
+        execute(f"INSERT INTO raw.meta VALUES ('schema_version', '{SCHEMA_VERSION}')")
+    create_views(execute)
+    return version
+
+
+def _create(execute: Execute) -> None:
+    execute("CREATE SCHEMA IF NOT EXISTS raw")
+    for name, columns in TABLES.items():
+        execute(f"CREATE TABLE IF NOT EXISTS raw.{name} ({columns})")

@@ -1,0 +1,143 @@
+"""The stable views and macros users query: the file is an API. Columns may be added, never renamed or taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ragpulse_collector.store.estimates import MACROS, hajek
+
+
+def hex_trace(column: str) -> str:
+    """Return the SQL that shows a UUID column as a trace id."""
+    return f"replace({column}::VARCHAR, '-', '')"
+
+
+def hex_span(column: str) -> str:
+    """Return the SQL that shows a UBIGINT column as a span id."""
+    return f"printf('%016x', {column})"
+
+
+_SPANS = f"""
+    SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id,
+           {hex_span("s.parent_span_id")} AS parent_span_id, s.start_time, s.duration_us / 1000.0 AS latency_ms,
+           s.name, s.kind, s.service, s.status, s.error_type, c.query, c.response, s.model, s.provider,
+           s.input_tokens, s.output_tokens, s.cached_tokens, s.reasoning_tokens, s.cost_usd, s.session_id, s.user_id,
+           s.prompt_name, s.prompt_version, s.attributes::JSON AS attributes, s.mapped_from::JSON AS mapped_from,
+           s.environment, s.service_version, s.status_message, s.variant, s.ttft_ms, s.cost_source,
+           s.cost_unknown_reason, s.contexts_state, s.cache_write_tokens, s.response_id, s.tags, s.metadata,
+           s.resource, s.events, s.upstream_pi, s.received_at
+    FROM raw.spans s LEFT JOIN raw.contents c
+      ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time"""
+
+FACT_COLUMNS = (
+    "start_time", "latency_ms", "ttft_ms", "service", "environment", "name", "query", "response", "session_id",
+    "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
+    "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
+    "feedback",
+)  # fmt: skip
+"""What the `traces` view takes from `raw.trace_facts` beside the ids."""
+
+# A trace that the sampler has not decided yet: its first rag span, else the span without a parent, else the earliest.
+_UNDECIDED = f"""
+    SELECT {hex_trace("s.trace_id")} AS trace_id, min(s.start_time) AS start_time,
+           arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms, arg_min(s.ttft_ms, s.place) AS ttft_ms,
+           arg_min(s.service, s.place) AS service, arg_min(s.environment, s.place) AS environment,
+           arg_min(s.name, s.place) AS name, arg_min(c.query, s.place) AS query,
+           arg_min(c.response, s.place) AS response, arg_min(s.session_id, s.place) AS session_id,
+           arg_min(s.user_id, s.place) AS user_id, arg_min(s.prompt_name, s.place) AS prompt_name,
+           arg_min(s.prompt_version, s.place) AS prompt_version, arg_min(s.variant, s.place) AS variant,
+           arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
+           sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
+           sum(s.output_tokens) FILTER (s.kind = 'llm')::BIGINT AS output_tokens,
+           sum(s.cached_tokens) FILTER (s.kind = 'llm')::BIGINT AS cached_tokens, NULL::DOUBLE AS cost_usd,
+           'not decided yet' AS cost_unknown_reason, arg_min(s.status = 'error', s.place) AS error,
+           max(s.top_score) AS top_score, count(*)::INTEGER AS n_spans, NULL::INTEGER AS n_units,
+           min(s.upstream_pi) AS upstream_pi, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
+           {hex_span("arg_min(s.span_id, s.place)")} AS unit_span_id, false AS decided
+    FROM (SELECT *, row(kind <> 'rag', parent_span_id IS NOT NULL, start_time) AS place FROM raw.spans
+          WHERE received_at >= coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'),
+                                        TIMESTAMP '1970-01-01')) s
+    LEFT JOIN raw.contents c
+      ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
+    WHERE NOT EXISTS (SELECT 1 FROM raw.trace_facts f WHERE f.trace_id = s.trace_id)
+    GROUP BY s.trace_id"""
+
+_TRACES = f"""
+    SELECT {hex_trace("trace_id")} AS trace_id, {", ".join(FACT_COLUMNS)},
+           {hex_span("unit_span_id")} AS unit_span_id, true AS decided
+    FROM raw.trace_facts WHERE latest
+    UNION ALL BY NAME {_UNDECIDED}"""
+
+_CONTEXTS = f"""
+    SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
+           hash, start_time FROM raw.contexts"""
+
+_SCORES = f"""
+    SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id, s.request_time, s.evaluator,
+           s.version, s.judge, s.source, s.status, s.score, s.normalized, s.passing, s.label, s.explanation, d.pi,
+           l.label_pi, d.reason, s.cost_usd, s.created_at, s.run_id, d.sampled, d.u, s.label_version, s.parts, s.ci_lo,
+           s.ci_hi, s.elapsed_ms, s.attempt, s.score_key
+    FROM raw.scores s
+    LEFT JOIN (SELECT * FROM raw.decisions WHERE latest) d
+      ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator
+         AND d.request_time = s.request_time
+    LEFT JOIN (SELECT trace_id, span_id, evaluator, max(label_pi) AS label_pi FROM raw.labels GROUP BY ALL) l
+      ON l.trace_id = s.trace_id AND l.span_id = s.span_id AND l.evaluator = s.evaluator"""
+
+_DECISIONS = f"""
+    SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, evaluator, rule, policy, pi, sampled,
+           reason, decided_at, request_time, u, revision, latest FROM raw.decisions"""
+
+_MEASURED = """
+    SELECT {keys}, s.normalized AS y, d.pi
+    FROM raw.scores s JOIN raw.decisions d
+      ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator
+         AND d.request_time = s.request_time
+    WHERE s.source = 'online' AND s.status = 'ok' AND s.normalized IS NOT NULL
+      AND d.latest AND d.sampled AND d.pi > 0 {filters}"""
+"""Scores that may enter an estimate: online, measured, and drawn by chance (forced ones only if the chance was met)."""
+
+_QUALITY_DAILY = hajek(
+    _MEASURED.format(
+        keys="s.request_time::DATE AS day, s.evaluator, coalesce(s.version, '') AS version,"
+        " coalesce(s.judge, '') AS judge",
+        filters="",
+    ),
+    keys="day, evaluator, version, judge",
+)
+
+_QUALITY = hajek(
+    _MEASURED.format(
+        keys="coalesce(s.version, '') AS version, coalesce(s.judge, '') AS judge",
+        filters="""AND s.evaluator = evaluator_name
+            AND s.request_time >= t_from::TIMESTAMP AND s.request_time < t_to::TIMESTAMP
+            AND d.request_time >= t_from::TIMESTAMP AND d.request_time < t_to::TIMESTAMP""",
+    ),
+    keys="version, judge",
+)
+
+VIEWS: dict[str, str] = {
+    "traces": _TRACES,
+    "spans": _SPANS,
+    "contexts": _CONTEXTS,
+    "scores": _SCORES,
+    "decisions": _DECISIONS,
+    "quality_daily": _QUALITY_DAILY,
+}
+
+TABLE_MACROS: dict[str, str] = {
+    "quality(evaluator_name, t_from, t_to)": _QUALITY,
+    "trace(hex)": f"""{_SPANS} WHERE s.trace_id = hex::UUID
+        QUALIFY row_number() OVER (PARTITION BY s.span_id ORDER BY s.received_at) = 1 ORDER BY s.start_time""",
+}
+
+
+def create_views(execute: Callable[[str], Any]) -> None:
+    """Create or replace every macro and view."""
+    for signature, body in MACROS.items():
+        execute(f"CREATE OR REPLACE MACRO {signature} AS {body}")
+    for name, body in VIEWS.items():
+        execute(f"CREATE OR REPLACE VIEW {name} AS {body}")
+    for signature, body in TABLE_MACROS.items():
+        execute(f"CREATE OR REPLACE MACRO {signature} AS TABLE {body}")

@@ -1,0 +1,171 @@
+"""The one writer: take a group, decode, one transaction, COMMIT, then answer.
+
+A body that cannot be decoded fails alone before the transaction. When the transaction fails, its items are tried one by
+one, so that the faulty one fails alone too. When the disk fails, everything waiting in the group is told to come again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, SpanRecord
+from ragpulse_collector.store.append import appender
+from ragpulse_collector.store.connection import fetch
+from ragpulse_collector.store.ingest import Ingest
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows
+from ragpulse_collector.store.queue import BodyItem, Item, WorkItem, WriterQueue
+
+_log = logging.getLogger(__name__)
+
+_DISK = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException, OSError)
+"""What a full, failing or vanished disk looks like: the sender is told to retry, the file is opened anew."""
+
+
+class WriterTransaction:
+    """The transaction of one group on the writer's cursor."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, at: datetime) -> None:
+        self._cursor = cursor
+        self.at = at
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
+        """Run one statement; reads see everything written before in the same transaction."""
+        return fetch(self._cursor, sql, parameters)
+
+    def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Append rows to `raw.<table>`."""
+        if rows:
+            appender(self._cursor, table, columns, rows)
+
+
+class Writer:
+    """Runs on its own thread until the queue is closed and drained."""
+
+    def __init__(
+        self,
+        queue: WriterQueue,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        reopen: Callable[[], None],
+        *,
+        decode: Callable[[RawBody], Batch],
+        price: Callable[[SpanRecord], None] | None,
+        clock: Callable[[], datetime],
+        recent_spans: int,
+    ) -> None:
+        self._queue = queue
+        self._new_cursor = cursor
+        self._reopen = reopen
+        self._decode = decode
+        self._price = price
+        self._clock = clock
+        self._cursor = cursor()
+        self._last = self._newest()
+        self._ingest = Ingest(recent_spans=recent_spans, opened=clock())
+        self._broken = False
+
+    def run(self) -> None:
+        """Commit group after group."""
+        while group := self._queue.take():
+            ready = [item for item in group if self._is_ready(item)]
+            self._commit_or_split(ready)
+        self._cursor.close()
+
+    def _is_ready(self, item: Item) -> bool:
+        """Drop what was cancelled, decode what is a body; a body that cannot be decoded is answered here."""
+        if not item.future.set_running_or_notify_cancel():
+            return False
+        if isinstance(item, WorkItem):
+            return True
+        try:
+            item.batch = self._decode(item.body)
+            if self._price is not None:
+                for span in item.batch.spans:
+                    self._price(span)
+        except DecodeError as error:
+            item.future.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
+            _log.exception("a body could not be decoded")
+            item.future.set_exception(DecodeError(f"the body could not be decoded: {type(error).__name__}"))
+        else:
+            return True
+        return False
+
+    def _commit_or_split(self, items: list[Item]) -> None:
+        if not items:
+            return
+        try:
+            results = self._commit(items)
+        except _DISK as error:
+            self._refuse(items, error)
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever an item raises belongs to its future
+            if len(items) == 1:
+                items[0].future.set_exception(_stored_error(items[0], error))
+                return
+            for item in items:
+                self._commit_or_split([item])
+        else:
+            for item, result in zip(items, results, strict=True):
+                item.future.set_result(result)
+
+    def _commit(self, items: list[Item]) -> list[Any]:
+        """Write the items in one transaction: bodies together first, then work in its order."""
+        self._recover()
+        at = max(self._clock(), self._last + timedelta(microseconds=1))
+        transaction = WriterTransaction(self._cursor, at)
+        self._cursor.begin()
+        try:
+            batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
+            receipts = iter(self._ingest.write(transaction, batches))
+            results: list[Any] = [
+                next(receipts) if isinstance(item, BodyItem) else item.work(transaction) for item in items
+            ]
+            self._cursor.commit()
+        except BaseException:
+            self._ingest.forget()
+            self._roll_back()
+            raise
+        self._ingest.remember()
+        self._last = at
+        return results
+
+    def _roll_back(self) -> None:
+        try:
+            self._cursor.rollback()
+        except duckdb.Error:
+            # Without a transaction to leave, the engine has given up the file: open it anew before the next group.
+            self._broken = True
+
+    def _refuse(self, items: list[Item], error: BaseException) -> None:
+        _log.error("the disk refused a group of %d: %s", len(items), error)
+        self._broken = True
+        busy = Busy(f"the store cannot write: {str(error).splitlines()[0]}")
+        for item in items:
+            item.future.set_exception(busy)
+
+    def _recover(self) -> None:
+        if not self._broken:
+            return
+        self._cursor.close()
+        self._reopen()
+        self._cursor = self._new_cursor()
+        self._broken = False
+
+    def _newest(self) -> datetime:
+        newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
+        return datetime(1970, 1, 1) if newest[0] is None else newest[0]
+
+
+def _stored_error(item: Item, error: BaseException) -> BaseException:
+    """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
+    if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):
+        _log.error("a body could not be stored: %s", error)
+        return DecodeError(f"the body could not be stored: {str(error).splitlines()[0]}")
+    return error
+
+
+__all__ = ["Receipt", "Writer", "WriterTransaction"]
