@@ -162,6 +162,8 @@ class HTTPJudge:
             loop, reader, writer = self._idle.pop()
             if loop is here and not writer.is_closing() and not reader.at_eof():
                 return reader, writer, True
+            if loop is here:
+                writer.close()
         context = ssl.create_default_context() if self._tls else None
         return *await asyncio.open_connection(self._host, self._port, ssl=context, limit=_MAX_BODY), False
 

@@ -1,0 +1,84 @@
+"""The plain OpenAI-compatible judge over real sockets."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ragpulse_evaluators import HTTPJudge
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError
+
+ASK = [{"role": "user", "content": "hello"}]
+
+
+async def test_an_answer_carries_text_tokens_and_the_prompt(chat_server: Any, complete: Any) -> None:
+    """One call returns what the server said, with tokens as the server counted them."""
+    server = await chat_server(lambda body: complete("YES"))
+    async with HTTPJudge(server.base, "tiny") as judge:
+        [call] = await judge.ask(ASK)
+    assert (call.completion, call.input_tokens, call.output_tokens, call.prompt) == ("YES", 11, 3, "hello")
+    assert server.bodies[0] == {"model": "tiny", "messages": ASK, "temperature": 0.0}
+
+
+async def test_connections_are_kept_and_n_samples_are_n_questions(chat_server: Any, complete: Any) -> None:
+    """Questions in turn share a connection; three samples are asked three times."""
+    server = await chat_server(lambda body: complete("1"))
+    async with HTTPJudge(server.base, "tiny") as judge:
+        await judge.ask(ASK)
+        await judge.ask(ASK)
+        assert server.connections == 1
+        assert len(await judge.ask(ASK, n=3)) == 3
+
+
+async def test_a_connection_closed_by_the_server_is_replaced(chat_server: Any, complete: Any) -> None:
+    """A server that drops kept-alive connections costs a new one, not an error."""
+    server = await chat_server(lambda body: complete("1"), close_after_each=True)
+    async with HTTPJudge(server.base, "tiny") as judge:
+        await judge.ask(ASK)
+        assert (await judge.ask(ASK))[0].completion == "1"
+
+
+async def test_logprobs_of_the_first_token_are_read(chat_server: Any, complete: Any) -> None:
+    """Candidates of the first completion token come with their log-probabilities."""
+    top = [{"token": "4", "logprob": -0.1}, {"token": "5", "logprob": -2.0}]
+    logprobs = {"content": [{"token": "4", "logprob": -0.1, "top_logprobs": top}]}
+    server = await chat_server(lambda body: complete("4", logprobs=logprobs))
+    async with HTTPJudge(server.base, "tiny", api_key="k") as judge:
+        [call] = await judge.ask(ASK, logprobs=True)
+    assert call.logprobs == {"4": -0.1, "5": -2.0}
+    assert server.bodies[0]["top_logprobs"] == 20
+    assert "Authorization: Bearer k" in server.headers[0]
+
+
+@pytest.mark.parametrize("answer", [(500, "boom"), (200, "no json"), (200, "{}"), (200, '{"choices": []}')])
+async def test_a_bad_answer_is_a_judge_error(chat_server: Any, answer: tuple[int, str]) -> None:
+    """Status codes and bodies that are no completion raise JudgeError, which is retriable."""
+    server = await chat_server(lambda body: answer)
+    async with HTTPJudge(server.base, "tiny") as judge:
+        with pytest.raises(JudgeError) as raised:
+            await judge.ask(ASK)
+    assert raised.value.retriable
+
+
+async def test_chunked_replies_are_joined() -> None:
+    """A server that streams its body in chunks is understood."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"choices":[{"message":{"content":"hi"}}]}'
+        parts = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:9], body[9:]))
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, HTTPJudge(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", "tiny") as judge:
+        assert (await judge.ask(ASK))[0].completion == "hi"
+
+
+async def test_nobody_listening_is_a_judge_error_and_a_bad_address_a_configuration_error() -> None:
+    """A refused connection names model and address; an address without scheme is refused at once."""
+    with pytest.raises(JudgeError, match=r"tiny at 127\.0\.0\.1:9"):
+        await HTTPJudge("http://127.0.0.1:9/v1", "tiny").ask(ASK)
+    with pytest.raises(ConfigurationError):
+        HTTPJudge("127.0.0.1:9", "tiny")

@@ -1,0 +1,87 @@
+"""The litellm judge: lazily imported, over a loopback OpenAI-compatible server."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ragpulse_evaluators import Case, HTTPJudge, LLMJudge, get_evaluator
+from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.llm import as_judge, is_loopback, prices
+
+pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+ASK = [{"role": "user", "content": "hello"}]
+
+
+def test_importing_and_configuring_loads_no_heavy_library() -> None:
+    """litellm (seconds of import), numpy and nltk stay out until the first question."""
+    code = (
+        "import sys, ragpulse_evaluators as r; r.list_evaluators(); r.get_evaluator('faithfulness', judge='openai/x');"
+        "print([m for m in ('litellm', 'numpy', 'nltk', 'sacrebleu', 'scipy', 'jsonschema') if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
+
+
+async def test_a_case_is_judged_through_litellm(chat_server: Any, complete: Any) -> None:
+    """A model behind a loopback api_base needs no key; the call is recorded with model and tokens."""
+    server = await chat_server(lambda body: complete("NO\nThe passage says nine."))
+    faithfulness = get_evaluator("faithfulness", judge="openai/tiny", api_base=server.base)
+    result = await faithfulness(Case(response="It opens at eight.", contexts=["It opens at nine."]))
+    assert (result.score, result.explanation, result.judge) == (
+        0.0,
+        "The passage says nine.",
+        "openai/tiny temperature=0.0",
+    )
+    assert result.calls[0].input_tokens == 11
+    assert "It opens at nine." in server.bodies[0]["messages"][0]["content"]
+
+
+async def test_a_provider_that_ignores_n_is_asked_again(chat_server: Any, complete: Any) -> None:
+    """Three samples from a server that gives one at a time are three requests."""
+    server = await chat_server(lambda body: complete("2"))
+    calls = await LLMJudge("tiny", api_base=server.base, temperature=1.0).ask(ASK, n=3)
+    assert [call.completion for call in calls] == ["2", "2", "2"]
+    assert [body.get("n") for body in server.bodies] == [3, None, None]
+
+
+async def test_tokens_of_several_choices_are_counted_once(chat_server: Any, complete: Any) -> None:
+    """The usage of one request with two choices is kept on the first call."""
+    server = await chat_server(lambda body: complete("1", "2"))
+    calls = await LLMJudge("tiny", api_base=server.base).ask(ASK, n=2)
+    assert sum(call.input_tokens or 0 for call in calls) == 11
+
+
+async def test_a_failing_provider_is_a_judge_error(chat_server: Any) -> None:
+    """Whatever litellm raises becomes JudgeError with the model's name."""
+    server = await chat_server(lambda body: (500, '{"error": {"message": "boom"}}'))
+    with pytest.raises(JudgeError, match="openai/tiny"):
+        await LLMJudge("tiny", api_base=server.base).ask(ASK)
+
+
+def test_sampling_is_part_of_the_id_and_access_is_not() -> None:
+    """The id of a judge changes with temperature, not with key or address."""
+    plain = LLMJudge("openai/a")
+    assert plain.id == LLMJudge("openai/a", api_key="k", api_base="http://127.0.0.1:1").id
+    assert plain.id != LLMJudge("openai/a", temperature=1.0).id
+
+
+def test_names_become_judges() -> None:
+    """An address with a fragment is a plain server; anything else goes through litellm; objects stay."""
+    plain = as_judge("http://127.0.0.1:8080/v1#llama")
+    assert isinstance(plain, HTTPJudge)
+    assert plain.model == "llama"
+    assert isinstance(as_judge("anthropic/claude"), LLMJudge)
+    assert as_judge(plain) is plain
+    assert as_judge(None) is None
+    assert is_loopback("http://127.0.0.1:1/v1")
+    assert not is_loopback("https://example.org/v1")
+
+
+def test_prices_come_from_the_local_table() -> None:
+    """A known model has a price per token, an unknown one has none rather than zero."""
+    known = prices("gpt-4o-mini")
+    assert known is not None
+    assert 0 < known[0] < known[1]
+    assert prices("openai/no-such-model") is None
