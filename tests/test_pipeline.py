@@ -1,0 +1,139 @@
+"""The whole way: decorate → OTLP over a socket → store → decide → evaluate with a judge → metrics → page."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from loopback import LoopbackModel
+
+import ragpulse
+from ragpulse_collector.client import Client, connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+Start = Callable[..., "Collector"]
+StartModel = Callable[[Callable[[str], str]], LoopbackModel]
+
+
+@pytest.fixture(autouse=True)
+def _sdk_ends() -> Iterator[None]:
+    """Leave no exporter thread behind."""
+    yield
+    ragpulse.shutdown(timeout=2)
+
+
+@ragpulse.retriever
+def search(query: str) -> list[dict[str, Any]]:
+    """Find two passages."""
+    return [
+        {"id": "towers.md", "text": "The Eiffel Tower is 330 metres tall. It stands in Paris.", "score": 0.9},
+        {"id": "rivers.md", "text": "The Seine flows through Paris.", "score": 0.4},
+    ]
+
+
+@ragpulse.llm(model="gpt-5-mini", provider="openai", response=lambda result: result["text"])
+def generate(question: str, docs: list[dict[str, Any]], text: str) -> dict[str, Any]:
+    """Answer with a given text."""
+    return {"text": text, "usage": {"prompt_tokens": 100, "completion_tokens": 20}}
+
+
+@ragpulse.rag(prompt_name="qa", prompt_version="v7", query="question")
+def answer(question: str, text: str = "The Eiffel Tower is 330 metres tall.") -> str:
+    """The decorated application."""
+    return str(generate(question, search(question), text)["text"])
+
+
+def until(client: Client, query: str, wanted: int) -> list[dict[str, Any]]:
+    """Poll a query until it returns enough rows (the collector works in the background)."""
+    deadline = time.monotonic() + 30
+    rows: list[dict[str, Any]] = []
+    while time.monotonic() < deadline:
+        rows = client.sql(query).rows()
+        if len(rows) >= wanted:
+            return rows
+        time.sleep(0.05)
+    raise AssertionError(f"{len(rows)} of {wanted} rows: {query}: {client.call('GET status')}")
+
+
+def verdict(prompt: str) -> str:
+    """Judge by rule: an answer that speaks of gold is unfaithful."""
+    return "NO" if "gold" in prompt else "YES"
+
+
+def test_offline_checks_score_without_a_key_or_a_file(collector: Start) -> None:
+    """A plain collector shows a quality number for the first decorated call."""
+    running = collector()
+    ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
+    assert answer("How tall is the Eiffel Tower?") == "The Eiffel Tower is 330 metres tall."
+    assert ragpulse.flush(timeout=5)
+    client = connect(running.url)
+    scores = until(client, "select * from scores where status = 'ok' and evaluator = 'groundedness'", 1)
+    assert scores[0]["normalized"] > 0.5
+    assert scores[0]["pi"] == 1.0
+    metric = client.metrics("quality:groundedness", from_="-1h", step="1d")
+    (point,) = [point for series in metric["series"] for point in series["points"] if point["n"]]
+    assert point["n"] == 1
+    assert point["lo"] <= point["value"] <= point["hi"]
+
+
+def test_the_trace_is_stored_as_canonical_rows(collector: Start) -> None:
+    """Question, answer, contexts, tokens, cost and prompt version of the decorated call are in the views."""
+    running = collector()
+    ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
+    answer("How tall is the Eiffel Tower?")
+    ragpulse.flush(timeout=5)
+    client = connect(running.url)
+    (trace,) = until(client, "select * from traces", 1)
+    assert trace["query"] == "How tall is the Eiffel Tower?"
+    assert (trace["service"], trace["prompt_version"], trace["model"]) == ("helpdesk", "v7", "gpt-5-mini")
+    assert (trace["input_tokens"], trace["output_tokens"], trace["n_spans"]) == (100, 20, 3)
+    assert trace["cost_usd"] > 0
+    kinds = {row["kind"] for row in client.sql("select kind from spans").rows()}
+    assert kinds == {"rag", "retriever", "llm"}
+    contexts = client.sql("select rank, id, text, score from contexts order by rank").rows()
+    assert [context["id"] for context in contexts] == ["towers.md", "rivers.md"]
+
+
+def test_a_judge_scores_live_traffic_and_the_page_shows_it(
+    collector: Start, loopback_model: StartModel, tmp_path: Path
+) -> None:
+    """A loopback judge through litellm scores every unit; metric and page in a real browser agree."""
+    model = loopback_model(verdict)
+    running = collector(
+        judge={"model": "openai/judge", "api_base": model.url}, rules=[("faithfulness-live", "faithfulness", 1.0)]
+    )
+    ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
+    for number in range(4):
+        answer(f"How tall is tower {number}?", text="It is made of gold." if number == 0 else "It is 330 metres tall.")
+    ragpulse.flush(timeout=5)
+    client = connect(running.url)
+    scores = until(client, "select * from scores where evaluator = 'faithfulness' and status = 'ok'", 4)
+    assert sorted(score["normalized"] for score in scores) == [0.0, 1.0, 1.0, 1.0]
+    assert all("openai/judge" in score["judge"] for score in scores)
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: the page was not looked at")
+    _look_at_pages(running.url, scores[0]["trace_id"])
+
+
+def _look_at_pages(url: str, trace_id: str) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page()
+        problems: list[str] = []
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.goto(url + "/")
+        assert "faithfulness" in page.inner_text("body")
+        page.goto(f"{url}/traces/{trace_id}")
+        assert "Eiffel Tower is 330 metres" in page.inner_text("body")
+        assert problems == []
+        browser.close()
