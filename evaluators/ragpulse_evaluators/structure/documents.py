@@ -1,0 +1,199 @@
+"""Is the answer JSON, the right JSON, and of the right shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.text.words import spoken
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+__all__ = ("ENTRIES", "JsonSchema", "difference", "is_json", "json_match", "read")
+
+_FENCE = re.compile(r"\s*```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
+
+
+def read(text: str, *, fenced: bool = False) -> Any:
+    """The JSON value of a text; `fenced` also takes it out of one Markdown fence.
+
+    ValueError for anything else: NaN and Infinity are no JSON, nor is nesting deeper than Python can follow.
+    """
+    inside = _FENCE.fullmatch(text) if fenced else None
+    try:
+        return json.loads(inside[1] if inside else text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply to be read") from None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def is_json(response: str, *, fenced: bool = False) -> Outcome:
+    """True where the answer is one JSON value (RFC 8259) and nothing else."""
+    try:
+        read(response, fenced=fenced)
+    except ValueError as wrong:
+        return _failed(str(wrong))
+    return Outcome(score=1.0, passing=True)
+
+
+def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool = False) -> Outcome:
+    """True where the answer is the same JSON value as a reference: order of keys and layout apart, types kept.
+
+    null equals null, 1 equals 1.0, true does not equal 1. The explanation names the first difference. `Unreadable`
+    where a reference is itself no JSON.
+    """
+    try:
+        given = read(response, fenced=fenced)
+    except ValueError as wrong:
+        return _failed(f"the answer is no JSON: {wrong}")
+    found = [difference(given, _wanted(text)) for text in spoken(reference)]
+    if None in found:
+        return Outcome(score=1.0, passing=True)
+    return _failed(found[0] or "")
+
+
+def _wanted(text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError as wrong:
+        raise Unreadable(f"the reference is no JSON: {wrong}") from None
+
+
+def _failed(why: str) -> Outcome:
+    return Outcome(score=0.0, passing=False, explanation=why)
+
+
+def difference(given: Any, wanted: Any, path: str = "$") -> str | None:
+    """The first place where two JSON values differ, in words; None where they are equal."""
+    if isinstance(given, dict) and isinstance(wanted, dict):
+        return _difference_of_keys(given, wanted, path)
+    if isinstance(given, list) and isinstance(wanted, list):
+        if len(given) != len(wanted):
+            return f"{path} has {len(given)} items, not {len(wanted)}"
+        pairs = (difference(g, w, f"{path}[{i}]") for i, (g, w) in enumerate(zip(given, wanted, strict=True)))
+        return next((told for told in pairs if told), None)
+    same = _kind(given) is _kind(wanted) and given == wanted
+    return None if same else f"{path} is {_short(given)}, not {_short(wanted)}"
+
+
+def _difference_of_keys(given: dict[str, Any], wanted: dict[str, Any], path: str) -> str | None:
+    for key in sorted(given.keys() ^ wanted.keys()):
+        return f"{path}.{key} is missing" if key in wanted else f"{path}.{key} is not wanted"
+    inner = (difference(given[key], wanted[key], f"{path}.{key}") for key in wanted)
+    return next((told for told in inner if told), None)
+
+
+def _kind(value: Any) -> type:
+    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class JsonSchema(Evaluator):
+    """Does the answer keep a JSON Schema? The schema is checked once, when it is configured.
+
+    Without `schema` each case's reference is the schema. References to other documents are never fetched.
+    """
+
+    name = "json_schema"
+    parser = "json"
+
+    def __init__(
+        self, *, schema: Mapping[str, Any] | bool | str | None = None, fenced: bool = False, name: str = "json_schema"
+    ) -> None:
+        schema = read(schema) if isinstance(schema, str) else schema
+        super().__init__(schema=schema, fenced=fenced)
+        self.name = name
+        self.needs = frozenset({"response", "reference"} if schema is None else {"response"})
+        self._validator = None if schema is None else _validator(schema)
+
+    async def run(self, case: Any) -> Outcome:
+        """Validate; the explanation names the place and the rule that is broken."""
+        validator = self._validator or self._of_case(case.references[0])
+        try:
+            value = read(case.response, fenced=self.params["fenced"])
+        except ValueError as wrong:
+            return _failed(f"the answer is no JSON: {wrong}")
+        return _verdict(validator, value)
+
+    @staticmethod
+    def _of_case(text: str) -> Validator:
+        try:
+            return _validator(_wanted(text))
+        except ConfigurationError as wrong:
+            raise Unreadable(str(wrong)) from None
+
+
+def _validator(schema: Any) -> Validator:
+    from jsonschema import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as wrong:
+        raise ConfigurationError(f"not a JSON Schema: {wrong.json_path}: {wrong.message}") from None
+    # An explicit registry of the specifications alone: nothing is ever looked up over the network.
+    return kind(schema, registry=REGISTRY)
+
+
+def _verdict(validator: Validator, value: Any) -> Outcome:
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
+
+    try:
+        worst = best_match(validator.iter_errors(value))
+    except Unresolvable as wrong:
+        raise Unreadable(f"the schema refers to another document: {wrong}") from None
+    return Outcome(score=1.0, passing=True) if worst is None else _failed(f"{worst.json_path}: {worst.message}")
+
+
+def _is_json(*, fenced: bool = False) -> Evaluator:
+    return Function(is_json, scale=Scale(), fenced=fenced)
+
+
+def _json_match(*, fenced: bool = False) -> Evaluator:
+    return Function(json_match, scale=Scale(), fenced=fenced)
+
+
+_entry = partial(Entry, scale=Scale(), source="PolyEval")
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry(
+        name="is_json",
+        factory=_is_json,
+        needs=("response",),
+        description="Is the answer valid JSON?",
+        example='get_evaluator("is_json", fenced=True)',
+    ),
+    _entry(
+        name="json_match",
+        factory=_json_match,
+        needs=("response", "reference"),
+        description="Is the answer the same JSON value as the reference?",
+        example='get_evaluator("json_match")',
+    ),
+    _entry(
+        name="json_schema",
+        factory=JsonSchema,
+        needs=("response",),
+        source="PolyEval; JSON Schema",
+        description="Does the answer keep the JSON Schema?",
+        example='get_evaluator("json_schema", schema={"type": "object", "required": ["answer"]})',
+    ),
+)
