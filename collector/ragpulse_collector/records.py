@@ -87,7 +87,8 @@ class SpanRecord:
     """Probability with which an upstream sampler kept this trace."""
     dropped_attributes: int = 0
     attributes: str = "{}"
-    """The raw attributes as JSON text; a value lifted whole into query or response is replaced by {"$lifted": "query"}."""
+    """The raw attributes as JSON text; a value lifted whole into query or response is replaced by {"$lifted": "query"},
+    texts of contexts likewise; `conventions.restore_attributes` rebuilds what was sent."""
     resource: str = "{}"
     events: str | None = None
     """Span events as JSON text: [{"name", "time", "attributes"}]."""
@@ -121,6 +122,8 @@ class ScoreRecord:
     label: str | None = None
     explanation: str | None = None
     source: ScoreSource = "human"
+    response_id: str | None = None
+    """`gen_ai.response.id` of the scored call, where the sender gave one."""
 
 
 @dataclass(slots=True, kw_only=True)

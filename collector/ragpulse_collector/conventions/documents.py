@@ -1,0 +1,156 @@
+"""Retrieved documents in every shape they travel in → context records, in rank order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ragpulse_collector.conventions.lifting import Path, lifted_documents, lifted_many
+from ragpulse_collector.conventions.rules import Carrier, Found, Read
+from ragpulse_collector.conventions.values import dumped, number, parsed
+from ragpulse_collector.records import ContextRecord
+
+_TEXT_KEYS = ("content", "text", "page_content", "document", "chunk", "body")
+_ID_KEYS = ("id", "document_id", "doc_id", "node_id", "id_", "chunk_id")
+_SCORE_KEYS = ("score", "relevance_score", "similarity", "similarity_score")
+_INNER_KEYS = ("document", "node", "kwargs", "payload")
+_LIST_KEYS = (
+    "documents",
+    "results",
+    "matches",
+    "nodes",
+    "source_documents",
+    "source_nodes",
+    "contexts",
+    "docs",
+    "chunks",
+)
+_FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
+_NOTHING = Carrier({})
+
+
+def documents(value: Any, _: Carrier) -> Found | None:
+    """Read a list of documents, JSON text or structured."""
+    content = parsed(value)
+    if not isinstance(content, list):
+        return None
+    return _found(value, content, content, ())
+
+
+def documents_of_retrieval(value: Any, carrier: Carrier) -> Found | None:
+    """Read documents from an output, of retrievers and rerankers only: other lists of texts are not contexts."""
+    if carrier.kind not in ("retriever", "reranker"):
+        return None
+    content = parsed(value)
+    if isinstance(content, list):
+        return _found(value, content, content, ())
+    key = next((key for key in _LIST_KEYS if isinstance(content, dict) and isinstance(content.get(key), list)), None)
+    return None if key is None else _found(value, content, content[key], (key,))
+
+
+def flattened(members: Any, carrier: Carrier) -> Found | None:
+    """Read OpenInference's `N.document.*` names; a gap in N or dropped attributes: some are missing."""
+    rows: dict[int, dict[str, Any]] = {}
+    for suffix, value in members.items():
+        match = _FLAT.fullmatch(suffix)
+        if match:
+            rows.setdefault(int(match[1]), {})[match[2]] = value
+    if not rows:
+        return None
+    templates = {
+        f"{index}.document.content": {"$lifted": "contexts", "rank": index + 1}
+        for index, row in rows.items()
+        if type(row.get("content")) is str and row["content"]
+    }
+    records = [_record(index + 1, row) for index, row in sorted(rows.items())]
+    return Found(records, templates, truncated=carrier.dropped_attributes > 0 or max(rows) != len(rows) - 1)
+
+
+def result_events(prefix: str) -> Read:
+    """Make a reader of one event per document, as vector database clients send them."""
+
+    def read(events: Any, _: Carrier) -> list[ContextRecord]:
+        rows = [{key: event.attributes.get(prefix + key) for key in _EVENT_KEYS} for event in events]
+        return [_record(rank, row) for rank, row in enumerate(rows, start=1)]
+
+    return read
+
+
+_EVENT_KEYS = ("id", "score", "document", "metadata")
+
+
+def _found(value: Any, content: Any, items: list[Any], at: Path) -> Found | None:
+    """Build the records and lift their texts out of `value`, whose list of documents lies at the path `at`."""
+    records: list[ContextRecord] = []
+    paths: list[Path | None] = []
+    for rank, item in enumerate(items, start=1):
+        row, path = _row(item)
+        if row is None:
+            return None
+        records.append(_record(rank, row))
+        paths.append(path)
+    template = lifted_documents(value, items, records) if type(value) is str and not at else None
+    return Found(records, _templates(template or _texts_lifted(value, content, records, paths, at)))
+
+
+def _templates(template: Any) -> dict[str, Any]:
+    return {} if template is None else {"": template}
+
+
+def _texts_lifted(
+    value: Any, content: Any, records: Sequence[ContextRecord], paths: Sequence[Path | None], at: Path
+) -> Any:
+    references = [
+        ((*at, record.rank - 1, *path), {"$lifted": "contexts", "rank": record.rank})
+        for record, path in zip(records, paths, strict=True)
+        if path is not None and record.text
+    ]
+    return lifted_many(value, content, references) if references else None
+
+
+def _row(item: Any) -> tuple[dict[str, Any] | None, Path | None]:
+    """Return the members of one document and the path of its text; None where it is no document."""
+    if type(item) is str:
+        return {"content": item}, ()
+    if type(item) is list and len(item) == 2 and isinstance(item[0], dict):
+        row, path = _row(item[0])
+        return (None, None) if row is None else ({**row, "score": item[1]}, None if path is None else (0, *path))
+    if not isinstance(item, dict):
+        return None, None
+    text_key = next((key for key in _TEXT_KEYS if type(item.get(key)) is str), None)
+    inner_key = next((key for key in _INNER_KEYS if text_key is None and isinstance(item.get(key), dict)), None)
+    if inner_key is not None:
+        row, path = _row(item[inner_key])
+        return {**(row or {}), **_members(item)}, None if path is None else (inner_key, *path)
+    row = _members(item)
+    if text_key is not None:
+        row["content"] = item[text_key]
+    return (row, None if text_key is None else (text_key,)) if row else (None, None)
+
+
+def _members(item: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, keys in (("id", _ID_KEYS), ("score", _SCORE_KEYS), ("metadata", ("metadata", "meta", "extra_info"))):
+        value = next((item[key] for key in keys if item.get(key) is not None), None)
+        if value is not None:
+            row[name] = value
+    return row
+
+
+def _record(rank: int, row: dict[str, Any]) -> ContextRecord:
+    words = row.get("content", row.get("document"))
+    identity = row.get("id")
+    metadata = row.get("metadata")
+    return ContextRecord(
+        rank=rank,
+        id=identity if type(identity) is str else None if identity is None else str(identity),
+        score=number(row.get("score"), _NOTHING),
+        text=words if type(words) is str and words else None,
+        metadata=_object(metadata) if metadata else None,
+    )
+
+
+def _object(value: Any) -> str | None:
+    content = parsed(value)
+    return dumped(content) if isinstance(content, dict) and content else None

@@ -1,0 +1,124 @@
+"""OpenTelemetry GenAI, current names first, then the deprecated ones that still arrive."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ragpulse import attributes as names
+from ragpulse_collector.conventions.documents import documents
+from ragpulse_collector.conventions.rules import Carrier, Found, Rule
+from ragpulse_collector.conventions.texts import first_message_text, last_user_text, or_text, query_in, response_in
+from ragpulse_collector.conventions.values import count, one_of, seconds, text, true
+
+OPERATIONS = {
+    "chat": "llm",
+    "generate_content": "llm",
+    "text_completion": "llm",
+    "completion": "llm",
+    "llm_request": "llm",
+    "embeddings": "embedding",
+    "embedding": "embedding",
+    "retrieval": "retriever",
+    "retriever": "retriever",
+    "vector_db_retrieve": "retriever",
+    "search_memory": "retriever",
+    "rerank": "reranker",
+    "reranker": "reranker",
+    "execute_tool": "tool",
+    "invoke_agent": "agent",
+    "create_agent": "agent",
+    "plan": "agent",
+    "invoke_workflow": "chain",
+    "execute_task": "chain",
+    "evaluate": "evaluator",
+    "fetch_response": "other",
+}
+"""`gen_ai.operation.name` → kind. `fetch_response` reads a stored answer: its tokens were paid before."""
+
+_INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
+
+
+def _provider(value: Any, carrier: Carrier) -> str | None:
+    """Frameworks sometimes put their own name here; that is nobody's price list."""
+    return None if value in ("langchain", "llamaindex", "llama_index", "haystack") else text(value, carrier)
+
+
+def _streaming_only(value: Any, carrier: Carrier) -> float | None:
+    """OpenLIT reports a time to first token on plain calls too, where it is the whole latency."""
+    flags = (carrier.attributes.get(name) for name in (names.REQUEST_STREAM, "gen_ai.is_streaming", "llm.is_streaming"))
+    return seconds(value, carrier) if any(true(flag) for flag in flags) else None
+
+
+def _indexed(members: Any) -> list[tuple[int, str, Any]]:
+    """Return (index, role, content) of `N.role` / `N.content` names that hold a text."""
+    found = ((_INDEXED.fullmatch(suffix), value) for suffix, value in members.items())
+    rows = [(int(match[1]), value) for match, value in found if match and match[2] == "content" and value]
+    return sorted((index, str(members.get(f"{index}.role")), value) for index, value in rows if type(value) is str)
+
+
+def _indexed_query(members: Any, _: Carrier) -> Found | None:
+    said = [(index, value) for index, role, value in _indexed(members) if role == "user"]
+    return _whole("query", *said[-1]) if said else None
+
+
+def _indexed_response(members: Any, _: Carrier) -> Found | None:
+    rows = _indexed(members)
+    return _whole("response", rows[0][0], rows[0][2]) if rows else None
+
+
+def _whole(field: str, index: int, value: str) -> Found:
+    return Found(value, {f"{index}.content": {"$lifted": field}})
+
+
+def _event_query(events: Any, carrier: Carrier) -> str | None:
+    """Read pre-1.37 message events: the last user message."""
+    return _event_text(events[-1], "content", "gen_ai.event.content", "gen_ai.prompt")
+
+
+def _event_response(events: Any, carrier: Carrier) -> str | None:
+    """Read pre-1.37 choice events: the first choice."""
+    return _event_text(events[0], "message", "content", "gen_ai.event.content", "gen_ai.completion")
+
+
+def _event_text(event: Any, *keys: str) -> str | None:
+    value = next((event.attributes[key] for key in keys if event.attributes.get(key)), None)
+    reader = query_in if "prompt" in event.name or "user" in event.name else response_in
+    found = or_text(reader, field="query")(value, Carrier({}))
+    return found.value if isinstance(found, Found) else None
+
+
+RULES = (
+    Rule("kind", names.OPERATION_NAME, one_of(OPERATIONS)),
+    Rule("query", names.RETRIEVAL_QUERY, text),
+    Rule("query", names.INPUT_MESSAGES, or_text(last_user_text, field="query")),
+    Rule("contexts", names.RETRIEVAL_DOCUMENTS, documents),
+    Rule("response", names.OUTPUT_MESSAGES, or_text(first_message_text, field="response")),
+    Rule("model", names.REQUEST_MODEL, text),
+    Rule("model", names.RESPONSE_MODEL, text, last=True),
+    Rule("provider", names.PROVIDER_NAME, _provider),
+    Rule("provider", "gen_ai.system", _provider),
+    Rule("response_id", names.RESPONSE_ID, text),
+    Rule("input_tokens", names.INPUT_TOKENS, count),
+    Rule("output_tokens", names.OUTPUT_TOKENS, count),
+    Rule("input_tokens", "gen_ai.usage.prompt_tokens", count),
+    Rule("output_tokens", "gen_ai.usage.completion_tokens", count),
+    Rule("cached_tokens", names.CACHE_READ_TOKENS, count),
+    Rule("cache_write_tokens", names.CACHE_WRITE_TOKENS, count),
+    Rule("cache_write_tokens", "gen_ai.usage.cache_creation.input_tokens", count),
+    Rule("reasoning_tokens", names.REASONING_TOKENS, count),
+    Rule("ttft_ms", names.TIME_TO_FIRST_CHUNK, seconds),
+    Rule("ttft_ms", "gen_ai.server.time_to_first_token", _streaming_only, last=True),
+    Rule("session_id", names.CONVERSATION_ID, text, last=True),
+    Rule("prompt_name", names.PROMPT_NAME, text),
+    Rule("prompt_version", names.PROMPT_VERSION, text),
+    Rule("error_type", names.ERROR_TYPE, text),
+    Rule("query", "gen_ai.prompt.", _indexed_query, last=True),
+    Rule("query", "gen_ai.prompt", or_text(query_in, field="query"), last=True),
+    Rule("response", "gen_ai.completion.", _indexed_response, last=True),
+    Rule("response", "gen_ai.completion", or_text(response_in, field="response"), last=True),
+    Rule("query", "event:gen_ai.user.message", _event_query, last=True),
+    Rule("query", "event:gen_ai.content.prompt", _event_query, last=True),
+    Rule("response", "event:gen_ai.choice", _event_response, last=True),
+    Rule("response", "event:gen_ai.content.completion", _event_response, last=True),
+)

@@ -1,0 +1,113 @@
+"""Langfuse: `langfuse.observation.*` and `langfuse.trace.*`, values as JSON text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragpulse_collector.conventions.documents import documents_of_retrieval
+from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_in
+from ragpulse_collector.conventions.values import (
+    amount,
+    count,
+    gathered,
+    instant_ns,
+    members,
+    one_of,
+    parsed,
+    since_start,
+    strings,
+    text,
+    unquoted,
+)
+
+KINDS = {
+    "span": "other",
+    "event": "other",
+    "generation": "llm",
+    "agent": "agent",
+    "tool": "tool",
+    "chain": "chain",
+    "retriever": "retriever",
+    "evaluator": "evaluator",
+    "embedding": "embedding",
+    "guardrail": "guardrail",
+}
+_OBSERVATION = "langfuse.observation."
+_USAGE = _OBSERVATION + "usage_details"
+
+
+def _response(value: Any, carrier: Carrier) -> Any:
+    if carrier.kind in ("retriever", "reranker", "embedding"):
+        return None
+    return or_text(or_json(response_in), field="response")(value, carrier)
+
+
+def _cost(value: Any, carrier: Carrier) -> float | None:
+    """Return the stated total, else the sum of the parts."""
+    details = parsed(value)
+    if not isinstance(details, dict) or not details:
+        return None
+    if "total" in details:
+        return amount(details["total"], carrier)
+    parts = [amount(part, carrier) for part in details.values()]
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _first_token(value: Any, carrier: Carrier) -> float | None:
+    moment = instant_ns(unquoted(value, carrier))
+    return None if moment is None else since_start(moment, carrier)
+
+
+def _error(value: Any, _: Carrier) -> str | None:
+    return "error" if value == "ERROR" else None
+
+
+RULES = (
+    Rule("kind", _OBSERVATION + "type", one_of(KINDS)),
+    Rule("query", _OBSERVATION + "input", or_text(or_json(query_in), field="query")),
+    Rule("contexts", _OBSERVATION + "output", documents_of_retrieval),
+    Rule("response", _OBSERVATION + "output", _response),
+    Rule("model", _OBSERVATION + "model.name", text),
+    Rule("input_tokens", _USAGE, members(("input", "prompt_tokens", "input_tokens"), count)),
+    Rule("output_tokens", _USAGE, members(("output", "completion_tokens", "output_tokens"), count)),
+    Rule(
+        "cached_tokens",
+        _USAGE,
+        members(
+            (
+                "input_cached_tokens",
+                "cache_read_input_tokens",
+                "prompt_tokens_details.cached_tokens",
+                "input_tokens_details.cached_tokens",
+                "input_token_details.cache_read",
+            ),
+            count,
+        ),
+    ),
+    Rule("cache_write_tokens", _USAGE, members(("cache_creation_input_tokens", "input_cache_creation"), count)),
+    Rule(
+        "reasoning_tokens",
+        _USAGE,
+        members(
+            (
+                "output_reasoning_tokens",
+                "completion_tokens_details.reasoning_tokens",
+                "output_tokens_details.reasoning_tokens",
+                "output_token_details.reasoning",
+            ),
+            count,
+        ),
+    ),
+    Rule("cost_usd", _OBSERVATION + "cost_details", _cost),
+    Rule("ttft_ms", _OBSERVATION + "completion_start_time", _first_token),
+    Rule("prompt_name", _OBSERVATION + "prompt.name", text),
+    Rule("prompt_version", _OBSERVATION + "prompt.version", unquoted),
+    Rule("tags", "langfuse.trace.tags", strings),
+    Rule("metadata", _OBSERVATION + "metadata.", gathered),
+    Rule("metadata", "langfuse.trace.metadata.", gathered),
+    Rule("status", _OBSERVATION + "level", _error),
+    Rule("status_message", _OBSERVATION + "status_message", text),
+    Rule("environment", "langfuse.environment", text),
+    Rule("service_version", "langfuse.release", text),
+)

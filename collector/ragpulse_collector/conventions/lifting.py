@@ -1,0 +1,153 @@
+"""A text lives once: what went into query, response or contexts is taken out of the raw attributes and referenced.
+
+Nothing is lifted unless it can be rebuilt to the byte. References, in the stored attributes:
+
+    {"$lifted": "query"}                                  the whole value
+    {"$lifted": "contexts", "rank": 3}                    the text of the third context
+    {"$json": template, "style": "compact"}               a JSON text with such references inside
+    {"$lifted": "contexts", "keys": [...], "style": ...}  a JSON list of documents that the contexts hold in full
+    {"$bytes": "aGk="}, {"$dropped": "vector", ...}       bytes in base64; an embedding that was not kept
+
+A sender's own key beginning with "$" inside a structured value is stored with a second "$".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from ragpulse_collector.records import ContextRecord
+
+Path = tuple[Any, ...]
+
+
+def _compact(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+STYLES: dict[str, Callable[[Any], str]] = {
+    "compact": _compact,
+    "spaced": json.dumps,
+    "spaced-unicode": lambda value: json.dumps(value, ensure_ascii=False),
+    "tight": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+    "tight-ascii": lambda value: json.dumps(value, separators=(",", ":")),
+}
+"""How senders write JSON: JavaScript and orjson, Python's default, and its variants."""
+_KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"}
+
+
+def attributes_text(attributes: Mapping[str, Any], replaced: Mapping[str, Any]) -> str:
+    """Return the raw attributes as JSON text, lifted values replaced by their references."""
+    out = {name: escape(value) if type(value) in (dict, list) else value for name, value in attributes.items()}
+    out.update(replaced)
+    return json_text(out)
+
+
+def json_text(value: Any) -> str:
+    """Return JSON text; bytes become references, NaN and infinities null."""
+    return orjson.dumps(value, default=_bytes_reference).decode()
+
+
+def restore_attributes(
+    attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
+) -> dict[str, Any]:
+    """Return the attributes as the client sent them, given the texts that were lifted out of them."""
+    texts = {"query": query, "response": response}
+    records = {record.rank: record for record in contexts or ()}
+    return {name: _restore(value, texts, records) for name, value in orjson.loads(attributes).items()}
+
+
+def lifted_json(value: Any, parsed: Any, path: Path, reference: Mapping[str, Any]) -> Any:
+    """Return the template of a JSON text (or structured value) with a reference at `path`; None if it cannot be."""
+    return lifted_many(value, parsed, [(path, reference)])
+
+
+def lifted_many(value: Any, parsed: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
+    """Return the template with several references; None where the value could not be rebuilt from it to the byte."""
+    if not isinstance(value, str):
+        return _replace_all(escape(value), references)
+    style = None if '"$' in value else style_of(value, parsed)
+    return None if style is None else {"$json": _replace_all(parsed, references), "style": style}
+
+
+def lifted_documents(value: str, parsed: list[Any], records: Sequence[ContextRecord]) -> Any:
+    """Return the reference to a JSON list that the records hold in full, or None."""
+    keys = list(parsed[0]) if parsed and isinstance(parsed[0], dict) else []
+    if not keys or not _KEYS.keys() >= set(keys) or any(list(item) != keys for item in parsed):
+        return None
+    rebuilt = [_document(record, keys) for record in records]
+    style = style_of(value, rebuilt)
+    return None if style is None else {"$lifted": "contexts", "keys": keys, "style": style}
+
+
+def style_of(text: str, value: Any) -> str | None:
+    """Return the style that writes `value` as exactly `text`, or None."""
+    spaced = '": ' in text[:64]
+    names = ("spaced", "spaced-unicode") if spaced else ("compact", "tight", "tight-ascii")
+    try:
+        return next((name for name in names if STYLES[name](value) == text), None)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def escape(value: Any) -> Any:
+    """Return a structured value whose own keys cannot be taken for references."""
+    if type(value) is dict:
+        return {"$" + key if key[:1] == "$" else key: escape(item) for key, item in value.items()}
+    return [escape(item) for item in value] if type(value) is list else value
+
+
+def _bytes_reference(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    raise TypeError
+
+
+def _replace_all(value: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
+    for path, reference in references:
+        value = _replace(value, path, reference)
+    return value
+
+
+def _replace(value: Any, path: Path, reference: Mapping[str, Any]) -> Any:
+    """Return a copy along `path` with the reference at its end."""
+    if not path:
+        return reference
+    copy = value.copy()
+    copy[path[0]] = _replace(value[path[0]], path[1:], reference)
+    return copy
+
+
+def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:
+    document = {key: getattr(record, _KEYS[key]) for key in keys}
+    if document.get("metadata") is not None:
+        document["metadata"] = orjson.loads(document["metadata"])
+    return document
+
+
+def _restore(value: Any, texts: Mapping[str, str | None], records: Mapping[int, ContextRecord]) -> Any:
+    if type(value) is list:
+        return [_restore(item, texts, records) for item in value]
+    if type(value) is not dict:
+        return value
+    if "$json" in value:
+        return STYLES[value["style"]](_restore(value["$json"], texts, records))
+    if "keys" in value and value.get("$lifted") == "contexts":
+        documents = [_document(record, value["keys"]) for _, record in sorted(records.items())]
+        return STYLES[value["style"]](documents)
+    if "$lifted" in value:
+        return _lifted(value, texts, records)
+    return {key[1:] if key[:2] == "$$" else key: _restore(item, texts, records) for key, item in value.items()}
+
+
+def _lifted(
+    reference: Mapping[str, Any], texts: Mapping[str, str | None], records: Mapping[int, ContextRecord]
+) -> str | None:
+    if reference["$lifted"] == "contexts":
+        record = records.get(reference["rank"])
+        return record.text if record else None
+    return texts.get(reference["$lifted"])

@@ -1,0 +1,132 @@
+"""OpenInference: Phoenix's vocabulary, which many instrumentations and our own SDK speak beside GenAI."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ragpulse import attributes as names
+from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
+from ragpulse_collector.conventions.rules import Carrier, Found, Rule
+from ragpulse_collector.conventions.texts import or_json, query_in, response_in
+from ragpulse_collector.conventions.values import (
+    amount,
+    count,
+    first_event,
+    json_object,
+    member,
+    one_of,
+    parsed,
+    strings,
+    text,
+    unquoted,
+)
+
+KINDS = {
+    "chain": "chain",
+    "llm": "llm",
+    "retriever": "retriever",
+    "reranker": "reranker",
+    "embedding": "embedding",
+    "tool": "tool",
+    "agent": "agent",
+    "guardrail": "guardrail",
+    "evaluator": "evaluator",
+    "prompt": "other",
+    "decision": "other",
+}
+_MESSAGE = re.compile(
+    r"([0-9]{1,6})\.message\.(?:content|contents\.([0-9]{1,6})\.message_content\.text)", flags=re.ASCII
+)
+_WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
+
+
+def _query(value: Any, carrier: Carrier) -> Any:
+    """Return a plain text as it is; look inside JSON, be it declared or not."""
+    if _is_json(value, carrier.attributes.get(names.INPUT_MIME_TYPE)):
+        return or_json(query_in)(value, carrier)
+    return text(value, carrier)
+
+
+def _plain_response(value: Any, carrier: Carrier) -> str | None:
+    return None if _is_json(value, carrier.attributes.get(names.OUTPUT_MIME_TYPE)) else text(value, carrier)
+
+
+def _json_response(value: Any, carrier: Carrier) -> Any:
+    """Look for the answer inside JSON; what a retriever or embedder returns is no answer."""
+    return None if carrier.kind in _WITHOUT_RESPONSE else or_json(response_in)(value, carrier)
+
+
+def _is_json(value: Any, mime: Any) -> bool:
+    if type(value) is not str or (mime is not None and mime != names.JSON):
+        return False
+    return value[:1] in ("{", "[", '"') and parsed(value) is not None
+
+
+def _messages(members: Any) -> list[tuple[int, str, str]]:
+    """Return (index, suffix, text) of the texts in `N.message.*` names, in order."""
+    found = ((_MESSAGE.fullmatch(suffix), suffix, value) for suffix, value in members.items())
+    rows = [(int(m[1]), int(m[2] or 0), suffix, value) for m, suffix, value in found if m and type(value) is str]
+    return [(index, suffix, value) for index, _, suffix, value in sorted(rows) if value]
+
+
+def _user_message(members: Any, _: Carrier) -> Found | None:
+    said = [row for row in _messages(members) if members.get(f"{row[0]}.message.role") in ("user", "human")]
+    return Found(said[-1][2], {said[-1][1]: {"$lifted": "query"}}) if said else None
+
+
+def _first_message(members: Any, _: Carrier) -> Found | None:
+    rows = _messages(members)
+    return Found(rows[0][2], {rows[0][1]: {"$lifted": "response"}}) if rows else None
+
+
+def _cost_in_parts(value: Any, carrier: Carrier) -> float | None:
+    parts = [amount(carrier.attributes.get(f"llm.cost.{part}"), carrier) for part in ("prompt", "completion")]
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _exception_type(events: Any, carrier: Carrier) -> str | None:
+    return text(events[-1].attributes.get(names.EXCEPTION_TYPE), carrier)
+
+
+def _exception_message(events: Any, carrier: Carrier) -> str | None:
+    return text(events[-1].attributes.get(names.EXCEPTION_MESSAGE), carrier)
+
+
+RULES = (
+    Rule("kind", names.OPENINFERENCE_KIND, one_of(KINDS)),
+    Rule("query", names.RERANKER_QUERY, text),
+    Rule("query", "llm.input_messages.", _user_message),
+    Rule("query", names.INPUT_VALUE, _query),
+    Rule("contexts", "reranker.output_documents.", flattened),
+    Rule("contexts", "retrieval.documents.", flattened),
+    Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval, last=True),
+    Rule("response", names.OUTPUT_VALUE, _plain_response),
+    Rule("response", "llm.output_messages.", _first_message),
+    Rule("response", names.OUTPUT_VALUE, _json_response),
+    Rule("model", "llm.request.model_name", text),
+    Rule("model", "llm.response.model_name", text),
+    Rule("model", "llm.model_name", text),
+    Rule("model", names.EMBEDDING_MODEL, text),
+    Rule("model", names.RERANKER_MODEL, text),
+    Rule("provider", "llm.provider", text),
+    Rule("provider", "llm.system", text),
+    Rule("input_tokens", "llm.token_count.prompt", count),
+    Rule("output_tokens", "llm.token_count.completion", count),
+    Rule("cached_tokens", "llm.token_count.prompt_details.cache_read", count),
+    Rule("cached_tokens", "llm.token_count.prompt_details.cache_input", count),
+    Rule("cache_write_tokens", "llm.token_count.prompt_details.cache_write", count),
+    Rule("reasoning_tokens", "llm.token_count.completion_details.reasoning", count),
+    Rule("cost_usd", names.COST_TOTAL, amount),
+    Rule("cost_usd", "llm.cost.prompt", _cost_in_parts),
+    Rule("ttft_ms", "event:First Token Stream Event", first_event),
+    Rule("session_id", names.SESSION_ID, unquoted),
+    Rule("session_id", names.METADATA, member("session_id", unquoted), last=True),
+    Rule("user_id", names.USER_ID, unquoted),
+    Rule("prompt_name", "prompt.id", text),
+    Rule("prompt_version", "llm.prompt_template.version", unquoted),
+    Rule("tags", names.TAGS, strings),
+    Rule("metadata", names.METADATA, json_object),
+    Rule("error_type", f"event:{names.EXCEPTION_EVENT}", _exception_type, last=True),
+    Rule("status_message", f"event:{names.EXCEPTION_EVENT}", _exception_message, last=True),
+)

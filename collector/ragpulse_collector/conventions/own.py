@@ -1,0 +1,28 @@
+"""Our own SDK: the `ragpulse.*` names, which win wherever two vocabularies disagree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragpulse import attributes as names
+from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.values import one_of, text
+
+KINDS = {
+    kind: kind
+    for kind in (
+        "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
+    )
+}  # fmt: skip
+
+
+def _sole(members: Any, carrier: Carrier) -> str | None:
+    """Return the option of the only experiment that the span took part in."""
+    return text(next(iter(members.values())), carrier) if len(members) == 1 else None
+
+
+RULES = (
+    Rule("kind", names.SPAN_KIND, one_of(KINDS)),
+    Rule("variant", names.VARIANT, text),
+    Rule("variant", names.VARIANT_PREFIX, _sole),
+)

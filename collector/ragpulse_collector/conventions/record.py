@@ -1,0 +1,157 @@
+"""A wire span in canonical columns: the mapping engine's values plus what the span states itself."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from ragpulse import attributes as names
+from ragpulse_collector.conventions import genai, langfuse, lifting, mlflow, openinference, others, own, traceloop
+from ragpulse_collector.conventions.rules import Carrier, Mapping, RuleBook
+from ragpulse_collector.conventions.values import parsed
+from ragpulse_collector.otlp import Origin, Vector, WireEvent, WireSpan
+from ragpulse_collector.records import SpanRecord, Status
+
+_log = logging.getLogger(__name__)
+
+DIALECTS = (own.RULES, genai.RULES, openinference.RULES, traceloop.RULES, langfuse.RULES, mlflow.RULES, others.RULES)
+"""First present wins, in this order."""
+SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
+"""Where the instrumentation scope is kept: beside the resource's attributes, under OpenTelemetry's own names."""
+_STATUS: dict[int, Status] = {1: "ok", 2: "error"}
+_THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Mapper:
+    """Maps spans; keeps what spans of one origin share, so make one per request body."""
+
+    def __init__(self, book: RuleBook) -> None:
+        self._book = book
+        self._origins: dict[int, tuple[Origin, dict[str, Any]]] = {}
+
+    def record(self, span: WireSpan) -> SpanRecord:
+        """Return the canonical record of a span; a span that defeats the rules is kept raw, as kind `other`."""
+        try:
+            return self._record(span, self.resolve(span))
+        except Exception:  # noqa: BLE001 - one strange span must not refuse the whole request
+            _log.warning("span %s kept without mapping", span.span_id, exc_info=True)
+            return self._record(span, Mapping(mapped_from={"flags": ["unmapped"]}))
+
+    def resolve(self, span: WireSpan) -> Mapping:
+        """Return the canonical fields of a span (or of a log record dressed as one)."""
+        attributes = span.attributes
+        return self._book.resolve(Carrier(attributes, span.start_ns, span.dropped_attributes, span.events))
+
+    def _record(self, span: WireSpan, mapping: Mapping) -> SpanRecord:
+        values = {**self._shared(span.origin), **mapping.values}
+        flags = _flags(span, values)
+        if flags:
+            mapping.mapped_from.setdefault("flags", []).extend(flags)
+        start = span.start_ns or span.end_ns
+        status = _STATUS.get(span.status_code, "unset")
+        if "cost_usd" in values:
+            values["cost_source"] = "provider"
+        if status != "error":
+            values.pop("status_message", None)
+        elif span.status_message:
+            values["status_message"] = span.status_message
+        values.setdefault("status", status)
+        return SpanRecord(
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            parent_span_id=span.parent_span_id,
+            start_ns=start,
+            end_ns=max(span.end_ns, start),
+            name=span.name,
+            contexts_truncated=mapping.truncated or _lost_contexts(span, values),
+            upstream_pi=_upstream_pi(span.trace_state) if span.trace_state else 1.0,
+            dropped_attributes=span.dropped_attributes,
+            attributes=lifting.attributes_text(_without_vectors(span.attributes), mapping.replaced),
+            events=_events(span.events) if span.events else None,
+            mapped_from=orjson.dumps(mapping.mapped_from).decode(),
+            **values,
+        )
+
+    def _shared(self, origin: Origin) -> dict[str, Any]:
+        known = self._origins.get(id(origin))
+        if known is None:
+            known = self._origins[id(origin)] = (origin, _from_origin(origin))
+        return known[1]
+
+
+def rule_book() -> RuleBook:
+    """Return the rules of all dialects."""
+    return RuleBook(DIALECTS)
+
+
+def _from_origin(origin: Origin) -> dict[str, Any]:
+    resource = origin.resource
+    service = resource.get(names.SERVICE_NAME)
+    if service is None or str(service).startswith("unknown_service"):
+        service = resource.get("openinference.project.name", service)
+    environment = resource.get(names.DEPLOYMENT_ENVIRONMENT, resource.get("deployment.environment"))
+    values = {"service": service, "service_version": resource.get(names.SERVICE_VERSION), "environment": environment}
+    scope = {SCOPE_NAME: origin.scope_name, SCOPE_VERSION: origin.scope_version}
+    text = lifting.attributes_text({**resource, **{key: value for key, value in scope.items() if value}}, {})
+    return {"resource": text, **{key: str(value) for key, value in values.items() if value is not None}}
+
+
+def _flags(span: WireSpan, values: dict[str, Any]) -> list[str]:
+    """Name what is odd about a span that is kept all the same."""
+    flags = []
+    if not span.start_ns:
+        flags.append("no_start_time")
+    if span.end_ns < span.start_ns:
+        flags.append("end_before_start" if span.end_ns else "no_end_time")
+    cached = values.get("cached_tokens")
+    if cached is not None and cached > (values.get("input_tokens") or 0):
+        flags.append("cached_exceeds_input")
+    return flags
+
+
+def _lost_contexts(span: WireSpan, values: dict[str, Any]) -> bool:
+    """Tell whether documents were cut: by our SDK, which says so, or by an attribute limit that left none."""
+    cut = span.attributes.get(names.TRUNCATED)
+    if cut is not None and names.RETRIEVAL_DOCUMENTS in (parsed(cut) or ()):
+        return True
+    if not span.dropped_attributes or "contexts" in values:
+        return False
+    return values.get("kind") in ("retriever", "reranker")
+
+
+def _upstream_pi(trace_state: str) -> float:
+    """Return the probability behind OpenTelemetry's rejection threshold (`ot=th:c` keeps a quarter)."""
+    match = _THRESHOLD.search(trace_state)
+    return 1.0 if match is None else (2**56 - int(match[1].ljust(14, "0"), 16)) / 2**56
+
+
+def _without_vectors(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes without embedding vectors, which nothing here reads and which outweigh all texts."""
+    vectors = [name for name in attributes if name.endswith(".embedding.vector")]
+    if not vectors:
+        return attributes
+    return {**attributes, **{name: _vector(attributes[name]) for name in vectors}}
+
+
+def _vector(value: Any) -> Any:
+    numbers = parsed(value)
+    return Vector(len(numbers)) if isinstance(numbers, list) else value
+
+
+def _events(events: list[WireEvent]) -> str:
+    rows = [
+        {"name": event.name, "time": _instant(event.time_ns), "attributes": lifting.escape(event.attributes)}
+        for event in events
+    ]
+    return lifting.json_text(rows)
+
+
+def _instant(time_ns: int) -> str:
+    """Return ISO 8601 in UTC with nanoseconds, which datetime does not keep."""
+    moment = _EPOCH + timedelta(seconds=time_ns // 10**9)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % 10**9:09d}Z"

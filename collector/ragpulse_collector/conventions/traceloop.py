@@ -1,0 +1,46 @@
+"""OpenLLMetry / Traceloop: `traceloop.*`, its own and the older `gen_ai.*` / `llm.*` spellings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragpulse_collector.conventions.documents import documents_of_retrieval, result_events
+from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_in
+from ragpulse_collector.conventions.values import count, first_event, gathered, one_of, text, unquoted
+
+KINDS = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
+REQUEST_TYPES = {"chat": "llm", "completion": "llm", "embedding": "embedding", "rerank": "reranker"}
+_INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
+_ASSOCIATION = "traceloop.association.properties."
+
+
+def _response(value: Any, carrier: Carrier) -> Any:
+    """A retriever's output is documents, not an answer."""
+    if carrier.kind in ("retriever", "reranker", "embedding"):
+        return None
+    return or_text(or_json(response_in), field="response")(value, carrier)
+
+
+RULES = (
+    Rule("kind", "llm.request.type", one_of(REQUEST_TYPES)),
+    Rule("kind", "traceloop.span.kind", one_of(KINDS)),
+    Rule("query", _INPUT, or_text(or_json(query_in), field="query")),
+    Rule("contexts", _OUTPUT, documents_of_retrieval),
+    Rule("contexts", "event:db.query.result", result_events("db.query.result.")),
+    Rule("response", _OUTPUT, _response),
+    Rule("input_tokens", "llm.usage.prompt_tokens", count),
+    Rule("output_tokens", "llm.usage.completion_tokens", count),
+    Rule("cached_tokens", "gen_ai.usage.cache_read_input_tokens", count),
+    Rule("cache_write_tokens", "gen_ai.usage.cache_creation_input_tokens", count),
+    Rule("reasoning_tokens", "gen_ai.usage.reasoning_tokens", count),
+    Rule("ttft_ms", "event:gen_ai.content.completion.chunk", first_event),
+    Rule("session_id", _ASSOCIATION + "session_id", unquoted),
+    Rule("session_id", _ASSOCIATION + "thread_id", unquoted),
+    Rule("user_id", _ASSOCIATION + "user_id", unquoted),
+    Rule("user_id", "llm.user", text, last=True),
+    Rule("user_id", "gen_ai.user", text, last=True),
+    Rule("prompt_name", "traceloop.prompt.key", text),
+    Rule("prompt_version", "traceloop.prompt.version", unquoted),
+    Rule("metadata", _ASSOCIATION, gathered),
+)

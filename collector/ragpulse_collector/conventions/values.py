@@ -1,0 +1,167 @@
+"""Readers that every dialect shares: a raw attribute value in, a canonical value or None out.
+
+Values arrive in odd dress: lists as JSON text, booleans as words, numbers as text, texts quoted twice. What cannot be
+read is None, so that the next rule is tried; nothing is ever evaluated as code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from ragpulse_collector.conventions.rules import Carrier, Read
+
+
+def text(value: Any, _: Carrier) -> str | None:
+    """Return a non-empty text as it is."""
+    return value if type(value) is str and value else None
+
+
+def unquoted(value: Any, _: Carrier) -> str | None:
+    """Return a text, out of its JSON quotes where it has some; numbers become text."""
+    if type(value) is str and value[:1] == '"':
+        value = parsed(value) or value
+    if type(value) in (int, float):
+        return str(value)
+    return value if type(value) is str and value else None
+
+
+def count(value: Any, _: Carrier) -> int | None:
+    """Return a whole number from 0 to 2^63-1, from a number or its text."""
+    number_ = number(value, _)
+    if number_ is None or not 0 <= number_ < 2**63 or number_ != int(number_):
+        return None
+    return value if type(value) is int else int(number_)
+
+
+def number(value: Any, _: Carrier) -> float | None:
+    """Return a finite number, from a number or its text."""
+    if type(value) is str:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if type(value) not in (int, float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def amount(value: Any, carrier: Carrier) -> float | None:
+    """Return a finite number that is not negative (money)."""
+    usd = number(value, carrier)
+    return usd if usd is not None and usd >= 0 else None
+
+
+def seconds(value: Any, carrier: Carrier) -> float | None:
+    """Return a duration given in seconds as milliseconds."""
+    duration = amount(value, carrier)
+    return None if duration is None else duration * 1000.0
+
+
+def since_start(instant_ns: int, carrier: Carrier) -> float | None:
+    """Return the milliseconds from the span's start to an instant, None where it lies before."""
+    if not carrier.start_ns or instant_ns < carrier.start_ns:
+        return None
+    return (instant_ns - carrier.start_ns) / 1e6
+
+
+def first_event(events: Any, carrier: Carrier) -> float | None:
+    """Return the milliseconds from the span's start to the first of some events."""
+    return since_start(min(event.time_ns for event in events), carrier)
+
+
+def instant_ns(value: Any) -> int | None:
+    """Return an ISO 8601 instant (UTC where it says nothing) in Unix nanoseconds."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1_000_000) * 1000
+
+
+def strings(value: Any, _: Carrier) -> list[str] | None:
+    """Return a list of texts, from a list, its JSON text or a single text."""
+    if type(value) is str:
+        value = parsed(value, otherwise=[value]) if value[:1] == "[" else [value]
+    if type(value) is not list:
+        return None
+    return [item for item in value if type(item) is str and item] or None
+
+
+def true(value: Any) -> bool:
+    """Tell whether a flag is set, be it a boolean or the word for it."""
+    return value is True or (type(value) is str and value.lower() == "true")
+
+
+def json_object(value: Any, _: Carrier) -> str | None:
+    """Return the JSON text of a non-empty object."""
+    mapping = parsed(value)
+    return dumped(mapping) if type(mapping) is dict and mapping else None
+
+
+def gathered(members: Any, _: Carrier) -> str | None:
+    """Return a family of attributes ({suffix: value}) as one JSON object."""
+    kept = {suffix: value for suffix, value in members.items() if value is not None and value != ""}
+    return dumped(kept) if kept else None
+
+
+def parsed(value: Any, *, otherwise: Any = None) -> Any:
+    """Return what a JSON text says; structured values pass unchanged, anything else is `otherwise`."""
+    if type(value) is str:
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return otherwise
+    return value if isinstance(value, (dict, list)) else otherwise
+
+
+def dumped(value: Any) -> str | None:
+    """Return JSON text, or None for what JSON cannot say (nesting beyond 250 levels)."""
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:
+        return None
+
+
+def one_of(kinds: Mapping[str, str]) -> Read:
+    """Make a reader of a closed vocabulary, blind to case and to extra quotes; unknown words are None."""
+
+    def read(value: Any, carrier: Carrier) -> str | None:
+        word = unquoted(value, carrier)
+        return kinds.get(word.lower()) if word else None
+
+    return read
+
+
+def member(name: str, read: Read) -> Read:
+    """Make a reader of one member of a JSON object; dots go deeper."""
+
+    def read_member(value: Any, carrier: Carrier) -> Any:
+        found = reach(parsed(value), name.split("."))
+        return None if found is None else read(found, carrier)
+
+    return read_member
+
+
+def members(names: Iterable[str], read: Read) -> Read:
+    """Make a reader of the first of several members of a JSON object that can be read."""
+    readers: list[Callable[[Any, Carrier], Any]] = [member(name, read) for name in names]
+
+    def read_members(value: Any, carrier: Carrier) -> Any:
+        mapping = parsed(value)
+        return next((found for reader in readers if (found := reader(mapping, carrier)) is not None), None)
+
+    return read_members
+
+
+def reach(value: Any, path: Iterable[str]) -> Any:
+    """Return the value at a path of keys, or None."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

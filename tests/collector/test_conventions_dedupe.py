@@ -1,0 +1,84 @@
+"""Tokens are paid once and contexts shown once, whatever the instrumentations repeat."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
+
+
+def _llm(span_id: str, parent: str | None, start: int, response_id: str | None = None, *, usage: bool = True) -> Node:
+    return Node(span_id, parent, start, "llm", response_id, has_usage=usage)
+
+
+def _retriever(span_id: str, parent: str | None, start: int, *, contexts: bool = True) -> Node:
+    return Node(span_id, parent, start, "retriever", has_contexts=contexts)
+
+
+def test_two_instrumentations_of_one_call_count_once() -> None:
+    """Siblings and descendants with the same response id are the same call."""
+    assert token_spans([_llm("a", None, 1, "r1"), _llm("b", "a", 2, "r1"), _llm("c", None, 3, "r1")]) == ["a"]
+
+
+def test_a_wrapper_without_usage_leaves_the_count_to_the_inner_span() -> None:
+    """LlamaIndex's predict > chat: only the inner span knows the tokens."""
+    assert token_spans([_llm("outer", None, 1, usage=False), _llm("inner", "outer", 2)]) == ["inner"]
+
+
+def test_a_wrapper_with_usage_counts_instead_of_what_it_wraps() -> None:
+    """LiteLLM's litellm_request > raw_gen_ai_request state the same tokens, one without a response id."""
+    assert token_spans([_llm("outer", None, 1, "r1"), _llm("raw", "outer", 2)]) == ["outer"]
+
+
+def test_different_calls_all_count() -> None:
+    """Siblings without ids and nested spans with ids of their own are calls of their own."""
+    assert token_spans([_llm("a", "x", 1), _llm("b", "x", 2)]) == ["a", "b"]
+    assert token_spans([_llm("a", None, 1, "r1"), _llm("b", "a", 2, "r2")]) == ["a", "b"]
+
+
+def test_an_agents_sum_never_adds_to_its_calls() -> None:
+    """Aggregated usage on an agent counts only where no call below states any."""
+    agent = Node("agent", None, 0, "agent", has_usage=True)
+    assert token_spans([agent, _llm("a", "agent", 1, "r1"), _llm("b", "agent", 2, "r2")]) == ["a", "b"]
+    assert token_spans([agent, _llm("a", "agent", 1, usage=False)]) == ["agent"]
+
+
+def test_the_outermost_retriever_of_each_branch_counts() -> None:
+    """LlamaIndex's retrieve > _retrieve is one retrieval; two retrievals side by side are two, in time order."""
+    spans = [_retriever("second", "root", 5), _retriever("first", "root", 1), _retriever("inner", "first", 2)]
+    assert context_spans(spans) == ["first", "second"]
+    assert context_spans([_retriever("o", None, 1, contexts=False), _retriever("i", "o", 2)]) == ["i"]
+
+
+def test_a_reranker_replaces_what_was_retrieved_before_it() -> None:
+    """Its output is what the model saw; a later retrieval still counts."""
+    reranker = Node("rerank", "root", 3, "reranker", has_contexts=True)
+    assert context_spans([_retriever("a", "root", 1), _retriever("b", "root", 2), reranker]) == ["rerank"]
+    assert context_spans([_retriever("a", "root", 1), reranker, _retriever("c", "root", 4)]) == ["rerank", "c"]
+
+
+def test_contexts_set_on_the_unit_itself_win() -> None:
+    """The unit is the outermost span of all."""
+    unit = Node("unit", None, 0, "rag", has_contexts=True)
+    assert context_spans([unit, _retriever("a", "unit", 1)]) == ["unit"]
+
+
+nodes = st.builds(
+    Node,
+    span_id=st.sampled_from("abcdef"),
+    parent_span_id=st.none() | st.sampled_from("abcdefx"),
+    start=st.integers(0, 5),
+    kind=st.sampled_from(["llm", "retriever", "reranker", "agent", "other"]),
+    response_id=st.none() | st.sampled_from(["r1", "r2"]),
+    has_usage=st.booleans(),
+    has_contexts=st.booleans(),
+)
+
+
+@given(st.lists(nodes, max_size=8))
+def test_any_graph_ends_and_names_only_spans_that_have_the_thing(spans: list[Node]) -> None:
+    """Cycles, orphans and repeated ids end, and no response id is counted twice."""
+    usable = {n.span_id for n in spans if n.has_usage}
+    assert set(token_spans(spans)) <= usable
+    assert set(context_spans(spans)) <= {n.span_id for n in spans if n.has_contexts}
