@@ -1,0 +1,69 @@
+"""Static files under one hashed path, so that browsers may keep them for ever.
+
+The hash covers every file: ES modules import each other by relative path and still change name together.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+__all__ = ["Assets", "load_assets"]
+
+_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".json": "application/json",
+}
+_IMMUTABLE = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assets:
+    """Every static file in memory, addressed by content."""
+
+    digest: str
+    """First 12 hex of the sha256 over all files; a part of every URL."""
+    content: Mapping[str, bytes]
+    """Path below `static/` to bytes; a path that is not a key is a 404, so no path is ever opened."""
+
+    def url(self, path: str) -> str:
+        """The URL of one file; raises KeyError for a file that is not shipped."""
+        if path not in self.content:
+            raise KeyError(path)
+        return f"/static/{self.digest}/{path}"
+
+    async def serve(self, request: Request) -> Response:
+        """Answer `/static/{digest}/{path}`: immutable for the current digest, uncached for an older one."""
+        path = request.path_params["path"]
+        body = self.content.get(path)
+        if body is None:
+            return Response("No such file.", status_code=404, media_type="text/plain")
+        current = request.path_params["digest"] == self.digest
+        headers = {"Cache-Control": _IMMUTABLE if current else "no-store", "X-Content-Type-Options": "nosniff"}
+        return Response(body, media_type=_TYPES["." + path.rpartition(".")[2]], headers=headers)
+
+
+def load_assets() -> Assets:
+    """Read the packaged static files once."""
+    content = dict(sorted(_walk(files("ragpulse_dashboards") / "static", "")))
+    digest = hashlib.sha256()
+    for path, body in content.items():
+        digest.update(f"{path}\0{len(body)}\0".encode() + body)
+    return Assets(digest=digest.hexdigest()[:12], content=content)
+
+
+def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _walk(entry, f"{prefix}{entry.name}/")
+        elif "." + entry.name.rpartition(".")[2] in _TYPES:
+            found.append((prefix + entry.name, entry.read_bytes()))
+    return found

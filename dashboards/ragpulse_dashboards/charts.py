@@ -1,0 +1,188 @@
+"""A metric's answer as a chart: columns for the browser to draw, and the same figures as table rows.
+
+Gaps stay gaps: where a bucket was not measured the column holds null, and a version never joins another version's line.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ragpulse_dashboards.formats import parse_time
+
+__all__ = ["MAX_LINES", "THIN", "Chart", "build_chart"]
+
+THIN: Final = 10
+"""Buckets with fewer scored answers are drawn hollow."""
+MAX_LINES: Final = 6
+"""More lines than colours a person can tell apart are left to the table."""
+MAX_ROWS: Final = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One figure on a page with its table twin."""
+
+    key: str
+    """Unique on the page; also the anchor."""
+    title: str
+    unit: str
+    metric: str
+    """The metric a click asks exemplars for."""
+    data: str
+    """JSON for the drawing module."""
+    rows: Sequence[Mapping[str, Any]]
+    """The same figures, newest first: t, line, value, lo, hi, n, n_eff, not_scored."""
+    latest: Mapping[str, Any] | None
+    """The newest measured row."""
+    names: Sequence[str]
+    hidden_lines: int
+    """Lines in the table that are not drawn."""
+    step: int
+    note: str = ""
+
+
+def build_chart(
+    *,
+    key: str,
+    title: str,
+    answers: Sequence[tuple[str, Mapping[str, Any]]],
+    metric: str,
+    note: str = "",
+    bars: bool = False,
+) -> Chart:
+    """Join the answers of `GET metrics` (label, answer) into one chart; labels tell the metrics apart."""
+    first = answers[0][1]
+    unit = str(first.get("unit") or "count")
+    step = int(first.get("step") or 60)
+    lines = [line for at, (label, answer) in enumerate(answers) for line in _lines(at, label, answer)]
+    lines.sort(key=lambda line: line["n"], reverse=True)
+    drawn = sorted(lines[:MAX_LINES], key=lambda line: line["order"])
+    grid = _grid([line["points"] for line in drawn], step)
+    rows = _rows(lines)
+    data = {
+        "metric": metric,
+        "title": title,
+        "unit": unit,
+        "step": step,
+        "range": [_epoch(first.get("from")), _epoch(first.get("to"))],
+        "bars": bars,
+        "t": grid,
+        "lines": [_columns(line, grid) for line in drawn],
+        "markers": _markers(answers),
+        "thin": THIN,
+    }
+    return Chart(
+        key=key,
+        title=title,
+        unit=unit,
+        metric=metric,
+        data=json.dumps(data, separators=(",", ":"), allow_nan=False),
+        rows=rows[:MAX_ROWS],
+        latest=next((row for row in rows if row["value"] is not None and row["metric"] == metric), None),
+        names=[line["label"] for line in drawn],
+        hidden_lines=len(lines) - len(drawn),
+        step=step,
+        note=note,
+    )
+
+
+def _epoch(value: Any) -> int | None:
+    moment = parse_time(value)
+    return None if moment is None else int(moment.timestamp())
+
+
+def _lines(at: int, label: str, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One line per (group, version, judge): different versions are never one line."""
+    series = answer.get("series") or []
+    versions = {(one.get("version"), one.get("judge")) for one in series}
+    lines = []
+    for order, one in enumerate(series):
+        group = one.get("group") or {}
+        words = [label] if label else []
+        words += [str(value) if value not in (None, "") else f"no {name}" for name, value in group.items()]
+        if len(versions) > 1:
+            words.append(_version(one))
+        points = {moment: point for point in one.get("points") or [] if (moment := _epoch(point.get("t"))) is not None}
+        total = sum(point.get("n") or 0 for point in points.values())
+        lines.append(
+            {
+                "label": " · ".join(words),
+                "order": (at, order),
+                "points": points,
+                "n": total,
+                "group": group,
+                "metric": answer.get("name"),
+            }
+        )
+    return lines
+
+
+def _version(series: Mapping[str, Any]) -> str:
+    judge = series.get("judge")
+    return f"version {str(series.get('version') or '?')[:8]}" + (f", {judge}" if judge else "")
+
+
+def _grid(points: Sequence[Mapping[int, Any]], step: int) -> list[int]:
+    """All bucket times, with one empty bucket wherever at least one is missing, so that lines break there."""
+    times = sorted({moment for line in points for moment in line})
+    grid: list[int] = []
+    for moment in times:
+        if grid and moment - grid[-1] > step * 1.5:
+            grid.append(grid[-1] + step)
+        grid.append(moment)
+    return grid
+
+
+def _columns(line: Mapping[str, Any], grid: Sequence[int]) -> dict[str, Any]:
+    points = [line["points"].get(moment) or {} for moment in grid]
+    columns: dict[str, Any] = {"label": line["label"], "group": line["group"], "metric": line["metric"]}
+    for name, key in (("v", "value"), ("lo", "lo"), ("hi", "hi"), ("n", "n")):
+        columns[name] = [_finite(point.get(key)) for point in points]
+    if all(value is None for value in columns["lo"]):
+        del columns["lo"], columns["hi"]
+    return columns
+
+
+def _finite(value: Any) -> float | None:
+    if not isinstance(value, int | float) or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return round(value, 6)
+
+
+def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Version changes and change points, each once."""
+    found = {}
+    for _, answer in answers:
+        for marker in answer.get("markers") or []:
+            moment = _epoch(marker.get("t"))
+            if moment is not None:
+                text = str(marker.get("text") or "")
+                found[moment, text] = {"t": moment, "kind": str(marker.get("kind") or ""), "text": text[:80]}
+    return sorted(found.values(), key=lambda marker: str(marker["t"]))
+
+
+def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "t": datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z"),
+            "line": line["label"],
+            "metric": line["metric"],
+            "value": _finite(point.get("value")),
+            "lo": _finite(point.get("lo")),
+            "hi": _finite(point.get("hi")),
+            "n": point.get("n"),
+            "n_eff": point.get("n_eff"),
+            "not_scored": _not_scored(point),
+        }
+        for line in lines
+        for moment, point in line["points"].items()
+    ]
+    return sorted(rows, key=lambda row: str(row["t"]), reverse=True)
+
+
+def _not_scored(point: Mapping[str, Any]) -> str:
+    """What was counted but never averaged in: `2 skipped, 1 invalid`."""
+    counts = {**(point.get("counts") or {}), "dropped": point.get("dropped")}
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number)

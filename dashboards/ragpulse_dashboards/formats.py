@@ -1,0 +1,182 @@
+"""Numbers, durations, money and times as people read them; a missing value is a dash, never a zero."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Undefined
+
+__all__ = ["FILTERS", "parse_time"]
+
+DASH = "–"
+
+
+def _number(value: Any) -> float | None:
+    if value is None or isinstance(value, Undefined | bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def count(value: Any) -> str:
+    """12345 → 12,345; fractions (estimates) keep one digit."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    return f"{number:,.0f}" if number == int(number) or abs(number) >= 100 else f"{number:,.1f}"
+
+
+def compact(value: Any) -> str:
+    """12345 → 12.3k, for tiles and axes."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= size:
+            scaled = number / (1e3 if letter == "k" else size)
+            return f"{scaled:.1f}{letter}" if scaled < 100 else f"{scaled:.0f}{letter}"
+    return count(number)
+
+
+def ratio(value: Any) -> str:
+    """A score on 0..1 with three digits: 0.873."""
+    number = _number(value)
+    return DASH if number is None else f"{number:.3f}"
+
+
+def percent(value: Any) -> str:
+    """0.0123 → 1.2 %."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    share = number * 100
+    return f"{share:.1f} %" if 0 < abs(share) < 10 else f"{share:.0f} %"
+
+
+def ms(value: Any) -> str:
+    """Milliseconds in the unit a person would say: 850 ms, 1.24 s, 2 min 5 s."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    if number < 1:
+        return f"{number:.2f} ms" if number else "0 ms"
+    if number < 1000:
+        return f"{number:.0f} ms"
+    if number < 60_000:
+        return f"{number / 1000:.2f} s"
+    return seconds(number / 1000)
+
+
+def seconds(value: Any) -> str:
+    """Seconds as a span of time: 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    whole = round(number)
+    for size, small, names in ((86_400, 3_600, ("d", "h")), (3_600, 60, ("h", "min")), (60, 1, ("min", "s"))):
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {names[0]}" + (f" {rest} {names[1]}" if rest else "")
+    return f"{whole} s"
+
+
+def usd(value: Any) -> str:
+    """Money in USD: $0.00042, $1.23, $1,234."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    if number == 0:
+        return "$0"
+    if abs(number) < 0.01:
+        digits = min(8, 1 - math.floor(math.log10(abs(number))))
+        return f"${number:.{digits}f}"
+    return f"${number:,.2f}" if abs(number) < 1000 else f"${number:,.0f}"
+
+
+def size(value: Any) -> str:
+    """Bytes as kB, MB, GB (powers of 1000)."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def interval(low: Any, high: Any, kind: str = "ratio") -> str:
+    """A 95 % interval: 0.84–0.90."""
+    if _number(low) is None or _number(high) is None:
+        return DASH
+    show = BY_UNIT.get(kind.lower(), ratio)
+    return f"{show(low)}–{show(high)}"
+
+
+def signed(value: Any, kind: str = "ratio") -> str:
+    """A difference with its sign: +0.031, −120 ms."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    sign = "+" if number > 0 else "−" if number < 0 else "±"
+    return sign + BY_UNIT.get(kind, ratio)(abs(number))
+
+
+def parse_time(value: Any) -> datetime | None:
+    """An ISO-8601 time as an aware datetime in UTC, or None."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def when(value: Any) -> str:
+    """An ISO time as `Nov 21 22:10:54` (UTC, as everywhere on the pages)."""
+    moment = parse_time(value)
+    return DASH if moment is None else f"{moment:%b %d %H:%M:%S}"
+
+
+def minute(value: Any) -> str:
+    """An ISO time to the minute, as chart buckets are named: `Nov 21 22:10`."""
+    moment = parse_time(value)
+    return DASH if moment is None else f"{moment:%b %d %H:%M}"
+
+
+def snippet(value: Any, length: int = 120) -> str:
+    """The first line's worth of a text, white space folded."""
+    if value is None or isinstance(value, Undefined):
+        return ""
+    text = " ".join(str(value)[: length * 4].split())
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
+def short(value: Any, length: int = 8) -> str:
+    """The head of an id or hash."""
+    return "" if value is None or isinstance(value, Undefined) else str(value)[:length]
+
+
+def by_unit(value: Any, unit: str) -> str:
+    """A number in the unit a metric is measured in: ms, s, usd, ratio, share, count."""
+    return BY_UNIT.get(unit.lower(), count)(value)
+
+
+BY_UNIT = {
+    "ratio": ratio,
+    "share": percent,
+    "ms": ms,
+    "s": seconds,
+    "usd": usd,
+    "count": count,
+    "tokens": compact,
+    "bytes": size,
+}
+FILTERS = {
+    **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed)},
+    **{one.__name__: one for one in (when, minute, snippet, short, by_unit)},
+}

@@ -1,0 +1,37 @@
+"""The pages joined: one JSON function, one sandboxed template environment, one list of routes."""
+
+from jinja2 import ChainableUndefined, PackageLoader
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from starlette.routing import BaseRoute, Route
+
+from ragpulse_dashboards.assets import Assets, load_assets
+from ragpulse_dashboards.formats import FILTERS, interval
+from ragpulse_dashboards.pages import PAGES
+from ragpulse_dashboards.site import Api, Site
+from ragpulse_dashboards.view import GROUPS, RANGES
+
+__all__ = ["routes"]
+
+
+def _environment(assets: Assets) -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=PackageLoader("ragpulse_dashboards"),
+        autoescape=True,
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(FILTERS)
+    environment.globals.update(asset=assets.url, interval=interval, RANGES=RANGES, GROUPS=GROUPS)
+    return environment
+
+
+def routes(api: Api) -> list[BaseRoute]:
+    """Every page, fragment and static file over one JSON function; mount the list at the root of an application."""
+    assets = load_assets()
+    site = Site(api=api, templates=_environment(assets), assets=assets)
+    found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]
+    for page in PAGES:
+        found += page(site)
+    return found

@@ -1,0 +1,94 @@
+"""`/`: is the pipe alive, how good are the answers, what do they cost, over time."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ragpulse_dashboards.charts import Chart, build_chart
+from ragpulse_dashboards.site import Site
+from ragpulse_dashboards.view import View, read_view
+
+__all__ = ["routes"]
+
+BUCKETS: Final = 120
+"""Points a chart asks for: a card is about 500 px wide, and a point with an interval needs 4."""
+MAX_QUALITY: Final = 8
+
+EFFICIENCY: Final = (
+    ("latency", "Latency", ("latency_p50", "latency_p95", "latency_p99"), False),
+    ("requests", "Requests and errors", ("requests", "errors"), True),
+    ("cost", "Cost", ("cost_usd",), True),
+    ("tokens", "Tokens", ("input_tokens", "output_tokens"), True),
+)
+"""Key, title, metrics and whether bars are drawn."""
+LABELS: Final = {
+    "latency_p50": "p50", "latency_p95": "p95", "latency_p99": "p99", "requests": "requests", "errors": "errors",
+    "cost_usd": "", "input_tokens": "input", "output_tokens": "output",
+}  # fmt: skip
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The overview, and the small fragment that waits for the first span."""
+    return [site.page("/", overview), site.page("/waiting", waiting)]
+
+
+async def overview(site: Site, request: Request) -> Response:
+    """Headline strip, quality charts, coverage, efficiency charts; or the three lines to paste."""
+    view = read_view(request)
+    strip = await site.api("GET overview", view.params())
+    if strip.get("newest_span") is None and not strip.get("n_traces"):
+        return site.render(request, "welcome.html", {"view": view, "origin": _origin(request)})
+    pinned = request.query_params.getlist("quality")
+    evaluators = list(dict.fromkeys(one["evaluator"] for one in strip.get("quality") or []))
+    chosen = [name for name in evaluators if not pinned or name in pinned][:MAX_QUALITY]
+    facets, quality, efficiency = await asyncio.gather(
+        site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"}),
+        asyncio.gather(*(_quality(site, view, name) for name in chosen)),
+        asyncio.gather(*(_efficiency(site, view, *spec) for spec in EFFICIENCY)),
+    )
+    context = {
+        "view": view,
+        "strip": strip,
+        "facets": facets.get("facets") or {},
+        "quality": quality,
+        "efficiency": efficiency,
+    }
+    return site.render(request, "overview.html", context)
+
+
+async def waiting(site: Site, request: Request) -> Response:
+    """Polled by the empty page: reloads it when the first span is on disk."""
+    strip = await site.api("GET overview", {"from": "-30d"})
+    response = site.render(request, "parts/waiting.html", {})
+    if strip.get("newest_span"):
+        response.headers["HX-Refresh"] = "true"
+    return response
+
+
+def _origin(request: Request) -> str:
+    return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
+
+
+async def _metrics(site: Site, view: View, name: str, group_by: Sequence[str]) -> Mapping[str, Any]:
+    params = {**view.params(), "name": name, "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
+    answer: Mapping[str, Any] = await site.api("GET metrics", params)
+    return answer
+
+
+async def _quality(site: Site, view: View, evaluator: str) -> Chart:
+    metric = f"quality:{evaluator}"
+    answer = await _metrics(site, view, metric, view.group_by)
+    return build_chart(key=metric.replace(":", "-"), title=evaluator, answers=[("", answer)], metric=metric)
+
+
+async def _efficiency(site: Site, view: View, key: str, title: str, names: Sequence[str], bars: bool) -> Chart:
+    """Grouped, three percentiles of every group are unreadable: one metric stands for the chart."""
+    shown = names if not view.group_by else (names[1] if key == "latency" else names[0],)
+    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in shown))
+    labelled = [(LABELS[name], answer) for name, answer in zip(shown, answers, strict=True)]
+    metric = "latency_p95" if key == "latency" else shown[0]
+    return build_chart(key=key, title=title, answers=labelled, metric=metric, bars=bars and not view.group_by)

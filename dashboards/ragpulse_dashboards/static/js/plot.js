@@ -1,0 +1,258 @@
+// One uPlot with what it lacks: interval bands, hollow thin buckets, marked version breaks, a keyboard cursor, a spoken value.
+const HEIGHT = 168;
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colours = (number) => Array.from({ length: number }, (_, index) => css(`--c${index % 6}`));
+
+const trim = (number) => String(Number(number.toPrecision(3)));
+function compact(value) {
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${trim(value / 1e9)}G`;
+  if (size >= 1e6) return `${trim(value / 1e6)}M`;
+  return size >= 1e4 ? `${trim(value / 1e3)}k` : trim(value);
+}
+const units = new Map([
+  ["ms", (value) => (value >= 1000 ? `${trim(value / 1000)} s` : `${trim(value)} ms`)],
+  ["s", (value) => `${trim(value)} s`],
+  ["usd", (value) => `$${value !== 0 && Math.abs(value) < 0.01 ? value.toPrecision(2) : trim(value)}`],
+  ["ratio", (value) => value.toFixed(2)],
+  ["share", (value) => `${trim(value * 100)} %`],
+]);
+const show = (unit, value) => (value === null || value === undefined ? "not measured" : (units.get(unit.toLowerCase()) || compact)(value));
+const two = (number) => String(number).padStart(2, "0");
+const day = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", month: "short", day: "numeric" });
+/** 14:30 within a day; the date where a day begins. */
+function timeTick(seconds, step) {
+  const time = new Date(seconds * 1000);
+  const midnight = seconds % 86400 === 0;
+  return step >= 86400 || midnight ? day.format(time) : `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
+}
+const clock = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+
+/** Columns for uPlot: per line its value and, where there is an interval, its edges. */
+function columns(spec) {
+  const data = [spec.t];
+  const roles = [null];
+  spec.lines.forEach((line, number) => {
+    for (const role of line.lo ? ["v", "lo", "hi"] : ["v"]) {
+      data.push(line[role]);
+      roles.push({ number, role });
+    }
+  });
+  return { data, roles };
+}
+
+function seriesOf(spec, roles, palette, bars) {
+  const paths = bars ? uPlot.paths.bars({ size: [0.7, 14], align: 1 }) : undefined;
+  return roles.map((entry) => {
+    if (!entry) return {};
+    if (entry.role !== "v") return { stroke: "transparent", width: 0, points: { show: false } };
+    const colour = palette[entry.number];
+    return { stroke: colour, width: bars ? 0 : 1.75, fill: bars ? colour : undefined, paths, points: { show: false }, spanGaps: false };
+  });
+}
+
+function bandsOf(roles, palette) {
+  const bands = [];
+  roles.forEach((entry, index) => {
+    if (entry?.role === "lo") bands.push({ series: [index + 1, index], fill: `${palette[entry.number]}2e` });
+  });
+  return bands;
+}
+
+/** Circles: hollow where few answers stand behind the value; a whisker where the band has no width. */
+function drawPoints(plot, spec, roles, palette) {
+  const { ctx } = plot;
+  const ratio = devicePixelRatio || 1;
+  const spacing = plot.bbox.width / Math.max(spec.t.length, 1) / ratio;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(plot.bbox.left - 4, plot.bbox.top - 4, plot.bbox.width + 8, plot.bbox.height + 8);
+  ctx.clip();
+  roles.forEach((entry) => {
+    if (entry?.role !== "v") return;
+    const line = spec.lines[entry.number];
+    ctx.strokeStyle = palette[entry.number];
+    ctx.lineWidth = 1.5 * ratio;
+    spec.t.forEach((time, index) => {
+      const value = line.v[index];
+      if (value === null) return;
+      const alone = (line.v[index - 1] ?? null) === null && (line.v[index + 1] ?? null) === null;
+      const thin = line.lo && line.n[index] !== null && line.n[index] < spec.thin;
+      if (!alone && !thin && spacing < 9) return;
+      const x = plot.valToPos(time, "x", true);
+      const whisker = alone && line.lo && line.lo[index] !== null;
+      if (whisker) {
+        ctx.beginPath();
+        ctx.moveTo(x, plot.valToPos(line.lo[index], "y", true));
+        ctx.lineTo(x, plot.valToPos(line.hi[index], "y", true));
+        ctx.stroke();
+      }
+      ctx.beginPath();
+      ctx.arc(x, plot.valToPos(value, "y", true), (spacing < 9 ? 2 : 2.6) * ratio, 0, 2 * Math.PI);
+      ctx.fillStyle = thin ? css("--card") : palette[entry.number];
+      ctx.fill();
+      ctx.stroke();
+    });
+  });
+  ctx.restore();
+}
+
+function drawMarkers(plot, spec) {
+  const { ctx } = plot;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = css("--muted");
+  ctx.font = `${11 * ratio}px ${css("--sans")}`;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
+  ctx.setLineDash([4 * ratio, 3 * ratio]);
+  let free = -Infinity;
+  for (const marker of spec.markers) {
+    const x = Math.round(plot.valToPos(marker.t, "x", true));
+    if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, plot.bbox.top);
+    ctx.lineTo(x, plot.bbox.top + plot.bbox.height);
+    ctx.stroke();
+    const text = marker.text.length > 26 ? `${marker.text.slice(0, 25)}…` : marker.text;
+    const width = ctx.measureText(text).width;
+    const right = plot.bbox.left + plot.bbox.width;
+    const left = x + 4 * ratio + width > right ? x - 4 * ratio - width : x + 4 * ratio;
+    if (left > free) {
+      ctx.fillText(text, left, plot.bbox.top + 10 * ratio);
+      free = left + width + 6 * ratio;
+    }
+  }
+  ctx.restore();
+}
+
+function scaleY(spec) {
+  if (spec.unit === "ratio") return { range: (plot, low, high) => (low === null ? [0, 1] : [Math.max(0, Math.min(low - 0.05, 0.8)), Math.min(1.02, Math.max(high + 0.05, 0.2))]) };
+  return { range: (plot, low, high) => [0, high > 0 ? high * 1.12 : 1] };
+}
+
+function options(spec, width, roles, palette, hooks) {
+  const grid = { stroke: css("--line"), width: 1 };
+  const axis = { stroke: css("--muted"), font: `11px ${css("--sans")}`, grid, ticks: { show: false } };
+  return {
+    width,
+    height: HEIGHT,
+    padding: [8, 6, 0, 0],
+    legend: { show: false },
+    tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
+    scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? spec.range : [spec.t[0] ?? 0, spec.t.at(-1) ?? 1] }, y: scaleY(spec) },
+    axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(tick, step)) }, { ...axis, size: 52, values: (plot, ticks) => ticks.map((tick) => show(spec.unit, tick)) }],
+    series: seriesOf(spec, roles, palette, spec.bars),
+    bands: bandsOf(roles, palette),
+    cursor: { sync: { key: "time" }, drag: { x: true, y: false, dist: 6 }, points: { size: 7 }, y: false },
+    hooks,
+  };
+}
+
+/** Tooltip text is set as text: labels are the user's. */
+function fillTip(tip, spec, index) {
+  tip.replaceChildren();
+  const head = document.createElement("div");
+  head.textContent = `${clock.format(new Date(spec.t[index] * 1000))} UTC`;
+  tip.append(head);
+  const spoken = [head.textContent];
+  for (const line of spec.lines) {
+    const row = document.createElement("div");
+    const value = document.createElement("b");
+    value.textContent = show(spec.unit, line.v[index]);
+    const details = [];
+    if (line.lo && line.lo[index] !== null) details.push(`${show(spec.unit, line.lo[index])} to ${show(spec.unit, line.hi[index])}`);
+    if (line.n[index] !== null) details.push(`n ${line.n[index]}`);
+    row.append(line.label ? `${line.label} ` : "", value, details.length ? ` (${details.join(", ")})` : "");
+    tip.append(row);
+    spoken.push(row.textContent);
+  }
+  return spoken.join("; ");
+}
+
+function placeTip(tip, plot, index, box) {
+  const x = plot.valToPos(plot.data[0][index], "x") + plot.bbox.left / (devicePixelRatio || 1);
+  const left = x > box.clientWidth / 2 ? x - tip.offsetWidth - 12 : x + 12;
+  tip.style.left = `${Math.max(0, left)}px`;
+  tip.style.top = "8px";
+}
+
+/** The line nearest to the pointer, for a click. */
+function nearestLine(plot, spec, index, top) {
+  const distance = (line) => (line.v[index] === null ? Infinity : Math.abs(plot.valToPos(line.v[index], "y") - (top ?? 0)));
+  return spec.lines.reduce((best, line) => (distance(line) < distance(best) ? line : best), spec.lines[0]);
+}
+
+function keyboard(box, state, spec, act) {
+  const step = (by) => {
+    const { plot } = state;
+    const next = Math.min(Math.max((state.index ?? (by > 0 ? -1 : spec.t.length)) + by, 0), spec.t.length - 1);
+    plot.setCursor({ left: plot.valToPos(spec.t[next], "x"), top: plot.bbox.height / 4 }, true);
+    state.index = next;
+    act.say(fillTip(state.tip, spec, next));
+  };
+  const moves = new Map([
+    ["ArrowRight", () => step(1)], ["ArrowLeft", () => step(-1)], ["PageDown", () => step(10)], ["PageUp", () => step(-10)],
+    ["Home", () => step(-spec.t.length)], ["End", () => step(spec.t.length)],
+    ["Enter", () => state.index !== null && act.open(state.index, nearestLine(state.plot, spec, state.index))],
+    ["z", () => state.index !== null && act.zoom(spec.t[Math.max(state.index - 5, 0)], spec.t[Math.min(state.index + 5, spec.t.length - 1)] + spec.step)],
+    ["0", () => act.reset()],
+  ]);
+  box.addEventListener("keydown", (event) => {
+    const move = moves.get(event.key);
+    if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    move();
+  });
+}
+
+export function drawPlot(box, spec, act) {
+  const { data, roles } = columns(spec);
+  const state = { plot: null, tip: document.createElement("div"), index: null };
+  state.tip.className = "tip";
+  state.tip.hidden = true;
+  if (!spec.t.length) return { box, resize() {}, recolour() {} };
+  box.tabIndex = 0;
+  box.setAttribute("role", "application");
+  box.setAttribute("aria-roledescription", "chart");
+  box.setAttribute("aria-label", `${spec.title} over time. Arrow keys read the points, Enter shows examples; the table below holds the same figures.`);
+
+  const build = () => {
+    const palette = colours(spec.lines.length);
+    const hooks = {
+      draw: [(plot) => { drawMarkers(plot, spec); if (!spec.bars) drawPoints(plot, spec, roles, palette); }],
+      setSelect: [(plot) => {
+        if (plot.select.width > 6) act.zoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+      }],
+      setCursor: [(plot) => {
+        const index = plot.cursor.idx;
+        const here = index !== null && index !== undefined && plot.cursor.left >= 0;
+        const focused = box.matches(":hover") || box === document.activeElement;
+        state.tip.hidden = !here || !focused;
+        if (!here) return;
+        state.index = index;
+        if (!focused) return;
+        fillTip(state.tip, spec, index);
+        placeTip(state.tip, plot, index, box);
+      }],
+    };
+    state.plot?.destroy();
+    state.plot = new uPlot(options(spec, box.clientWidth || 420, roles, palette, hooks), data, box);
+    const over = state.plot.over;
+    let pending = 0;
+    over.addEventListener("dblclick", () => {
+      clearTimeout(pending);
+      act.reset();
+    });
+    over.addEventListener("click", (event) => {
+      const { idx, top } = state.plot.cursor;
+      if (event.detail !== 1 || idx === null || idx === undefined || state.plot.select.width) return;
+      pending = setTimeout(() => act.open(idx, nearestLine(state.plot, spec, idx, top)), 220);
+    });
+  };
+  build();
+  box.append(state.tip);
+  box.addEventListener("blur", () => { state.tip.hidden = true; });
+  keyboard(box, state, spec, act);
+  return { box, resize: (width) => width > 0 && state.plot.setSize({ width, height: HEIGHT }), recolour: build };
+}

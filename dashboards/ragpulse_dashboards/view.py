@@ -1,0 +1,69 @@
+"""What a page is looking at: time range, filters and grouping, all of it in the URL."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+__all__ = ["FILTERS", "GROUPS", "RANGES", "View", "read_view"]
+
+FILTERS: Final = (
+    "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
+    "session_id", "user_id", "name", "error", "where",
+)  # fmt: skip
+GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name")
+RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
+DEFAULT_RANGE: Final = "-24h"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """The part of the URL that every page shares, so that a link keeps what the person was looking at."""
+
+    start: str = DEFAULT_RANGE
+    """`from`: ISO time or relative such as -24h."""
+    end: str = ""
+    """`to`: empty means now."""
+    back: str = ""
+    """The relative range to return to after zooming in on a chart."""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    group_by: tuple[str, ...] = ()
+
+    @property
+    def relative(self) -> bool:
+        """Whether the range ends now and moves with the clock."""
+        return not self.end and self.start.startswith("-")
+
+    def params(self) -> dict[str, Any]:
+        """The range and filters as params of the JSON function."""
+        return {"from": self.start, **({"to": self.end} if self.end else {}), **self.filters}
+
+    def query(self) -> list[tuple[str, str]]:
+        """Everything as query pairs, defaults left out."""
+        pairs = [("from", self.start)] if self.start != DEFAULT_RANGE else []
+        pairs += [(name, value) for name, value in (("to", self.end), ("back", self.back)) if value]
+        pairs += [(name, self.filters[name]) for name in FILTERS if name in self.filters]
+        return pairs + [("group_by", name) for name in self.group_by]
+
+    def url(self, path: str, /, **changes: Any) -> str:
+        """A link to `path` under this view; a change of None or '' removes that pair. `from_` stands for `from`."""
+        wanted = {name.rstrip("_"): value for name, value in changes.items()}
+        pairs = [pair for pair in self.query() if pair[0] not in wanted]
+        for name, value in wanted.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            pairs += [(name, str(item)) for item in values if item is not None and str(item)]
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def read_view(request: Request) -> View:
+    """The view of one request; unknown parameters are left to the page."""
+    query = request.query_params
+    return View(
+        start=query.get("from") or DEFAULT_RANGE,
+        end=query.get("to", ""),
+        back=query.get("back", ""),
+        filters={name: query[name] for name in FILTERS if query.get(name)},
+        group_by=tuple(dict.fromkeys(name for name in query.getlist("group_by") if name in GROUPS)),
+    )

@@ -1,0 +1,74 @@
+"""Spans as waterfall rows: tree order, depth, and place on the trace's time line in percent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from ragpulse_dashboards.formats import parse_time
+
+__all__ = ["MAX_ROWS", "SpanRow", "waterfall"]
+
+MAX_ROWS: Final = 2000
+MAX_DEPTH: Final = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanRow:
+    """One bar."""
+
+    span: Mapping[str, Any]
+    depth: int
+    """Capped, so that a deep chain stays on the page."""
+    left: float
+    """Start, percent of the trace."""
+    width: float
+    """Duration, percent of the trace; at least a visible sliver."""
+
+
+def waterfall(spans: Sequence[Mapping[str, Any]]) -> list[SpanRow]:
+    """Rows in tree order; spans whose parent never arrived are roots, loops are shown once, MAX_ROWS at most."""
+    timed = [(span, start) for span in spans if (start := parse_time(span.get("start_time"))) is not None]
+    if not timed:
+        return []
+    first = min(start for _, start in timed)
+    total = max(_offset_ms(first, start) + float(span.get("latency_ms") or 0) for span, start in timed) or 1.0
+    rows = []
+    for span, start, depth in _tree_order(timed)[:MAX_ROWS]:
+        left = min(_offset_ms(first, start) / total * 100, 99.6)
+        width = min(max(float(span.get("latency_ms") or 0) / total * 100, 0.4), 100 - left)
+        rows.append(SpanRow(span=span, depth=min(depth, MAX_DEPTH), left=round(left, 2), width=round(width, 2)))
+    return rows
+
+
+def _offset_ms(first: datetime, start: datetime) -> float:
+    return (start - first).total_seconds() * 1000
+
+
+def _tree_order(timed: Sequence[tuple[Mapping[str, Any], datetime]]) -> list[tuple[Mapping[str, Any], datetime, int]]:
+    known = {span.get("span_id") for span, _ in timed}
+    children: dict[Any, list[tuple[Mapping[str, Any], datetime]]] = {}
+    for span, start in sorted(timed, key=lambda item: item[1]):
+        parent = span.get("parent_span_id")
+        children.setdefault(parent if parent in known and parent != span.get("span_id") else None, []).append(
+            (span, start)
+        )
+    ordered, seen = _walk(children, [(span, start, 0) for span, start in children.get(None, [])], set())
+    lost = [(span, start, 0) for span, start in timed if span.get("span_id") not in seen]
+    return ordered + lost
+
+
+def _walk(
+    children: Mapping[Any, Sequence[tuple[Mapping[str, Any], datetime]]],
+    roots: list[tuple[Mapping[str, Any], datetime, int]],
+    seen: set[Any],
+) -> tuple[list[tuple[Mapping[str, Any], datetime, int]], set[Any]]:
+    ordered, stack = [], roots[::-1]
+    while stack:
+        span, start, depth = stack.pop()
+        if span.get("span_id") in seen:
+            continue
+        seen.add(span.get("span_id"))
+        ordered.append((span, start, depth))
+        stack += [(child, begun, depth + 1) for child, begun in reversed(children.get(span.get("span_id"), []))]
+    return ordered, seen

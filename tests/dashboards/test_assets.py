@@ -1,0 +1,64 @@
+"""Static files: what is shipped, under which name, and what third parties are among it."""
+
+import gzip
+import hashlib
+import json
+from importlib.resources import files
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from tests.dashboards.fake_api import FakeApi
+
+from ragpulse_dashboards import routes
+from ragpulse_dashboards.assets import load_assets
+
+STATIC = files("ragpulse_dashboards") / "static"
+TRAVERSALS = (
+    "../__init__.py",
+    "..%2f__init__.py",
+    "%2e%2e/__init__.py",
+    "..%252f__init__.py",
+    "/etc/passwd",
+    "..\\__init__.py",
+    "js/app.js;x",
+    "js/app.js%00",
+    "js/",
+    "",
+)
+
+
+def client() -> TestClient:
+    """The pages in process."""
+    return TestClient(Starlette(routes=routes(FakeApi())))
+
+
+def test_vendored_files_are_what_vendor_json_says() -> None:
+    """Each third-party file has its recorded sha256, its licence beside it, and nothing else is in the folder."""
+    listed = json.loads((STATIC / "vendor" / "vendor.json").read_text())["packages"]
+    hashes = {name: digest for package in listed for name, digest in package["files"].items()}
+    found = {entry.name: hashlib.sha256(entry.read_bytes()).hexdigest() for entry in (STATIC / "vendor").iterdir()}
+    del found["vendor.json"]
+    assert found == hashes
+    assert all(package["licence_file"] in package["files"] for package in listed)
+
+
+def test_javascript_stays_under_sixty_kilobytes() -> None:
+    """All scripts together, gzipped one by one as they travel, are at most 60 kB."""
+    scripts = [body for path, body in load_assets().content.items() if path.endswith(".js")]
+    assert sum(len(gzip.compress(body, 9)) for body in scripts) <= 60_000
+
+
+def test_files_are_named_by_content_and_kept_for_ever() -> None:
+    """A URL under the current digest is immutable; an older digest is served but not kept."""
+    url = load_assets().url("js/app.js")
+    current, older = client().get(url), client().get("/static/000000000000/js/app.js")
+    assert current.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert current.headers["content-type"].startswith("text/javascript")
+    assert older.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_path_leaves_the_static_folder(path: str) -> None:
+    """Dots, encodings, separators and NULs find nothing."""
+    assert client().get(f"/static/{load_assets().digest}/{path}").status_code == 404

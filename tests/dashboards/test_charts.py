@@ -1,0 +1,90 @@
+"""A metric's answer as a chart."""
+
+import json
+
+from ragpulse_dashboards.charts import build_chart
+
+
+def answer(*series: dict[str, object]) -> dict[str, object]:
+    """An answer of GET metrics with one-minute buckets."""
+    return {
+        "name": "quality:g",
+        "unit": "ratio",
+        "step": 60,
+        "from": "2026-01-01T00:00:00Z",
+        "to": "2026-01-01T01:00:00Z",
+        "series": list(series),
+        "markers": [],
+    }
+
+
+def point(minute: int, value: float | None, n: int = 20) -> dict[str, object]:
+    """One bucket."""
+    return {
+        "t": f"2026-01-01T00:{minute:02}:00Z",
+        "value": value,
+        "lo": 0.1,
+        "hi": 0.9,
+        "n": n,
+        "n_eff": n,
+        "counts": {"skipped": 2},
+        "dropped": 1,
+    }
+
+
+def test_a_missing_bucket_is_a_gap() -> None:
+    """Where buckets are missing the column holds null, so that no line is drawn across."""
+    chart = build_chart(
+        key="k",
+        title="t",
+        answers=[("", answer({"group": {}, "points": [point(0, 0.5), point(9, 0.7)]}))],
+        metric="quality:g",
+    )
+    (line,) = json.loads(chart.data)["lines"]
+    assert line["v"] == [0.5, None, 0.7]
+
+
+def test_versions_are_separate_lines() -> None:
+    """Two versions of an evaluator never share a line, and their legend says which is which."""
+    series = [
+        {"group": {}, "version": "abcdef0123", "points": [point(0, 0.5)]},
+        {"group": {}, "version": "9999999999", "points": [point(1, 0.7)]},
+    ]
+    chart = build_chart(key="k", title="t", answers=[("", answer(*series))], metric="quality:g")
+    assert chart.names == ["version abcdef01", "version 99999999"]
+    assert [line["v"] for line in json.loads(chart.data)["lines"]] == [[0.5, None], [None, 0.7]]
+
+
+def test_the_table_has_every_figure() -> None:
+    """The table twin holds value, interval, n and what was counted but not averaged, newest first."""
+    chart = build_chart(
+        key="k",
+        title="t",
+        answers=[("", answer({"group": {}, "points": [point(0, 0.5), point(1, None)]}))],
+        metric="quality:g",
+    )
+    assert [row["value"] for row in chart.rows] == [None, 0.5]
+    assert chart.rows[0]["not_scored"] == "2 skipped, 1 dropped"
+    assert chart.latest is not None
+    assert chart.latest["value"] == 0.5
+
+
+def test_too_many_groups_stay_in_the_table() -> None:
+    """Only the six largest groups are drawn; the rest are counted and listed."""
+    series = [{"group": {"model": f"m{number}"}, "points": [point(0, 0.5, n=number)]} for number in range(9)]
+    chart = build_chart(key="k", title="t", answers=[("", answer(*series))], metric="quality:g")
+    assert len(chart.names) == 6
+    assert "m0" not in chart.names
+    assert chart.hidden_lines == 3
+    assert len(chart.rows) == 9
+
+
+def test_values_that_are_not_numbers_are_gaps() -> None:
+    """NaN and infinity would break the page's JSON; they become null."""
+    chart = build_chart(
+        key="k",
+        title="t",
+        answers=[("", answer({"group": {}, "points": [point(0, float("nan")), point(1, float("inf"))]}))],
+        metric="quality:g",
+    )
+    assert json.loads(chart.data)["lines"][0]["v"] == [None, None]

@@ -1,0 +1,142 @@
+"""Pages without a browser: what a person without JavaScript, or a test, can read."""
+
+import re
+from html import unescape
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from tests.dashboards.fake_api import FakeApi
+
+from ragpulse_dashboards import CONTENT_SECURITY_POLICY, routes
+
+
+def client(api: FakeApi | None = None) -> TestClient:
+    """The pages in process over made-up data."""
+    return TestClient(
+        Starlette(routes=routes(api or FakeApi())), base_url="http://127.0.0.1:4318", follow_redirects=False
+    )
+
+
+def text_of(html: str) -> str:
+    """What is left of a page without its tags, white space folded."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def test_overview_reads_without_scripts() -> None:
+    """Estimate, interval, n and verdict of each evaluator are text in the page."""
+    text = text_of(client().get("/").text)
+    assert "groundedness 0.861 0.842–0.879" in text
+    assert "1,204" in text
+    assert "worse was 0.903" in text
+    assert "Not scored" in text
+
+
+def test_an_empty_store_shows_the_lines_to_paste() -> None:
+    """With nothing stored the overview is the snippet with this collector's own address."""
+    text = text_of(client(FakeApi(empty=True)).get("/").text)
+    assert 'endpoint="http://127.0.0.1:4318"' in text
+    assert "waiting for the first span" in text
+
+
+def test_waiting_reloads_when_a_span_arrives() -> None:
+    """The polled fragment asks for a reload only once something is stored."""
+    assert "HX-Refresh" not in client(FakeApi(empty=True)).get("/waiting").headers
+    assert client().get("/waiting").headers["HX-Refresh"] == "true"
+
+
+def test_the_range_and_filters_reach_the_api_and_every_link() -> None:
+    """What the URL says is what is asked, and the next page keeps it."""
+    api = FakeApi()
+    html = client(api).get("/?from=-7d&model=gpt-5-mini&group_by=prompt_version").text
+    asked = [params for operation, params in api.calls if operation == "GET metrics"]
+    assert all(params["from"] == "-7d" and params["model"] == "gpt-5-mini" for params in asked)
+    assert all(params["group_by"] == ["prompt_version"] for params in asked)
+    assert "/traces?from=-7d&amp;model=gpt-5-mini" in html
+
+
+def test_a_bad_range_says_what_to_do() -> None:
+    """A refusal of the API is a page with its words and a way on, not a stack trace."""
+    response = client().get("/?from=yesterday")
+    assert response.status_code == 400
+    assert "neither a time nor like -24h" in text_of(response.text)
+    assert "Clear the filters" in text_of(response.text)
+
+
+def test_trace_list_pages_and_keeps_filters() -> None:
+    """The next page carries the cursor and the filters."""
+    html = client().get("/traces?sort=slow&from=-30d").text
+    (link,) = re.findall(r'rel="next" href="([^"]+)"', html)
+    assert unescape(link) == "/traces?from=-30d&sort=slow&cursor=50"
+    assert client().get(unescape(link)).text.count("data-row>") == 10
+
+
+def test_csv_cells_are_no_formulas() -> None:
+    """Text that a spreadsheet would run is quoted."""
+    api = FakeApi()
+    api.rows[0]["query"] = "=HYPERLINK(1)"
+    assert "'=HYPERLINK(1)" in client(api).get("/traces.csv").text
+
+
+def test_a_trace_shows_question_contexts_answer_and_verdicts() -> None:
+    """Everything about one answer is on its page, the unsupported sentence by name."""
+    api = FakeApi()
+    text = text_of(client(api).get(f"/traces/{api.rows[2]['trace_id']}").text)
+    for words in (
+        "How long are backups kept?",
+        "operations/backups.md",
+        "2 of 3 sentences supported",
+        "faithfulness",
+        "chosen with probability 0.05",
+        "Is every statement of the answer supported",
+    ):
+        assert words in text
+
+
+def test_a_span_is_shown_with_its_attributes() -> None:
+    """The fragment behind a waterfall row lists the attributes verbatim."""
+    api = FakeApi()
+    row = api.rows[0]
+    span = api.get_traces_one(row["trace_id"], {})["spans"][4]["span_id"]
+    text = text_of(client(api).get(f"/traces/{row['trace_id']}/spans/{span}").text)
+    assert "gen_ai.request.model" in text
+
+
+@pytest.mark.parametrize("path", ["/traces/xyz", "/traces/" + "0" * 32, "/traces/..%2f..%2fetc"])
+def test_unknown_traces_are_not_found(path: str) -> None:
+    """A wrong id is a 404 page in words."""
+    response = client().get(path)
+    assert response.status_code == 404
+
+
+def test_labels_are_sent_and_lead_back() -> None:
+    """A verdict by form reaches the API as a label and returns to the trace."""
+    api = FakeApi()
+    trace_id = api.rows[0]["trace_id"]
+    response = client(api).post(
+        f"/traces/{trace_id}/label", data={"verdict": "bad", "evaluator": "groundedness", "comment": "no"}
+    )
+    assert response.status_code == 303
+    assert api.calls[-1] == (
+        "POST labels",
+        {"trace_id": trace_id, "evaluator": "groundedness", "passing": False, "score": 0.0, "comment": "no"},
+    )
+
+
+@pytest.mark.parametrize(
+    "headers", [{"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}]
+)
+def test_forms_of_other_sites_are_refused(headers: dict[str, str]) -> None:
+    """A cross-site form changes nothing."""
+    api = FakeApi()
+    response = client(api).post(f"/traces/{api.rows[0]['trace_id']}/label", data={"verdict": "good"}, headers=headers)
+    assert response.status_code == 403
+    assert api.calls == []
+
+
+def test_every_page_carries_the_policy_and_no_inline_code() -> None:
+    """The policy forbids inline code, and the pages have none to forbid."""
+    response = client().get("/")
+    assert response.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    assert not re.search(r"\sstyle=|<style|\son\w+=|<script(?![^>]*\ssrc=)", response.text)
