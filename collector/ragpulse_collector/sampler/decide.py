@@ -1,0 +1,130 @@
+"""The decision transaction: everything that settled gets its facts, its draws and its jobs, all at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from ragpulse_collector.conventions.dedupe import Node, token_spans
+from ragpulse_collector.sampler import statements as sql
+from ragpulse_collector.sampler.rule import OFFLINE, Rule
+from ragpulse_collector.store.protocol import Store, Transaction
+
+Scale = Callable[[str], tuple[float, str]]
+
+_LONG_AGO = datetime(1970, 1, 1)
+
+
+def draw(salt: str, trace_id: str, span_id: str) -> float:
+    """Return a unit's number in [0, 1): the first 64 bits of sha256 of salt, trace id and span id (hex)."""
+    digest = hashlib.sha256(f"{salt}:{trace_id}:{span_id}".encode()).digest()
+    return min(int.from_bytes(digest[:8], "big") / 2**64, 1 - 1e-16)
+
+
+def _unscaled(_evaluator: str) -> tuple[float, str]:
+    return 1.0, ""
+
+
+class Sampler:
+    """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root.
+
+    `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
+    budget allows and why (`budget` or `throttled`). One sampler may run on a store at a time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rules: Callable[[], Sequence[Rule]] = lambda: (OFFLINE,),
+        *,
+        settle_s: float = 2.0,
+        quiet_s: float = 30.0,
+        salt: str = "ragpulse",
+        pi_scale: Scale = _unscaled,
+        most_traces: int = 2_000,
+    ) -> None:
+        self._store = store
+        self._rules = rules
+        self._settle = timedelta(seconds=settle_s)
+        self._quiet = timedelta(seconds=quiet_s)
+        self._salt = salt
+        self._pi_scale = pi_scale
+        self._most = most_traces
+        self._low: datetime | None = None
+
+    def decide(self, now: datetime) -> int:
+        """Decide everything due at `now` (UTC, naive); returns the number of traces decided."""
+        decided = 0
+        while True:
+            count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
+            self._low = low
+            decided += count
+            if not more:
+                return decided
+
+    def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
+        low = self._low if self._low is not None else self._stored_low(transaction)
+        times = {"low": low, "settled": now - self._settle, "quiet": now - self._quiet}
+        transaction.execute(sql.WAITING, times)
+        count, pending, late, lo, _ = transaction.execute(sql.SUMMARY).rows[0]
+        more = count > self._most
+        if more:
+            transaction.execute(sql.LIMIT_DUE, {"most": self._most})
+            count, pending, late, lo, _ = transaction.execute(sql.SUMMARY).rows[0]
+        # Whatever arrives from now on carries a later instant than this transaction's.
+        low = pending or transaction.at
+        if count:
+            self._write(transaction, since=_LONG_AGO if late else times["low"], lo=lo)
+            transaction.execute(sql.SET_LOW_WATER, {"low": low.isoformat(sep=" ")})
+        return int(count), low, more
+
+    def _write(self, transaction: Transaction, *, since: datetime, lo: datetime) -> None:
+        run = transaction.execute
+        run(sql.PLACED, {"since": since, "lo": lo})
+        run(sql.UNIT, {"salt": self._salt})
+        self._find_uncounted(transaction)
+        run(sql.FACT, {"lo": lo})
+        run(sql.LATE_COUNTS)
+        run(sql.SET_LATE, {"lo": lo})
+        run(sql.RETIRE_FACTS, {"lo": lo})
+        run(sql.ADD_FACTS, {"at": transaction.at})
+        rules = self._rules()
+        if rules:
+            evaluators = {name for rule in rules for name in rule.evaluators}
+            run(sql.drawn(rules, {name: self._pi_scale(name) for name in evaluators}))
+            run(sql.ORPHANED, {"lo": lo})
+            run(sql.RETIRE_DECISIONS, {"lo": lo})
+            run(sql.ADD_DECISIONS, {"at": transaction.at})
+            run(sql.ADD_JOBS, {"at": transaction.at, "lo": lo})
+        run(sql.SETTLE_FEEDBACK)
+
+    def _find_uncounted(self, transaction: Transaction) -> None:
+        """Name the spans whose tokens repeat another's; most traces have none and never leave SQL."""
+        rows = transaction.execute(sql.REPEATED_USAGE).rows
+        transaction.execute("CREATE OR REPLACE TEMP TABLE uncounted (trace_id UUID, span_id UBIGINT)")
+        repeated = list(_uncounted(rows))
+        if repeated:
+            traces, spans = zip(*repeated, strict=True)
+            transaction.execute(
+                "INSERT INTO uncounted SELECT unnest($traces::UUID[]), unnest($spans::UBIGINT[])",
+                {"traces": list(traces), "spans": [int(span, 16) for span in spans]},
+            )
+
+    def _stored_low(self, transaction: Transaction) -> datetime:
+        """Where a former process stopped; everything received before is decided."""
+        found = transaction.execute("SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'").rows[0][0]
+        if found is None:
+            transaction.execute("INSERT INTO raw.meta VALUES ('low_water', '1970-01-01')")
+        return found or _LONG_AGO
+
+
+def _uncounted(rows: Iterable[tuple[object, ...]]) -> Iterable[tuple[str, str]]:
+    for trace_id, spans in groupby(rows, key=lambda row: row[0]):
+        nodes = [
+            Node(str(span), None if parent is None else str(parent), start, str(kind), response, bool(usage))
+            for _, span, parent, start, kind, response, usage in spans
+        ]
+        counted = set(token_spans(nodes))
+        yield from ((str(trace_id), node.span_id) for node in nodes if node.has_usage and node.span_id not in counted)

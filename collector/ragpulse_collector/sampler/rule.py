@@ -1,0 +1,171 @@
+"""Rules: which units are evaluated online, by what, at which rate; their SQL is checked before anything relies on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.store.views import FACT_COLUMNS
+
+WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
+"""What a rule's `where` may name: the columns of `traces` plus `feedback`."""
+
+_TYPES = {
+    "start_time": "TIMESTAMP", "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "input_tokens": "BIGINT",
+    "output_tokens": "BIGINT", "cached_tokens": "BIGINT", "cost_usd": "DOUBLE", "error": "BOOLEAN",
+    "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
+    "late_spans": "INTEGER", "feedback": "DOUBLE",
+}  # fmt: skip
+
+
+class RuleError(ValueError):
+    """The rule cannot be used; the message says what is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratum:
+    """A slice of the traffic that is sampled at a rate of its own, where that is higher."""
+
+    where: str
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Which units are evaluated online, by what, at which rate.
+
+    A unit that meets `where` is drawn with the highest of `rate` and the rates of the strata it meets. Raises RuleError
+    for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of `traces`.
+    """
+
+    name: str
+    evaluators: tuple[str, ...]
+    rate: float
+    where: str | None = None
+    strata: tuple[Stratum, ...] = ()
+    source: str = "store"
+    """`file`, `store` or `built-in`; no part of the policy."""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.evaluators:
+            raise RuleError("a rule needs a name and at least one evaluator")
+        for rate in (self.rate, *(stratum.rate for stratum in self.strata)):
+            if not 0.0 <= rate <= 1.0:
+                raise RuleError(f"rule {self.name!r}: a rate lies between 0 and 1, got {rate}")
+        for where in (self.where, *(stratum.where for stratum in self.strata)):
+            if where is not None:
+                check_where(where)
+
+    @property
+    def policy(self) -> str:
+        """The version of the rule: 12 hex of sha256 over its canonical form; any change is a new policy."""
+        canonical = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the rule as written in `ragpulse.toml`."""
+        strata = [{"where": stratum.where, "rate": stratum.rate} for stratum in self.strata]
+        return {
+            "name": self.name,
+            "evaluators": list(self.evaluators),
+            "rate": self.rate,
+            "where": self.where,
+            "strata": strata,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
+        """Build a rule from its written form; raises RuleError for unknown keys and wrong types."""
+        unknown = set(data) - {"name", "evaluators", "rate", "where", "strata"}
+        if unknown:
+            raise RuleError(f"unknown key {sorted(unknown)[0]!r} in a rule")
+        try:
+            return cls(
+                name=str(data["name"]),
+                evaluators=_names(data["evaluators"]),
+                rate=float(data["rate"]),
+                where=data.get("where"),
+                strata=tuple(Stratum(where=str(s["where"]), rate=float(s["rate"])) for s in data.get("strata") or ()),
+                source=source,
+            )
+        except (KeyError, TypeError) as error:
+            raise RuleError(f"a rule needs name, evaluators and rate: {error}") from error
+
+    def pi_sql(self) -> str:
+        """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold."""
+        rates = [repr(float(self.rate))]
+        rates += [f"CASE WHEN {_holds(stratum.where)} THEN {stratum.rate!r} ELSE 0.0 END" for stratum in self.strata]
+        highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
+        return highest if self.where is None else f"CASE WHEN {_holds(self.where)} THEN {highest} ELSE 0.0 END"
+
+
+OFFLINE = Rule(
+    name="offline",
+    evaluators=("groundedness", "context_utilization", "citation_check", "refusal"),
+    rate=1.0,
+    source="built-in",
+)
+"""What runs when no rule is configured: checks that need neither judge nor key."""
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise RuleError("evaluators is a list of names")
+    return tuple(dict.fromkeys(value))
+
+
+def _holds(where: str) -> str:
+    return f"coalesce(TRY(CAST(({where}\n) AS BOOLEAN)), false)"
+
+
+def check_where(where: str) -> None:
+    """Raise RuleError unless the text is one SQL boolean over the columns of `traces`, without subqueries."""
+    connection = duckdb.connect()
+    try:
+        columns = ", ".join(f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS)
+        connection.execute(f"CREATE TABLE traces ({columns})")
+        connection.execute("SET enable_external_access = false")
+        _check_tree(connection, where)
+        kind = connection.execute(f"DESCRIBE SELECT ({where}\n) AS holds FROM traces").fetchall()[0][1]
+        if kind != "BOOLEAN":
+            raise RuleError(f"where must be true or false, but {where!r} is {kind}")
+        connection.execute(f"SELECT count(*) FROM traces WHERE {_holds(where)}").fetchall()
+    except duckdb.Error as error:
+        raise RuleError(f"where {where!r}: {str(error).splitlines()[0]}") from error
+    finally:
+        connection.close()
+
+
+def _check_tree(connection: duckdb.DuckDBPyConnection, where: str) -> None:
+    text = connection.execute(
+        "SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT 1 FROM traces WHERE ({where}\n)"]
+    ).fetchall()[0][0]
+    tree = json.loads(text)
+    if tree.get("error"):
+        raise RuleError(f"where {where!r}: {tree.get('error_message', 'is not SQL')}")
+    if len(tree["statements"]) != 1:
+        raise RuleError(f"where {where!r}: one SQL boolean is expected")
+    node = tree["statements"][0]["node"]
+    condition = node.get("where_clause")
+    if node.get("type") != "SELECT_NODE" or condition is None or any(node.get(key) for key in _OTHER_CLAUSES):
+        raise RuleError(f"where {where!r}: one SQL boolean is expected")
+    _refuse_subqueries(condition, where)
+
+
+_OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample")
+
+
+def _refuse_subqueries(node: Any, where: str) -> None:
+    if isinstance(node, dict):
+        if node.get("class") in ("SUBQUERY", "WINDOW", "PARAMETER"):
+            raise RuleError(f"where {where!r}: {str(node['class']).lower()} is not allowed")
+        for value in node.values():
+            _refuse_subqueries(value, where)
+    elif isinstance(node, list):
+        for value in node:
+            _refuse_subqueries(value, where)

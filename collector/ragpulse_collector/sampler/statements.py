@@ -1,0 +1,254 @@
+"""The decision as SQL over sets: what is due, its units, its facts, its probabilities.
+
+    spans, feedback, log events since low_water ─▶ waiting ─▶ due ─▶ placed (spans with their parent) ─▶ unit ─▶ fact
+    fact × rules ─▶ drawn ─▶ raw.decisions, raw.eval_jobs;  fact ─▶ raw.trace_facts
+
+Every step is a temporary table of the writer's connection and holds only the traces that are due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ragpulse_collector.sampler.rule import Rule
+from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
+
+WAITING = """
+    CREATE OR REPLACE TEMP TABLE waiting AS
+    WITH seen AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo, max(start_time) AS hi
+        FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
+    told AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at FROM (
+            SELECT trace_id, received_at FROM raw.feedback WHERE received_at >= $low
+            UNION ALL SELECT trace_id, received_at FROM raw.content_events WHERE received_at >= $low)
+        GROUP BY trace_id),
+    touched AS (
+        SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
+               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.hi
+        FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
+    known AS (
+        SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans FROM raw.trace_facts f
+        WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
+          AND f.start_time >= coalesce((SELECT min(lo) FROM touched WHERE told_at IS NULL), TIMESTAMP '1970-01-01')
+                              - INTERVAL 1 DAY)
+    SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
+                     AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
+                ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
+                     OR coalesce(t.told_at > k.decided_at, false) END AS due,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.told_at > $quiet
+                ELSE greatest(t.span_at, t.told_at) > k.decided_at END AS pending
+    FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
+"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news."""
+
+SUMMARY = """
+    SELECT count(*) FILTER (due), min(first_at) FILTER (pending AND NOT due), bool_or(due AND revision IS NOT NULL),
+           least(min(lo) FILTER (due), min(known_start) FILTER (due)), max(hi) FILTER (due) FROM waiting"""
+
+LIMIT_DUE = """
+    UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
+        SELECT trace_id FROM waiting WHERE due ORDER BY first_at, trace_id LIMIT $most)"""
+
+PLACED = """
+    CREATE OR REPLACE TEMP TABLE placed AS
+    WITH mine AS (
+        SELECT s.* EXCLUDE (attributes, resource, events, mapped_from, metadata, tags), d.revision, d.known_spans
+        FROM raw.spans s JOIN waiting d ON d.trace_id = s.trace_id
+        WHERE d.due AND s.received_at >= $since AND s.start_time >= $lo
+        QUALIFY row_number() OVER (PARTITION BY s.trace_id, s.span_id ORDER BY s.received_at) = 1)
+    SELECT m.*, p.span_id IS NULL AS local_root, coalesce(p.kind IN ('rag', 'evaluator'), false) AS in_special,
+           coalesce(m.input_tokens, m.output_tokens, m.cost_usd) IS NOT NULL AS has_usage,
+           (m.trace_id, m.span_id) IN (SELECT (trace_id, parent_span_id) FROM mine WHERE parent_span_id IS NOT NULL)
+               AS has_children
+    FROM mine m LEFT JOIN mine p
+      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id"""
+
+UNIT = """
+    CREATE OR REPLACE TEMP TABLE unit AS
+    WITH RECURSIVE inside AS (
+        SELECT trace_id, span_id FROM placed WHERE in_special
+        UNION
+        SELECT c.trace_id, c.span_id FROM placed c JOIN inside i
+          ON c.trace_id = i.trace_id AND c.parent_span_id = i.span_id AND c.span_id <> i.span_id),
+    marked AS (
+        SELECT p.*, p.kind = 'rag' AS is_rag FROM placed p ANTI JOIN inside i
+          ON i.trace_id = p.trace_id AND i.span_id = p.span_id
+        WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
+    picked AS (
+        SELECT * FROM marked QUALIFY is_rag = bool_or(is_rag) OVER (PARTITION BY trace_id))
+    SELECT *, row_number() OVER (PARTITION BY trace_id ORDER BY start_time, span_id) AS ordinal,
+           count(*) OVER (PARTITION BY trace_id) AS n_units,
+           least(('0x' || sha256($salt || ':' || replace(trace_id::VARCHAR, '-', '') || ':'
+                  || printf('%016x', span_id))[1:16])::UBIGINT / 18446744073709551616.0, 1 - 1e-16) AS u
+    FROM picked"""
+"""The outermost rag spans, else the local roots; nothing at or below an evaluator's span."""
+
+REPEATED_USAGE = """
+    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
+           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage
+    FROM placed WHERE trace_id IN (
+        SELECT trace_id FROM placed WHERE has_usage GROUP BY trace_id
+        HAVING bool_or(has_children OR kind NOT IN ('llm', 'embedding', 'reranker'))
+            OR count(response_id) > count(DISTINCT response_id))
+    ORDER BY trace_id"""
+"""Spans of traces in which tokens might be counted twice; all others count every span that states usage."""
+
+FACT = f"""
+    CREATE OR REPLACE TEMP TABLE fact AS
+    WITH usage AS (
+        SELECT p.trace_id, sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
+               sum(cached_tokens)::BIGINT AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
+               sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
+        FROM placed p ANTI JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
+        WHERE has_usage GROUP BY p.trace_id),
+    whole AS (
+        SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
+               min(start_time) AS start_time, count(*) AS n_spans, min(upstream_pi) AS upstream_pi,
+               arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
+               arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
+               arg_min(variant, start_time) AS variant, arg_min(environment, start_time) AS environment,
+               coalesce(arg_min(model, start_time) FILTER (kind = 'llm'), arg_min(model, start_time)) AS model,
+               coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
+               min(start_time + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
+               arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
+               max(start_time + to_microseconds(duration_us)) AS end_time
+        FROM placed GROUP BY trace_id),
+    texts AS (
+        SELECT c.trace_id, c.span_id, any_value(c.query) AS query, any_value(c.response) AS response
+        FROM raw.contents c SEMI JOIN unit x ON x.trace_id = c.trace_id AND x.span_id = c.span_id AND x.ordinal = 1
+        WHERE c.start_time >= $lo GROUP BY ALL),
+    opinion AS (
+        SELECT trace_id, arg_max(score, received_at) AS feedback FROM raw.feedback
+        WHERE source = 'human' AND score IS NOT NULL AND trace_id IN (SELECT trace_id FROM whole) GROUP BY trace_id),
+    failed AS (SELECT trace_id, bool_or(status = 'error') AS error FROM unit GROUP BY trace_id)
+    SELECT w.trace_id AS trace_uuid, {hex_trace("w.trace_id")} AS trace_id,
+           coalesce(w.revision + 1, 0) AS revision, x.span_id AS unit_span_id, w.start_time,
+           coalesce(x.duration_us / 1000.0, epoch_us(w.end_time - w.start_time) / 1000.0) AS latency_ms,
+           coalesce(x.ttft_ms, greatest(0, epoch_us(w.first_token - coalesce(x.start_time, w.start_time))) / 1000.0)
+               AS ttft_ms,
+           coalesce(x.service, w.service) AS service, coalesce(x.environment, w.environment) AS environment,
+           coalesce(x.name, w.name) AS name, coalesce(x.session_id, w.session_id) AS session_id,
+           coalesce(x.user_id, w.user_id) AS user_id, coalesce(x.prompt_name, w.prompt_name) AS prompt_name,
+           coalesce(x.prompt_version, w.prompt_version) AS prompt_version, coalesce(x.variant, w.variant) AS variant,
+           w.model, g.input_tokens, g.output_tokens, g.cached_tokens,
+           CASE WHEN g.priced = g.calls THEN g.cost_usd END AS cost_usd,
+           CASE WHEN g.calls IS NULL THEN 'no call with usage'
+                WHEN g.priced < g.calls THEN (g.calls - g.priced) || ' of ' || g.calls || ' calls: '
+                     || coalesce(g.reason, 'unpriced') END AS cost_unknown_reason,
+           coalesce(f.error, false) AS error, w.top_score, w.n_spans::INTEGER AS n_spans,
+           coalesce(x.n_units, 0)::INTEGER AS n_units,
+           CASE WHEN w.revision IS NULL THEN 0 ELSE greatest(0, w.n_spans - w.known_spans) END::INTEGER AS new_spans,
+           w.upstream_pi, t.query, t.response, o.feedback
+    FROM whole w
+    LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.ordinal = 1
+    LEFT JOIN usage g ON g.trace_id = w.trace_id
+    LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
+    LEFT JOIN failed f ON f.trace_id = w.trace_id
+    LEFT JOIN opinion o ON o.trace_id = w.trace_id"""
+
+LATE_COUNTS = """
+    ALTER TABLE fact ADD COLUMN late_spans INTEGER"""
+
+SET_LATE = """
+    UPDATE fact SET late_spans = new_spans + coalesce(
+        (SELECT any_value(f.late_spans) FROM raw.trace_facts f
+         WHERE f.latest AND f.trace_id = fact.trace_uuid AND f.start_time >= $lo - INTERVAL 1 DAY), 0)"""
+
+_FACTS = ", ".join(FACT_COLUMNS)
+
+RETIRE_FACTS = """
+    UPDATE raw.trace_facts SET latest = false
+    WHERE latest AND start_time >= $lo AND trace_id IN (SELECT trace_uuid FROM fact WHERE revision > 0)"""
+
+ADD_FACTS = f"""
+    INSERT INTO raw.trace_facts BY NAME
+    SELECT trace_uuid AS trace_id, revision, true AS latest, $at::TIMESTAMP AS decided_at, unit_span_id, {_FACTS}
+    FROM fact ORDER BY start_time"""
+
+
+def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str:
+    """Return the statement that draws every unit for every evaluator of the rules.
+
+    `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
+    `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
+    """
+    by_evaluator: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for evaluator in rule.evaluators:
+            by_evaluator.setdefault(evaluator, []).append(rule)
+    selects = [_evaluator_sql(name, mine, *scales.get(name, (1.0, ""))) for name, mine in by_evaluator.items()]
+    return f"""
+        CREATE OR REPLACE TEMP TABLE drawn AS
+        WITH chance AS ({" UNION ALL ".join(selects)})
+        SELECT x.trace_id, x.span_id, x.start_time AS request_time, c.evaluator, c.rule, c.policy, f.revision,
+               least(1.0, c.local * f.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
+               CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
+                    WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
+        FROM unit x JOIN fact f ON f.trace_uuid = x.trace_id JOIN chance c ON c.trace_id = f.trace_id"""
+
+
+def _evaluator_sql(evaluator: str, rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
+    """One row a trace: the rule with the highest probability wins, the first of equals."""
+    chances = [f"({rule.pi_sql()})" for rule in rules]
+    best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
+    return f"""
+        SELECT trace_id, {_text(evaluator)} AS evaluator, {_of_best(rules, chances, best, "name")} AS rule,
+               {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
+               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {_text(scaled_by or "budget")} AS scaled_by FROM fact"""
+
+
+def _of_best(rules: Sequence[Rule], chances: Sequence[str], best: str, field: str) -> str:
+    if len(rules) == 1:
+        return _text(getattr(rules[0], field))
+    whens = " ".join(
+        f"WHEN {chance} >= {best} THEN {_text(getattr(rule, field))}"
+        for rule, chance in zip(rules, chances, strict=True)
+    )
+    return f"CASE {whens} END"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+ORPHANED = """
+    INSERT INTO drawn
+    SELECT d.trace_id, d.span_id, d.request_time, d.evaluator, d.rule, d.policy, f.revision, 0.0, d.u, false, 'late'
+    FROM raw.decisions d JOIN fact f ON f.trace_uuid = d.trace_id AND f.revision > 0
+    ANTI JOIN unit x ON x.trace_id = d.trace_id AND x.span_id = d.span_id
+    WHERE d.latest AND d.request_time >= $lo AND d.reason <> 'late'"""
+"""Units of an earlier revision that are none any more (their parent came late): out of every estimate from now on."""
+
+RETIRE_DECISIONS = """
+    UPDATE raw.decisions SET latest = false
+    WHERE latest AND request_time >= $lo
+      AND (trace_id, span_id, evaluator) IN (SELECT (trace_id, span_id, evaluator) FROM drawn WHERE revision > 0)"""
+
+ADD_DECISIONS = """
+    INSERT INTO raw.decisions BY NAME
+    SELECT *, $at::TIMESTAMP AS decided_at, true AS latest FROM drawn ORDER BY request_time"""
+
+ADD_JOBS = """
+    INSERT INTO raw.eval_jobs BY NAME
+    SELECT md5(replace(d.trace_id::VARCHAR, '-', '') || printf('%016x', d.span_id) || d.evaluator)::UUID AS job_id,
+           d.trace_id, d.span_id, d.request_time, d.evaluator, 'online' AS source, d.u, $at::TIMESTAMP AS created_at
+    FROM drawn d WHERE d.sampled AND (d.revision = 0 OR NOT EXISTS (
+        SELECT 1 FROM raw.eval_jobs j WHERE j.source = 'online' AND j.trace_id = d.trace_id
+           AND j.span_id = d.span_id AND j.evaluator = d.evaluator AND j.request_time >= $lo))
+    ORDER BY d.request_time"""
+
+SETTLE_FEEDBACK = """
+    INSERT INTO raw.scores BY NAME
+    SELECT replace(b.feedback_id::VARCHAR, '-', '') AS score_key, b.feedback_id AS job_id, b.trace_id,
+           coalesce(b.span_id, f.unit_span_id) AS span_id,
+           coalesce(x.start_time, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
+           b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
+           b.received_at AS created_at
+    FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
+    LEFT JOIN placed x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
+    WHERE NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
+                        AND s.source <> 'online')"""
+
+SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
