@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from ragpulse_evaluators.entry import Entry
-from ragpulse_evaluators.text import matching
+from ragpulse_evaluators.text import distances, matching, perplexity, rouge, translation
 
 __all__ = ("ENTRIES",)
 
-ENTRIES: tuple[Entry, ...] = (*matching.ENTRIES,)
+ENTRIES: tuple[Entry, ...] = (
+    *matching.ENTRIES,
+    *rouge.ENTRIES,
+    *translation.ENTRIES,
+    *distances.ENTRIES,
+    *perplexity.ENTRIES,
+)
