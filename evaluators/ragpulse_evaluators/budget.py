@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import BudgetExceeded
-from ragpulse_evaluators.judge import Judge, Message, transcript
+from ragpulse_evaluators.judge import Judge, Message, transcript, warmed
 from ragpulse_evaluators.result import JudgeCall
 from ragpulse_evaluators.tokens import count_tokens
 
@@ -50,6 +50,12 @@ class BudgetedJudge:
         self._purse = purse
         self._prices = prices
         self._reply_tokens = max_reply_tokens
+        self.temperature = getattr(judge, "temperature", None)
+
+    def with_temperature(self, temperature: float) -> BudgetedJudge:
+        """The same judge at another temperature, under the same purse."""
+        judge = warmed(self._judge, temperature)
+        return BudgetedJudge(judge, self._purse, self._prices, max_reply_tokens=self._reply_tokens)
 
     async def ask(
         self,

@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import ConfigurationError, NoRecording
-from ragpulse_evaluators.judge import Judge, Message
+from ragpulse_evaluators.judge import Judge, Message, warmed
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
@@ -88,6 +88,11 @@ class CachedJudge:
         self.id = id or (judge.id if judge else "")
         self._judge = judge
         self._cache = cache
+        self.temperature = getattr(judge, "temperature", None)
+
+    def with_temperature(self, temperature: float) -> CachedJudge:
+        """The same judge at another temperature, over the same recordings."""
+        return self if self._judge is None else CachedJudge(warmed(self._judge, temperature), self._cache)
 
     async def ask(
         self,

@@ -6,6 +6,7 @@ For local models (llama.cpp, vLLM, Ollama) this needs neither litellm nor a key,
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import ssl
 import time
@@ -63,6 +64,7 @@ class HTTPJudge:
         sampling = {"temperature": temperature, "max_tokens": max_tokens, **params}
         self.id = judge_id(model, sampling)
         self.model = model
+        self.temperature = temperature
         self._sampling = {key: value for key, value in sampling.items() if value is not None}
         self._host, self._tls = url.hostname, url.scheme == "https"
         self._port = url.port or (443 if self._tls else 80)
@@ -70,6 +72,14 @@ class HTTPJudge:
         self._key = api_key
         self._timeout = timeout_s
         self._idle: list[tuple[asyncio.AbstractEventLoop, asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    def with_temperature(self, temperature: float) -> HTTPJudge:
+        """The same model sampled at another temperature, over the same connections."""
+        warmed = copy.copy(self)
+        warmed.temperature = temperature
+        warmed._sampling = self._sampling | {"temperature": temperature}
+        warmed.id = judge_id(self.model, warmed._sampling)
+        return warmed
 
     async def __aenter__(self) -> HTTPJudge:
         return self

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ragpulse_evaluators.errors import NoRecording
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("Judge", "Message", "ScriptedJudge", "transcript")
+__all__ = ("Judge", "Message", "ScriptedJudge", "transcript", "warmed")
 
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
@@ -41,6 +41,15 @@ def transcript(messages: Sequence[Message]) -> str:
     if len(messages) == 1:
         return messages[0]["content"]
     return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+
+
+def warmed(judge: Judge, temperature: float) -> Judge:
+    """The judge at a temperature where samples differ; one that was given its own temperature keeps it."""
+    change = getattr(judge, "with_temperature", None)
+    if change is None or getattr(judge, "temperature", None) != 0.0:
+        return judge
+    made: Judge = change(temperature)
+    return made
 
 
 class ScriptedJudge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib.util
 import os
 import time
@@ -17,7 +18,7 @@ from ragpulse_evaluators.http import HTTPJudge, first_token_logprobs, judge_id
 from ragpulse_evaluators.judge import Judge, Message, transcript
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("LLMJudge", "as_judge", "prices")
+__all__ = ("LLMEmbedder", "LLMJudge", "as_judge", "prices")
 
 _INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
 
@@ -60,12 +61,9 @@ class LLMJudge:
         sampling = {"temperature": temperature, "max_tokens": max_tokens, **params}
         self.model = f"openai/{model}" if api_base and "/" not in model else model
         self.id = judge_id(self.model, sampling)
+        self.temperature = temperature
         self._sampling = {key: value for key, value in sampling.items() if value is not None}
-        self._access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
-        if api_base:
-            self._access["api_base"] = api_base
-        if api_key or is_loopback(api_base):
-            self._access["api_key"] = api_key or "none"
+        self._access = _access(api_base, api_key, timeout_s=timeout_s)
         self._structured = True
 
     async def ask(
@@ -85,6 +83,14 @@ class LLMJudge:
         if len(answered) < n:
             raise JudgeError(f"{self.model} gave {len(answered)} of {n} answers")
         return answered[:n]
+
+    def with_temperature(self, temperature: float) -> LLMJudge:
+        """The same model sampled at another temperature."""
+        warmed = copy.copy(self)
+        warmed.temperature = temperature
+        warmed._sampling = self._sampling | {"temperature": temperature}
+        warmed.id = judge_id(self.model, warmed._sampling)
+        return warmed
 
     async def _complete(
         self, messages: Sequence[Message], n: int, schema: type[BaseModel] | None, logprobs: bool
@@ -137,6 +143,36 @@ class LLMJudge:
                 )
             )
         return calls
+
+
+class LLMEmbedder:
+    """Any embedding model litellm can call; raises `JudgeError` when the provider fails."""
+
+    def __init__(self, model: str, *, api_base: str | None = None, api_key: str | None = None) -> None:
+        self.id = self.model = f"openai/{model}" if api_base and "/" not in model else model
+        self._access = _access(api_base, api_key, timeout_s=60.0)
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector a text, in order."""
+        litellm = await asyncio.to_thread(_litellm)
+        try:
+            answer = await litellm.aembedding(
+                model=self.model, input=list(texts), encoding_format="float", **self._access
+            )
+            rows = sorted(answer.data, key=lambda row: row["index"])
+        except Exception as failed:
+            raise JudgeError(f"{self.model}: {type(failed).__name__}: {failed}") from failed
+        return [[float(value) for value in row["embedding"]] for row in rows]
+
+
+def _access(api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:
+    """What reaches the server but does not change its answers."""
+    access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
+    if api_base:
+        access["api_base"] = api_base
+    if api_key or is_loopback(api_base):
+        access["api_key"] = api_key or "none"
+    return access
 
 
 def prices(model: str) -> tuple[float, float] | None:

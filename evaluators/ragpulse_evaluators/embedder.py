@@ -1,0 +1,79 @@
+"""Texts to vectors: what an embedder must offer, the offline one, and how a name becomes one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.llm import LLMEmbedder
+
+__all__ = ("Embedder", "OfflineEmbedder", "as_embedder", "cosine")
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Anything that turns texts into vectors of equal length."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector a text, in order; raises `JudgeError` when it cannot."""
+
+
+class OfflineEmbedder:
+    """Word vectors shipped inside the wordllama wheel (`ragpulse[semantic]`): no network, no key.
+
+    It is blind to word order: two sentences of the same words are equal to it.
+    """
+
+    id = "wordllama"
+
+    def __init__(self) -> None:
+        self._model: Any = None
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Mean word vectors; the weights (19 MB) are read at the first call."""
+        return await asyncio.to_thread(self._embed, list(texts))
+
+    def _embed(self, texts: list[str]) -> list[list[float]]:
+        if self._model is None:
+            self._model = _wordllama()
+        return [[float(value) for value in vector] for vector in self._model.embed(texts)]
+
+
+def _wordllama() -> Any:
+    """Load the model from the wheel itself: the release looks for its tokenizer in a folder that it does not ship."""
+    try:
+        import wordllama
+    except ImportError as missing:
+        raise ConfigurationError("the offline embedder needs wordllama: pip install 'ragpulse[semantic]'") from missing
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    package = Path(wordllama.__file__).parent
+    cache = Path(tempfile.mkdtemp(prefix="ragpulse-wordllama-"))
+    try:
+        for folder, pattern in (("tokenizer", "*tokenizer*.json"), ("weights", "*.safetensors")):
+            (cache / folder).mkdir()
+            for path in package.rglob(pattern):
+                shutil.copy(path, cache / folder / path.name)
+        return wordllama.WordLlama.load(cache_dir=cache, disable_download=True)
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def as_embedder(embedder: str | Embedder | None) -> Embedder | None:
+    """An embedder from a litellm model's name, from "wordllama" (offline), or the object itself."""
+    if embedder is None or not isinstance(embedder, str):
+        return embedder
+    return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)
+
+
+def cosine(left: Sequence[float], right: Sequence[float]) -> float:
+    """Cosine of two vectors in -1..1; a vector of zeros has no direction and raises `Unreadable`."""
+    norm = math.sqrt(math.fsum(x * x for x in left)) * math.sqrt(math.fsum(y * y for y in right))
+    if not norm:
+        raise Unreadable("an embedding is a vector of zeros")
+    return max(-1.0, min(1.0, math.fsum(x * y for x, y in zip(left, right, strict=True)) / norm))
