@@ -146,6 +146,8 @@ class Receipt:
     rejected: int = 0
     message: str | None = None
     duplicates: int = 0
+    accepted: int = 0
+    """Spans and log records that were written."""
 
 
 class DecodeError(ValueError):

@@ -1,0 +1,68 @@
+"""Inflating under a cap: what would grow beyond it is refused before it takes the memory."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from ragpulse_collector.otlp.intake import MIB, Limits, Refusal, Ticket
+
+ENCODINGS = ("gzip", "x-gzip", "deflate")
+_PIECE = 64 * 1024
+_CHUNK = 256 * 1024
+_KEPT = 8 * MIB
+"""Bodies beyond this are measured to their end before any more of them is kept, so that a bomb costs no more memory."""
+_MAX_MEMBERS = 64
+"""A gzip file may be several in a row; nobody sends that many but to keep us busy."""
+
+
+def inflate(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes:
+    """Return the inflated body; raises Refusal: 400 corrupt or truncated, 413 too big, 503 no budget left."""
+    kept: list[bytes] = []
+    total = 0
+    for chunk in _chunks(body, encoding):
+        total += len(chunk)
+        if total > limits.max_body_bytes:
+            raise Refusal(413, f"the body inflates to more than {limits.max_body_bytes} bytes")
+        if total <= _KEPT:
+            kept.append(chunk)
+    ticket.take(total)
+    if total > _KEPT:
+        kept = list(_chunks(body, encoding))
+    return b"".join(kept)
+
+
+def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
+    window = _window(body, encoding)
+    inflater = zlib.decompressobj(window)
+    members = 1
+    try:
+        for start in range(0, len(body), _PIECE):
+            rest = body[start : start + _PIECE]
+            while rest:
+                if inflater.eof:
+                    members += 1
+                    inflater = _next_member(window, members)
+                yield inflater.decompress(rest, _CHUNK)
+                rest = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+        yield inflater.flush()
+    except zlib.error as error:
+        raise Refusal(400, f"the {encoding} body is corrupt: {error}") from error
+    if not inflater.eof:
+        raise Refusal(400, f"the {encoding} body is truncated")
+
+
+def _window(body: bytes, encoding: str) -> int:
+    """Return zlib's window setting; `deflate` means zlib by the standard and bare deflate from some senders."""
+    if encoding != "deflate":
+        return 16 + zlib.MAX_WBITS
+    zlib_header = len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] * 256 + body[1]) % 31 == 0
+    return zlib.MAX_WBITS if zlib_header else -zlib.MAX_WBITS
+
+
+def _next_member(window: int, members: int) -> zlib._Decompress:
+    if window <= zlib.MAX_WBITS:
+        raise Refusal(400, "the deflate body has bytes after its end")
+    if members > _MAX_MEMBERS:
+        raise Refusal(400, f"the gzip body has more than {_MAX_MEMBERS} members")
+    return zlib.decompressobj(window)

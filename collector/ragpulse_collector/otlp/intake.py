@@ -1,0 +1,108 @@
+"""What receivers of both protocols share: limits, one budget for all bodies in flight, refusals, counters."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a sender may ask of the receiver."""
+
+    max_body_bytes: int = 64 * MIB
+    """Cap of one request body, before and after inflating; beyond it the request is refused for good."""
+    max_in_flight_bytes: int = 128 * MIB
+    """All bodies being read, inflated or waiting for the disk; beyond it requests are to come again."""
+    body_timeout_s: float = 30.0
+    """A sender slower than this with one body is cut off."""
+    retry_after_s: int = 1
+    """OpenTelemetry's Python exporters drop a batch when told to wait for ten seconds: stay far below."""
+
+
+class Refusal(Exception):
+    """A request that is answered with an error; `status` is the HTTP code."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(slots=True)
+class Counters:
+    """What was received since the start; read by the API's status."""
+
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(signal, HTTP code) → requests; gRPC requests count under the HTTP code of the same meaning."""
+    body_bytes: int = 0
+    """Inflated bytes of the bodies that were taken."""
+    rejected: int = 0
+    """Spans and log records refused inside bodies that were taken."""
+    duplicates: int = 0
+    """Spans that had been stored before."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts for JSON."""
+        requests = {f"{signal} {code}": count for (signal, code), count in sorted(self.requests.items())}
+        return {
+            "requests": requests,
+            "body_bytes": self.body_bytes,
+            "rejected": self.rejected,
+            "duplicates": self.duplicates,
+        }
+
+
+class Flight:
+    """The one budget for all bodies in flight; any thread may take from it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """Bytes held at this moment."""
+        return self._taken
+
+    def board(self) -> Ticket:
+        """Return an empty share of the budget, given back at the end of its `with` block."""
+        return Ticket(self)
+
+    def change(self, by: int) -> None:
+        """Take bytes (or give them back); raises Refusal 503 when the budget is used up."""
+        with self._lock:
+            if by > 0 and self._taken + by > self._limits.max_in_flight_bytes:
+                raise Refusal(503, "too many bytes in flight, come again", retry_after_s=self._limits.retry_after_s)
+            self._taken += by
+
+
+class Ticket:
+    """One request's share of the budget."""
+
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Take `size` more bytes; raises Refusal 503."""
+        self._flight.change(size)
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        """Give bytes back that are no longer held."""
+        self._flight.change(-size)
+        self._taken -= size
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.give_back(self._taken)

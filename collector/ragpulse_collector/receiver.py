@@ -1,0 +1,184 @@
+"""OTLP over HTTP: bodies are capped while they are read and inflated, queued, and answered once they are on disk.
+
+Nothing is decoded here: parsing is the business of the store's writer, inflating big bodies of a worker thread. Who may
+call at all (keys, Host, Origin) is the application's middleware's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ragpulse_collector.otlp import check_metrics
+from ragpulse_collector.otlp.answers import JSON, PROTOBUF, ContentType, Signal, failure, success
+from ragpulse_collector.otlp.inflate import ENCODINGS, inflate
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, Ticket
+from ragpulse_collector.records import DecodeError, RawBody, Receipt
+from ragpulse_collector.store.protocol import Busy, Store
+
+_log = logging.getLogger(__name__)
+
+PATHS: dict[str, Signal] = {
+    "/v1/traces": "traces",
+    "/v1/logs": "logs",
+    "/v1/metrics": "metrics",
+    "/api/public/otel/v1/traces": "traces",
+}
+"""The last one is where Langfuse's SDK sends, given our address as its host."""
+_ON_THE_LOOP = 16 * 1024
+"""Compressed bodies up to this are inflated at once: a thread's wake-up would cost more."""
+
+
+class Intake(NamedTuple):
+    """What the endpoints share."""
+
+    store: Store
+    limits: Limits
+    flight: Flight
+    counters: Counters
+    inflaters: anyio.CapacityLimiter
+
+
+def routes(
+    store: Store, *, limits: Limits | None = None, flight: Flight | None = None, counters: Counters | None = None
+) -> list[Route]:
+    """Return the OTLP routes; hand `flight` and `counters` in to share them with gRPC and the API."""
+    limits = limits or Limits()
+    intake = Intake(store, limits, flight or Flight(limits), counters or Counters(), anyio.CapacityLimiter(2))
+    return [Route(path, Endpoint(signal, intake), name=f"otlp {path}") for path, signal in PATHS.items()]
+
+
+class Endpoint:
+    """One signal's endpoint, an ASGI application: every method reaches it, so that every refusal speaks OTLP."""
+
+    def __init__(self, signal: Signal, intake: Intake) -> None:
+        self._signal = signal
+        self._intake = intake
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        answer_type = _answer_type(request)
+        try:
+            receipt = await self._take(request)
+        except ClientDisconnect:
+            self._count(499)
+            return
+        except Refusal as refusal:
+            response = _refused(refusal, answer_type)
+        else:
+            body = success(self._signal, answer_type, receipt)
+            response = Response(body, media_type=answer_type)
+        self._count(response.status_code)
+        await response(scope, receive, send)
+
+    def _count(self, code: int) -> None:
+        self._intake.counters.requests[self._signal, code] += 1
+
+    async def _take(self, request: Request) -> Receipt:
+        content_type, encoding = _check_headers(request, self._intake.limits)
+        with self._intake.flight.board() as ticket:
+            body = await self._read(request, ticket)
+            if encoding is not None:
+                body = await self._inflated(body, encoding, ticket)
+            receipt = await self._stored(RawBody(signal=self._signal, content_type=content_type, body=body))
+            self._tally(receipt, len(body))
+        return receipt
+
+    async def _read(self, request: Request, ticket: Ticket) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        limits = self._intake.limits
+        try:
+            async with asyncio.timeout(limits.body_timeout_s):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > limits.max_body_bytes:
+                        raise _too_big(limits)
+                    ticket.take(len(chunk))
+                    chunks.append(chunk)
+        except TimeoutError as error:
+            raise Refusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
+        return b"".join(chunks)
+
+    async def _inflated(self, body: bytes, encoding: str, ticket: Ticket) -> bytes:
+        intake = self._intake
+        if len(body) <= _ON_THE_LOOP:
+            inflated = inflate(body, encoding, intake.limits, ticket)
+        else:
+            inflated = await anyio.to_thread.run_sync(
+                inflate, body, encoding, intake.limits, ticket, limiter=intake.inflaters
+            )
+        ticket.give_back(len(body))
+        return inflated
+
+    async def _stored(self, body: RawBody) -> Receipt:
+        try:
+            if body.signal == "metrics":
+                await anyio.to_thread.run_sync(check_metrics, body)
+                return Receipt()
+            submitted = asyncio.wrap_future(self._intake.store.submit(body))
+            return await asyncio.shield(submitted)  # a sender that leaves must not cancel what is being written
+        except DecodeError as error:
+            raise Refusal(400, str(error)) from error
+        except Busy as busy:
+            raise Refusal(503, str(busy), retry_after_s=busy.retry_after_s) from busy
+        except Exception as error:  # whatever fails behind this point is ours to mend, so the sender keeps its batch
+            _log.exception("a %s body could not be stored", body.signal)
+            raise Refusal(
+                503, "could not be stored, come again", retry_after_s=self._intake.limits.retry_after_s
+            ) from error
+
+    def _tally(self, receipt: Receipt, size: int) -> None:
+        counters = self._intake.counters
+        counters.body_bytes += size
+        counters.rejected += receipt.rejected
+        counters.duplicates += receipt.duplicates
+
+
+def _answer_type(request: Request) -> ContentType:
+    return PROTOBUF if _media_type(request) == PROTOBUF else JSON
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _check_headers(request: Request, limits: Limits) -> tuple[ContentType, str | None]:
+    """Return the body's type and encoding (None: none); raises Refusal before anything is read."""
+    if request.method != "POST":
+        raise Refusal(405, f"OTLP is sent by POST, not by {request.method}")
+    media_type = _media_type(request)
+    if media_type not in (PROTOBUF, JSON):
+        raise Refusal(415, f"Content-Type must be {PROTOBUF} or {JSON}, not {media_type[:80] or 'absent'}")
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "none", "identity", *ENCODINGS):
+        raise Refusal(415, f"Content-Encoding must be gzip, deflate or identity, not {encoding[:80]}")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
+        raise _too_big(limits)
+    return (PROTOBUF if media_type == PROTOBUF else JSON), encoding if encoding in ENCODINGS else None
+
+
+def _too_big(limits: Limits) -> Refusal:
+    return Refusal(413, f"the body is larger than {limits.max_body_bytes} bytes")
+
+
+def _refused(refusal: Refusal, answer_type: ContentType) -> Response:
+    headers: dict[str, str] = {}
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(refusal.retry_after_s)
+    if refusal.status == 405:
+        headers["Allow"] = "POST"
+    if refusal.status == 408:
+        headers["Connection"] = "close"
+    body = failure(refusal.status, refusal.message, answer_type)
+    return Response(body, refusal.status, headers, media_type=answer_type)
