@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.sampler import statements as sql
@@ -82,12 +83,14 @@ class Sampler:
 
     def _write(self, transaction: Transaction, *, since: datetime, lo: datetime) -> None:
         run = transaction.execute
-        run(sql.PLACED, {"since": since, "lo": lo})
+        run(sql.MINE, {"since": since, "lo": lo})
+        if run(sql.COUNT_DOUBLES).rows[0][0]:
+            run(sql.DROP_DOUBLES)
+        run(sql.PLACED)
+        run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
         self._find_uncounted(transaction)
         run(sql.FACT, {"lo": lo})
-        run(sql.LATE_COUNTS)
-        run(sql.SET_LATE, {"lo": lo})
         run(sql.RETIRE_FACTS, {"lo": lo})
         run(sql.ADD_FACTS, {"at": transaction.at})
         rules = self._rules()
@@ -120,11 +123,10 @@ class Sampler:
         return found or _LONG_AGO
 
 
-def _uncounted(rows: Iterable[tuple[object, ...]]) -> Iterable[tuple[str, str]]:
+def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str]]:
     for trace_id, spans in groupby(rows, key=lambda row: row[0]):
         nodes = [
-            Node(str(span), None if parent is None else str(parent), start, str(kind), response, bool(usage))
-            for _, span, parent, start, kind, response, usage in spans
+            Node(span, parent, start, kind, response, usage) for _, span, parent, start, kind, response, usage in spans
         ]
         counted = set(token_spans(nodes))
-        yield from ((str(trace_id), node.span_id) for node in nodes if node.has_usage and node.span_id not in counted)
+        yield from ((trace_id, node.span_id) for node in nodes if node.has_usage and node.span_id not in counted)

@@ -1,4 +1,4 @@
-"""Rules: which units are evaluated online, by what, at which rate; their SQL is checked before anything relies on it."""
+"""Rules: which units are evaluated online, by what, at which rate; their SQL is checked before it is relied on."""
 
 from __future__ import annotations
 

@@ -29,11 +29,12 @@ WAITING = """
                s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.hi
         FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
     known AS (
-        SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans FROM raw.trace_facts f
+        SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans, f.late_spans FROM raw.trace_facts f
         WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
           AND f.start_time >= coalesce((SELECT min(lo) FROM touched WHERE told_at IS NULL), TIMESTAMP '1970-01-01')
                               - INTERVAL 1 DAY)
     SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
+           coalesce(k.late_spans, 0) AS known_late,
            CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
                      AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
                 ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
@@ -51,47 +52,74 @@ LIMIT_DUE = """
     UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
         SELECT trace_id FROM waiting WHERE due ORDER BY first_at, trace_id LIMIT $most)"""
 
+_PLACED_COLUMNS = ", ".join(
+    f"s.{name}"
+    for name in (
+        "trace_id", "span_id", "parent_span_id", "start_time", "received_at", "duration_us", "name", "kind", "service",
+        "environment", "status", "model", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cost_usd",
+        "cost_unknown_reason", "ttft_ms", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
+        "upstream_pi", "top_score",
+    )
+)  # fmt: skip
+
+MINE = f"""
+    CREATE OR REPLACE TEMP TABLE mine AS
+    SELECT {_PLACED_COLUMNS}, d.revision, d.known_spans, d.known_late,
+           coalesce(s.input_tokens, s.output_tokens, s.cost_usd) IS NOT NULL AS has_usage
+    FROM raw.spans s JOIN (SELECT * FROM waiting WHERE due) d ON d.trace_id = s.trace_id
+    WHERE s.received_at >= $since AND s.start_time >= $lo"""
+
+COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM mine"
+
+DROP_DOUBLES = """
+    DELETE FROM mine WHERE rowid NOT IN (
+        SELECT arg_min(rowid, received_at) FROM mine GROUP BY trace_id, span_id)"""
+
 PLACED = """
     CREATE OR REPLACE TEMP TABLE placed AS
-    WITH mine AS (
-        SELECT s.* EXCLUDE (attributes, resource, events, mapped_from, metadata, tags), d.revision, d.known_spans
-        FROM raw.spans s JOIN waiting d ON d.trace_id = s.trace_id
-        WHERE d.due AND s.received_at >= $since AND s.start_time >= $lo
-        QUALIFY row_number() OVER (PARTITION BY s.trace_id, s.span_id ORDER BY s.received_at) = 1)
-    SELECT m.*, p.span_id IS NULL AS local_root, coalesce(p.kind IN ('rag', 'evaluator'), false) AS in_special,
-           coalesce(m.input_tokens, m.output_tokens, m.cost_usd) IS NOT NULL AS has_usage,
-           (m.trace_id, m.span_id) IN (SELECT (trace_id, parent_span_id) FROM mine WHERE parent_span_id IS NOT NULL)
-               AS has_children
+    SELECT m.*, p.span_id IS NULL AS local_root, coalesce(p.has_usage, false) AS below_usage,
+           CASE WHEN p.span_id IS NOT NULL AND m.kind = 'rag' THEN m.parent_span_id END AS climb_from
     FROM mine m LEFT JOIN mine p
       ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id"""
 
+INSIDE = """
+    CREATE OR REPLACE TEMP TABLE inside AS
+    WITH RECURSIVE climb AS (
+        SELECT trace_id, span_id, climb_from AS above, false AS special FROM placed WHERE climb_from IS NOT NULL
+        UNION
+        SELECT c.trace_id, c.span_id, CASE WHEN NOT p.local_root THEN p.parent_span_id END,
+               p.kind IN ('rag', 'evaluator')
+        FROM climb c JOIN placed p ON p.trace_id = c.trace_id AND p.span_id = c.above WHERE NOT c.special)
+    SELECT DISTINCT trace_id, span_id FROM climb WHERE special"""
+"""Rag spans below another rag span or an evaluator's span, found by walking up from each."""
+
 UNIT = """
     CREATE OR REPLACE TEMP TABLE unit AS
-    WITH RECURSIVE inside AS (
-        SELECT trace_id, span_id FROM placed WHERE in_special
-        UNION
-        SELECT c.trace_id, c.span_id FROM placed c JOIN inside i
-          ON c.trace_id = i.trace_id AND c.parent_span_id = i.span_id AND c.span_id <> i.span_id),
-    marked AS (
-        SELECT p.*, p.kind = 'rag' AS is_rag FROM placed p ANTI JOIN inside i
-          ON i.trace_id = p.trace_id AND i.span_id = p.span_id
+    WITH marked AS (
+        SELECT p.trace_id, p.span_id, p.start_time, p.duration_us, p.ttft_ms, p.name, p.service, p.environment,
+               p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.kind = 'rag' AS is_rag
+        FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
-    picked AS (
-        SELECT * FROM marked QUALIFY is_rag = bool_or(is_rag) OVER (PARTITION BY trace_id))
-    SELECT *, row_number() OVER (PARTITION BY trace_id ORDER BY start_time, span_id) AS ordinal,
-           count(*) OVER (PARTITION BY trace_id) AS n_units,
+    sized AS (
+        SELECT *, bool_or(is_rag) OVER same AS any_rag, count(*) FILTER (is_rag) OVER same AS n_rag,
+               count(*) OVER same AS n_all,
+               row_number() OVER (PARTITION BY trace_id ORDER BY NOT is_rag, start_time, span_id) AS ordinal
+        FROM marked WINDOW same AS (PARTITION BY trace_id))
+    SELECT *, CASE WHEN any_rag THEN n_rag ELSE n_all END AS n_units,
            least(('0x' || sha256($salt || ':' || replace(trace_id::VARCHAR, '-', '') || ':'
                   || printf('%016x', span_id))[1:16])::UBIGINT / 18446744073709551616.0, 1 - 1e-16) AS u
-    FROM picked"""
-"""The outermost rag spans, else the local roots; nothing at or below an evaluator's span."""
+    FROM sized WHERE is_rag = any_rag"""
+"""The outermost rag spans, else the local roots; never an evaluator's span."""
 
 REPEATED_USAGE = """
     SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
            printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage
     FROM placed WHERE trace_id IN (
-        SELECT trace_id FROM placed WHERE has_usage GROUP BY trace_id
-        HAVING bool_or(has_children OR kind NOT IN ('llm', 'embedding', 'reranker'))
-            OR count(response_id) > count(DISTINCT response_id))
+        SELECT trace_id FROM placed
+        WHERE below_usage OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+        UNION
+        SELECT trace_id FROM placed WHERE has_usage AND response_id IS NOT NULL
+        GROUP BY trace_id, response_id HAVING count(*) > 1)
     ORDER BY trace_id"""
 """Spans of traces in which tokens might be counted twice; all others count every span that states usage."""
 
@@ -105,6 +133,7 @@ FACT = f"""
         WHERE has_usage GROUP BY p.trace_id),
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
+               any_value(known_late) AS known_late,
                min(start_time) AS start_time, count(*) AS n_spans, min(upstream_pi) AS upstream_pi,
                arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
                arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
@@ -139,7 +168,8 @@ FACT = f"""
                      || coalesce(g.reason, 'unpriced') END AS cost_unknown_reason,
            coalesce(f.error, false) AS error, w.top_score, w.n_spans::INTEGER AS n_spans,
            coalesce(x.n_units, 0)::INTEGER AS n_units,
-           CASE WHEN w.revision IS NULL THEN 0 ELSE greatest(0, w.n_spans - w.known_spans) END::INTEGER AS new_spans,
+           CASE WHEN w.revision IS NULL THEN 0
+                ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
            w.upstream_pi, t.query, t.response, o.feedback
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.ordinal = 1
@@ -147,14 +177,6 @@ FACT = f"""
     LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
     LEFT JOIN failed f ON f.trace_id = w.trace_id
     LEFT JOIN opinion o ON o.trace_id = w.trace_id"""
-
-LATE_COUNTS = """
-    ALTER TABLE fact ADD COLUMN late_spans INTEGER"""
-
-SET_LATE = """
-    UPDATE fact SET late_spans = new_spans + coalesce(
-        (SELECT any_value(f.late_spans) FROM raw.trace_facts f
-         WHERE f.latest AND f.trace_id = fact.trace_uuid AND f.start_time >= $lo - INTERVAL 1 DAY), 0)"""
 
 _FACTS = ", ".join(FACT_COLUMNS)
 
@@ -178,24 +200,28 @@ def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str
     for rule in rules:
         for evaluator in rule.evaluators:
             by_evaluator.setdefault(evaluator, []).append(rule)
-    selects = [_evaluator_sql(name, mine, *scales.get(name, (1.0, ""))) for name, mine in by_evaluator.items()]
+    alike: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
+    for evaluator, mine in by_evaluator.items():
+        alike.setdefault((tuple(mine), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
+    selects = [_chance(names, mine, *scale) for (mine, scale), names in alike.items()]
     return f"""
         CREATE OR REPLACE TEMP TABLE drawn AS
         WITH chance AS ({" UNION ALL ".join(selects)})
-        SELECT x.trace_id, x.span_id, x.start_time AS request_time, c.evaluator, c.rule, c.policy, f.revision,
-               least(1.0, c.local * f.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
+        SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
+               c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
                CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
                     WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
-        FROM unit x JOIN fact f ON f.trace_uuid = x.trace_id JOIN chance c ON c.trace_id = f.trace_id"""
+        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id"""
 
 
-def _evaluator_sql(evaluator: str, rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
+def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
     """One row a trace: the rule with the highest probability wins, the first of equals."""
     chances = [f"({rule.pi_sql()})" for rule in rules]
     best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
+    names = ", ".join(_text(name) for name in evaluators)
     return f"""
-        SELECT trace_id, {_text(evaluator)} AS evaluator, {_of_best(rules, chances, best, "name")} AS rule,
-               {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
+        SELECT trace_uuid, revision, upstream_pi, [{names}] AS evaluators, {_of_best(rules, chances, best, "name")}
+               AS rule, {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
                {best}::DOUBLE * {scale!r}::DOUBLE AS local, {_text(scaled_by or "budget")} AS scaled_by FROM fact"""
 
 
@@ -232,7 +258,7 @@ ADD_DECISIONS = """
 
 ADD_JOBS = """
     INSERT INTO raw.eval_jobs BY NAME
-    SELECT md5(replace(d.trace_id::VARCHAR, '-', '') || printf('%016x', d.span_id) || d.evaluator)::UUID AS job_id,
+    SELECT md5(d.trace_id::VARCHAR || d.span_id || d.evaluator)::UUID AS job_id,
            d.trace_id, d.span_id, d.request_time, d.evaluator, 'online' AS source, d.u, $at::TIMESTAMP AS created_at
     FROM drawn d WHERE d.sampled AND (d.revision = 0 OR NOT EXISTS (
         SELECT 1 FROM raw.eval_jobs j WHERE j.source = 'online' AND j.trace_id = d.trace_id
