@@ -1,0 +1,211 @@
+"""Money for judges: a hard, durable ledger, and the pacing that keeps it from ever having to refuse.
+
+    sampler ◀─ pi_scale ─ Pacer ◀─ what is left of the day        worker ─ reserve ─▶ Ledger ─▶ call ─ settle ─▶ Ledger
+
+A reservation is on disk before the call is made. A reservation without a settlement (the process was killed during the
+call) stays counted in full, so the cap holds whatever happens.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.rows import utc_now
+
+__all__ = ["Caps", "Ledger", "OverBudget", "Pacer", "Price", "Reservation"]
+
+Price = Callable[[str, int, int], float | None]
+"""(model, input tokens, output tokens) → USD; None where the price is not known."""
+_COLUMNS = ("entry_id", "day", "evaluator", "job_id", "run_id", "kind", "usd", "created_at")
+
+
+class OverBudget(Exception):
+    """The cap refuses this call; the message says which cap and what is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caps:
+    """What may be spent on online evaluation in one UTC day; None means unlimited (a judge on loopback)."""
+
+    usd_per_day: float | None = None
+    """Shared by all evaluators."""
+    per_evaluator: Mapping[str, float] = field(default_factory=dict)
+    """Further caps for single evaluators."""
+    unknown_usd_per_million_tokens: float | None = None
+    """What a token is reserved at where the price is unknown; None refuses such judges while a cap is set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Money set aside for one job."""
+
+    evaluator: str
+    usd: float
+    job_id: str
+    day: datetime
+    """Midnight of the UTC day it belongs to."""
+    run_id: str | None = None
+    run_cap: float | None = None
+    """The replay's own cap; a replay with one does not draw on the online budget."""
+
+
+class Ledger:
+    """Reserve before, settle after; every figure is computed from the rows on disk, so a restart changes nothing."""
+
+    def __init__(self, store: Store, caps: Caps, *, price: Price | None = None) -> None:
+        self._store, self.caps, self._price = store, caps, price
+
+    def limits(self, evaluator: str, *, run: bool = False, run_cap: float | None = None) -> bool:
+        """Whether any cap applies to a call of this evaluator, so that it must be reserved first."""
+        if run:
+            return run_cap is not None
+        return self.caps.usd_per_day is not None or evaluator in self.caps.per_evaluator
+
+    def estimate(self, model: str | None, input_tokens: int, output_tokens: int) -> float:
+        """What a call may cost at most; raises OverBudget where the price is unknown and no token ceiling is set."""
+        name = model or "this judge"
+        known = self._price(name, input_tokens, output_tokens) if self._price else None
+        if known is not None:
+            return known
+        ceiling = self.caps.unknown_usd_per_million_tokens
+        if ceiling is None:
+            raise OverBudget(f"the price of {name} is unknown and there is no token ceiling: add it to [prices]")
+        return ceiling * (input_tokens + output_tokens) / 1e6
+
+    def reserve(self, reservation: Reservation) -> Callable[[Transaction], None]:
+        """Return the work that checks every cap and sets the money aside, for `store.write`; it raises OverBudget."""
+
+        def work(tx: Transaction) -> None:
+            self._check(tx, reservation)
+            _append(tx, [_entry(reservation, "reserve", reservation.usd)])
+
+        return work
+
+    def settle(self, tx: Transaction, reservation: Reservation, actual_usd: float | None) -> None:
+        """Replace the reservation by what was really spent; an unknown price keeps the reservation as the spending."""
+        spent = reservation.usd if actual_usd is None else actual_usd
+        _append(tx, [_entry(reservation, "release", -reservation.usd), _entry(reservation, "spend", spent)])
+
+    def spent(self, day: datetime, *, evaluator: str | None = None) -> float:
+        """USD spent or set aside online on a UTC day, of one evaluator or in all."""
+        return _spent(self._store.read, day, evaluator)
+
+    def _check(self, tx: Transaction, wanted: Reservation) -> None:
+        if wanted.run_id is not None and wanted.run_cap is not None:
+            rows = tx.execute("SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id = ?", [wanted.run_id]).rows
+            _demand(wanted.usd, rows[0][0], wanted.run_cap, f"replay {wanted.run_id}")
+            return
+        if wanted.run_id is not None:
+            return
+        if self.caps.usd_per_day is not None:
+            _demand(wanted.usd, _spent(tx.execute, wanted.day, None), self.caps.usd_per_day, "the day's judge budget")
+        own = self.caps.per_evaluator.get(wanted.evaluator)
+        if own is not None:
+            spent = _spent(tx.execute, wanted.day, wanted.evaluator)
+            _demand(wanted.usd, spent, own, f"the day's budget of {wanted.evaluator}")
+
+
+def _demand(wanted: float, spent: float, cap: float, whose: str) -> None:
+    if spent + wanted > cap * (1 + 1e-12):
+        raise OverBudget(f"{whose} is {cap:.4g} USD, {max(0.0, cap - spent):.4g} left, this needs {wanted:.4g}")
+
+
+def _spent(read: Callable[..., Any], day: datetime, evaluator: str | None) -> float:
+    sql = "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE day = ?::DATE AND run_id IS NULL"
+    if evaluator is None:
+        return float(read(sql, [day]).rows[0][0])
+    return float(read(f"{sql} AND evaluator = ?", [day, evaluator]).rows[0][0])
+
+
+def _entry(reservation: Reservation, kind: str, usd: float) -> tuple[Any, ...]:
+    return (
+        uuid.uuid4().hex,
+        reservation.day.date(),
+        reservation.evaluator,
+        reservation.job_id,
+        reservation.run_id,
+        kind,
+        usd,
+        utc_now(),
+    )
+
+
+def _append(tx: Transaction, entries: Iterable[tuple[Any, ...]]) -> None:
+    tx.append("ledger", _COLUMNS, list(entries))
+
+
+class Pacer:
+    """Moves the inclusion probabilities so that the day's money lasts the day.
+
+    `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It is set so that spending at the present
+    pace uses what is left, minus a reserve; it never falls below `floor`, and the reserve pays for the floor. Since pi
+    is stored with each decision, estimates stay unbiased however the scale moves.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        caps: Caps,
+        *,
+        floor: float = 0.02,
+        reserve: float = 0.1,
+        window: timedelta = timedelta(minutes=15),
+    ) -> None:
+        self._store, self._caps = store, caps
+        self.floor, self.reserve, self.window = floor, reserve, window
+        self._scales: dict[str, float] = {}
+
+    def pi_scale(self, evaluator: str) -> float:
+        """The factor on the designed inclusion probability of this evaluator, in [floor, 1]."""
+        return self._scales.get(evaluator, 1.0)
+
+    def update(self, now: datetime) -> dict[str, float]:
+        """Recompute the scales from the ledger and the latest decisions; call it about once a minute."""
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        left_s = 86_400.0 - (now - midnight).total_seconds()
+        demand = self._demand(now)
+        for name, usd_per_s in demand.items():
+            budgets = self._budgets(name, demand, midnight)
+            if budgets and usd_per_s > 0:
+                affordable = min(budgets) / left_s
+                self._scales[name] = paced(self.pi_scale(name), affordable, usd_per_s, floor=self.floor)
+        return dict(self._scales)
+
+    def _budgets(self, name: str, demand: Mapping[str, float], midnight: datetime) -> list[float]:
+        """What this evaluator may still spend today under each cap, the reserve held back."""
+        keep = 1.0 - self.reserve
+        found: list[float] = []
+        if self._caps.usd_per_day is not None:
+            left = self._caps.usd_per_day * keep - _spent(self._store.read, midnight, None)
+            share = demand[name] / (sum(demand.values()) or 1.0)
+            found.append(max(0.0, left) * share)
+        own = self._caps.per_evaluator.get(name)
+        if own is not None:
+            found.append(max(0.0, own * keep - _spent(self._store.read, midnight, name)))
+        return found
+
+    def _demand(self, now: datetime) -> dict[str, float]:
+        """USD a second that the latest decisions will cost, by evaluator: selected units times the mean cost of one."""
+        rows = self._store.read(
+            "WITH cost AS (SELECT evaluator, sum(usd) FILTER (kind = 'spend') / count(*) FILTER (kind = 'spend') AS usd"
+            "   FROM raw.ledger l WHERE l.created_at > ?::TIMESTAMP - INTERVAL 2 DAY GROUP BY evaluator)"
+            " SELECT d.evaluator, sum(d.pi) * any_value(c.usd), min(d.decided_at)"
+            " FROM raw.decisions d JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
+            " WHERE d.decided_at > ? AND d.decided_at <= ? AND d.reason IN ('sampled', 'not_sampled') GROUP BY 1",
+            [now, now - self.window, now],
+        ).rows
+        return {name: usd / max(60.0, (now - first).total_seconds()) for name, usd, first in rows}
+
+
+def paced(scale: float, affordable: float, current: float, *, floor: float) -> float:
+    """The next scale: towards affordable/current, at most threefold a step so that one odd window does not swing it."""
+    wanted = scale * affordable / current
+    step = min(3.0, max(1 / 3.0, wanted / scale)) if scale > 0 else 1.0
+    moved = scale * step
+    return min(1.0, max(floor, moved if math.isfinite(moved) else floor))

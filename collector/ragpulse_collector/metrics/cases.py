@@ -1,0 +1,205 @@
+"""Builds what an evaluator sees of a stored unit: rows in, `Case` out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
+from ragpulse_collector.store import Store
+from ragpulse_evaluators import Case, Context, Evaluator
+
+__all__ = ["Unit", "case_of", "cases_of", "score_key"]
+
+_EARLY, _LATE = timedelta(hours=1), timedelta(days=1)
+"""A trace's spans start within this window around its unit; it lets the store skip the other days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The address of one evaluated thing: ids as hex text, and when its request started (UTC, naive)."""
+
+    trace_id: str
+    span_id: str
+    request_time: datetime | None = None
+
+
+@dataclass(slots=True)
+class _Span:
+    """One stored span: what de-duplication needs to know, and the figures it states."""
+
+    node: Node
+    duration_us: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    metadata: str | None
+
+
+_Family = dict[str, _Span]
+"""The spans of one trace by id."""
+_Texts = dict[tuple[UUID, int], tuple[str | None, str | None]]
+_Found = dict[str, list[Context | None]]
+"""Contexts by span id in rank order; None stands for one whose text the client did not send."""
+
+
+def case_of(store: Store, trace_id: str, span_id: str, *, request_time: datetime | None = None) -> Case | None:
+    """Build the case of one unit; None where the store no longer has its span."""
+    unit = Unit(trace_id, span_id, request_time)
+    return cases_of(store, [unit]).get(unit)
+
+
+def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
+    """Build the cases of many units with three reads; units whose span is gone are absent from the answer."""
+    if not units:
+        return {}
+    scope = _scope(units)
+    spans = _spans(store, scope)
+    texts = _texts(store, scope)
+    contexts = _contexts(store, scope)
+    built: dict[Unit, Case] = {}
+    for unit in units:
+        trace = UUID(unit.trace_id)
+        family = spans.get(trace, {})
+        if unit.span_id in family:
+            text = texts.get((trace, int(unit.span_id, 16)), (None, None))
+            built[unit] = _case(unit, family, text, contexts.get(trace, {}))
+    return built
+
+
+def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
+    """Name one verdict: the same unit, case, evaluator, version and judge always give the same key.
+
+    Figures of the run (latency, tokens, cost) enter only where the evaluator needs them, so that a late span does not
+    ask a judge again about unchanged texts.
+    """
+    figures = {"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"} - evaluator.needs
+    seen = json.dumps(case.model_dump(mode="json", exclude=figures), sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(seen.encode()).hexdigest()
+    parts = (unit.trace_id, unit.span_id, digest, evaluator.name, evaluator.version, evaluator.judge_id or "")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _scope(units: Sequence[Unit]) -> dict[str, Any]:
+    """The traces to read and, where every unit says its time, the window to look in."""
+    times = [unit.request_time for unit in units if unit.request_time is not None]
+    known = len(times) == len(units)
+    return {
+        "ids": sorted({unit.trace_id for unit in units}),
+        "first": min(times) - _EARLY if known else datetime.min,
+        "last": max(times) + _LATE if known else datetime.max,
+    }
+
+
+_WHERE = "trace_id IN (SELECT unnest($ids::UUID[])) AND start_time BETWEEN $first AND $last"
+
+
+def _spans(store: Store, scope: dict[str, Any]) -> dict[UUID, _Family]:
+    answer = store.read(
+        "SELECT trace_id, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
+        f" duration_us, input_tokens, output_tokens, cost_usd, metadata FROM raw.spans WHERE {_WHERE}",
+        scope,
+    )
+    families: dict[UUID, _Family] = defaultdict(dict)
+    for (
+        trace,
+        span,
+        parent,
+        start,
+        kind,
+        response_id,
+        has_contexts,
+        duration,
+        given,
+        produced,
+        cost,
+        extra,
+    ) in answer.rows:
+        has_usage = not (given is None and produced is None and cost is None)
+        node = Node(_hex(span) or "", _hex(parent), start, kind, response_id, has_usage, has_contexts)
+        families[trace][node.span_id] = _Span(node, duration, given, produced, cost, extra)
+    return families
+
+
+def _hex(span_id: int | None) -> str | None:
+    return None if span_id is None else f"{span_id:016x}"
+
+
+def _texts(store: Store, scope: dict[str, Any]) -> _Texts:
+    answer = store.read(
+        "SELECT trace_id, span_id, any_value(query), any_value(response) FROM raw.contents"
+        f" WHERE {_WHERE} GROUP BY ALL",
+        scope,
+    )
+    return {(trace, span): (query, response) for trace, span, query, response in answer.rows}
+
+
+def _contexts(store: Store, scope: dict[str, Any]) -> dict[UUID, _Found]:
+    answer = store.read(
+        f"SELECT trace_id, span_id, id, score, text, metadata FROM raw.contexts WHERE {_WHERE}"
+        " ORDER BY trace_id, span_id, rank",
+        scope,
+    )
+    found: dict[UUID, _Found] = defaultdict(lambda: defaultdict(list))
+    for trace, span, identity, score, text, metadata in answer.rows:
+        context = None if text is None else Context(text=text, id=identity, score=score, metadata=_object(metadata))
+        found[trace][f"{span:016x}"].append(context)
+    return found
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = json.loads(text) if text else {}
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _case(unit: Unit, family: _Family, texts: tuple[str | None, str | None], contexts: _Found) -> Case:
+    root = family[unit.span_id]
+    nodes = [
+        span.node._replace(has_contexts=span.node.has_contexts or span.node.span_id in contexts)
+        for span in _below(root, family)
+    ]
+    bearing = context_spans(nodes)
+    found = [context for span_id in bearing for context in contexts.get(span_id, [])]
+    with_text = [context for context in found if context is not None]
+    paid = [family[span_id] for span_id in token_spans(nodes)]
+    metadata = _object(root.metadata)
+    if len(with_text) < len(found):
+        metadata["contexts_without_text"] = len(found) - len(with_text)
+    return Case(
+        query=texts[0],
+        response=texts[1],
+        contexts=tuple(with_text) if bearing and (with_text or not found) else None,
+        retrieved_ids=tuple(context.id for context in with_text if context.id is not None) or None,
+        latency_s=None if root.duration_us is None else root.duration_us / 1e6,
+        input_tokens=_sum(span.input_tokens for span in paid),
+        output_tokens=_sum(span.output_tokens for span in paid),
+        cost_usd=_sum(span.cost_usd for span in paid) if all(span.cost_usd is not None for span in paid) else None,
+        trace_id=unit.trace_id,
+        metadata=metadata,
+    )
+
+
+def _sum(figures: Iterable[Any]) -> Any:
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None
+
+
+def _below(root: _Span, family: _Family) -> list[_Span]:
+    """The unit's span and everything under it."""
+    children: dict[str | None, list[_Span]] = defaultdict(list)
+    for span in family.values():
+        children[span.node.parent_span_id].append(span)
+    found: dict[str, _Span] = {}
+    waiting = [root]
+    while waiting:
+        span = waiting.pop()
+        if span.node.span_id not in found:
+            found[span.node.span_id] = span
+            waiting.extend(children[span.node.span_id])
+    return list(found.values())

@@ -1,0 +1,131 @@
+"""Replays as rows: each change of state appends one to `raw.runs`; the latest row of a run is what it is now."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.store import Store, Transaction
+
+__all__ = ["MAX_ATTEMPTS", "Run", "Share", "close_finished", "latest_runs", "set_status", "shares"]
+
+MAX_ATTEMPTS = 5
+"""After this many errors a job is a dead letter: visible, and retried only when somebody asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The latest row of one replay."""
+
+    run_id: str
+    evaluator: str
+    """As asked for: a name, or NAME@VERSION."""
+    version: str
+    judge: str | None
+    """Its id as the scores show it."""
+    spec: str
+    """JSON: what was asked for (`judge`, `prompts`, `loads`, `since`, `where`, `limit`), and how many units match."""
+    status: str
+    total: int
+    max_usd: float | None
+    error: str | None
+    created_at: datetime
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for."""
+        found: dict[str, Any] = json.loads(self.spec or "{}")
+        return found
+
+
+_COLUMNS = "run_id, evaluator, version, judge, spec, status, total, max_usd, error, created_at"
+
+
+def latest_runs(store: Store, *, status: str | None = None, run_id: str | None = None) -> dict[str, Run]:
+    """Return the replays by id, newest first; only those of one status or one id where asked."""
+    rows = store.read(
+        f"SELECT {_COLUMNS} FROM raw.runs QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
+        " AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run) ORDER BY created_at DESC",
+        {"status": status, "run": run_id},
+    ).rows
+    return {row[0]: Run(*row) for row in rows}
+
+
+def set_status(
+    tx: Transaction,
+    run_id: str,
+    status: str,
+    *,
+    at: datetime,
+    error: str | None = None,
+    max_usd: float | None = None,
+    only_from: tuple[str, ...] = ("running",),
+) -> None:
+    """Append the next state of a replay: its latest row with another status; nothing where it has moved on since."""
+    tx.execute(
+        "INSERT INTO raw.runs BY NAME SELECT * REPLACE ($status AS status, $error AS error, $now::TIMESTAMP AS"
+        " created_at, coalesce($max_usd, max_usd) AS max_usd)"
+        " FROM (SELECT * FROM raw.runs r WHERE r.run_id = $run ORDER BY r.created_at DESC LIMIT 1)"
+        " WHERE status IN (SELECT unnest($before::VARCHAR[]))",
+        {"status": status, "error": error, "now": at, "run": run_id, "before": list(only_from), "max_usd": max_usd},
+    )
+
+
+def close_finished(store: Store, *, now: datetime) -> list[str]:
+    """Mark the running replays whose every job is finished (or a dead letter) as done; returns their ids."""
+    running = latest_runs(store, status="running")
+    if not running:
+        return []
+    rows = store.read(
+        "SELECT r.run_id FROM (SELECT unnest($ids::VARCHAR[]) AS run_id) r WHERE NOT EXISTS ("
+        " SELECT 1 FROM raw.eval_jobs j WHERE j.run_id = r.run_id"
+        " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.run_id = r.run_id AND i.job_id = j.job_id))",
+        {"ids": list(running)},
+    ).rows
+    done = [run_id for (run_id,) in rows]
+
+    def work(tx: Transaction) -> None:
+        for run_id in done:
+            set_status(tx, run_id, "done", at=now)
+
+    if done:
+        store.write(work).result()
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of what a replay selected is finished, in order of u: a random sample with this probability."""
+
+    run_id: str
+    pi: float
+    below: float
+    """Only units with a smaller u belong to the sample: beyond the first gap quick answers would come first."""
+    where: str | None
+
+
+def shares(store: Store, evaluator: str) -> list[Share]:
+    """Return the finished share of each replay of an evaluator."""
+    rows = store.read(
+        "WITH runs AS (SELECT a.run_id, arg_max(a.spec, a.created_at) AS spec, arg_max(a.total, a.created_at) AS total,"
+        "   arg_max(a.status, a.created_at) AS status FROM raw.runs a"
+        "   WHERE a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
+        " open AS (SELECT j.run_id, min(j.u) AS u FROM raw.eval_jobs j JOIN runs r ON r.run_id = j.run_id"
+        "   AND r.status <> 'done' ANTI JOIN (SELECT job_id FROM raw.run_items WHERE run_id IS NOT NULL) i"
+        "   ON i.job_id = j.job_id GROUP BY j.run_id)"
+        " SELECT r.run_id, r.spec, r.total, o.u,"
+        "   (SELECT count(*) FROM raw.run_items i WHERE i.run_id = r.run_id AND i.u < o.u) FROM runs r"
+        " LEFT JOIN open o ON o.run_id = r.run_id",
+        {"name": evaluator},
+    ).rows
+    found = []
+    for run_id, spec, total, first_open, done in rows:
+        asked = json.loads(spec or "{}")
+        matching = asked.get("matching") or total
+        finished = total if first_open is None else done
+        if finished and matching:
+            below = 2.0 if first_open is None else first_open
+            found.append(Share(run_id, min(1.0, finished / matching), below, asked.get("where")))
+    return found

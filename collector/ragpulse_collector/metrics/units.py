@@ -1,0 +1,87 @@
+"""The scored units behind every quality number: one value and one inclusion probability each.
+
+A unit enters an estimate in one of two ways: it was drawn online (its latest decision says `sampled`), or it is part of
+a replay, which runs in order of u, so that the finished part is a random sample of what the replay selected.
+A forced score that chance would not have drawn stays out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ragpulse_collector.metrics.filters import Filter
+from ragpulse_collector.metrics.runs import shares
+from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.store import Store
+
+__all__ = ["MEASURES", "Sample", "sample_of"]
+
+MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
+"""Metric family → the column of `raw.scores` it averages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A query for the scored units of one evaluator.
+
+    Columns: trace_id, span_id, request_time, version, judge, status, normalized, score, passing, explanation, run_id,
+    created_at, pi (NULL: not part of any random sample), and the columns of `traces` where asked for.
+    """
+
+    sql: str
+    parameters: dict[str, Any]
+
+
+_UNITS = """
+WITH marked AS (
+    SELECT trace_id, span_id, version, judge, max(created_at) AS created_at FROM raw.scores
+    WHERE evaluator = $evaluator AND request_time >= $first AND request_time < $last AND source IN ('online', 'replay')
+    GROUP BY ALL
+), verdicts AS (
+    SELECT s.* FROM raw.scores s SEMI JOIN marked m
+      ON m.trace_id = s.trace_id AND m.span_id = s.span_id AND m.version IS NOT DISTINCT FROM s.version
+      AND m.judge IS NOT DISTINCT FROM s.judge AND m.created_at = s.created_at
+    WHERE evaluator = $evaluator AND request_time >= $first AND request_time < $last AND source IN ('online', 'replay')
+), drawn AS (
+    SELECT trace_id, span_id, pi FROM raw.decisions
+    WHERE latest AND sampled AND pi > 0 AND (evaluator = $evaluator OR evaluator LIKE $evaluator || '@%')
+      AND request_time >= $first AND request_time < $last
+){replayed}
+SELECT s.trace_id, s.span_id, s.request_time, s.version, s.judge, s.status, s.normalized, s.score, s.passing,
+       s.explanation, s.run_id, s.created_at, {pi} AS pi{columns}
+FROM verdicts s LEFT JOIN drawn d ON d.trace_id = s.trace_id AND d.span_id = s.span_id{joins}
+{where}
+"""
+_REPLAYED = """, parts AS (
+    SELECT unnest($run_ids::VARCHAR[]) AS run_id, unnest($run_pis::DOUBLE[]) AS pi, unnest($run_us::DOUBLE[]) AS below
+), replayed AS (
+    SELECT i.score_key, max(p.pi) AS pi FROM raw.run_items i JOIN parts p ON p.run_id = i.run_id AND i.u < p.below
+    GROUP BY i.score_key
+)"""
+_BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
+            ELSE coalesce(r.pi, d.pi) END"""
+
+
+def sample_of(store: Store, evaluator: str, window: Window, keep: Filter, *, columns: tuple[str, ...] = ()) -> Sample:
+    """Build the query for an evaluator's scored units whose traces pass the filter, with columns of `traces`."""
+    runs = shares(store, evaluator)
+    parameters: dict[str, Any] = {"evaluator": evaluator, **window.parameters, **keep.parameters}
+    joins = ""
+    if runs:
+        parameters |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
+        parameters |= {"run_us": [share.below for share in runs]}
+        joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
+    if keep or columns:
+        joins += (
+            " JOIN (SELECT * FROM raw.trace_facts WHERE latest AND start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
+            f" AND start_time < $last AND {keep.sql}) t ON t.trace_id = s.trace_id"
+        )
+    sql = _UNITS.format(
+        replayed=_REPLAYED if runs else "",
+        pi=_BOTH_PI if runs else "d.pi",
+        columns="".join(f", t.{column}" for column in columns),
+        joins=joins,
+        where="",
+    )
+    return Sample(sql, parameters)

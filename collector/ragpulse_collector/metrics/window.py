@@ -1,0 +1,99 @@
+"""Time ranges and bucket widths as users write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+__all__ = ["STEPS", "Window", "duration_s", "instant", "iso", "window_of"]
+
+STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
+"""Bucket widths that `auto` chooses from, in seconds."""
+MAX_POINTS = 2_000
+_ORIGIN = datetime(2000, 1, 3)
+"""A Monday: buckets of any width are counted from here, so that weeks begin on Mondays."""
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of request times, first included and last not, cut into buckets of `step_s` seconds."""
+
+    first: datetime
+    last: datetime
+    step_s: int
+
+    def bucket(self, column: str) -> str:
+        """The SQL expression of a column's bucket start."""
+        return f"time_bucket(INTERVAL {self.step_s} SECOND, {column}, TIMESTAMP '{_ORIGIN}')"
+
+    def starts(self) -> Iterator[datetime]:
+        """The start of each bucket, in order."""
+        step = timedelta(seconds=self.step_s)
+        at = _ORIGIN + (self.first - _ORIGIN) // step * step
+        while at < self.last:
+            yield at
+            at += step
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """`first` and `last` for a query."""
+        return {"first": self.first, "last": self.last}
+
+
+def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
+    """Read `from`, `to`, `step` (seconds, `5m`, `auto`) and `width` (most points); raises ValueError."""
+    last = instant(params.get("to"), now=now) or now
+    first = instant(params.get("from"), now=now) or last - timedelta(seconds=duration_s(back))
+    if not first < last:
+        raise ValueError(f"from ({iso(first)}) must lie before to ({iso(last)})")
+    width = min(MAX_POINTS, max(1, int(params.get("width") or 120)))
+    step = params.get("step") or "auto"
+    long = (last - first).total_seconds()
+    if step == "auto":
+        return Window(first, last, next((s for s in STEPS if long / s <= width), STEPS[-1]))
+    step_s = max(1, round(duration_s(step)))
+    if long / step_s > MAX_POINTS:
+        raise ValueError(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
+    return Window(first, last, step_s)
+
+
+def duration_s(value: Any) -> float:
+    """Seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises ValueError."""
+    text = str(value).strip()
+    match = _SPAN.match(text)
+    if match:
+        return float(match[1]) * _SECONDS[match[2]]
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
+    if not 0 < seconds < 1e10:
+        raise ValueError(f"{text!r} is no duration: it must be positive")
+    return seconds
+
+
+def instant(value: Any, *, now: datetime) -> datetime | None:
+    """UTC (naive) of an ISO text, `-24h`, `now` or a datetime; None for nothing; raises ValueError."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    text = str(value).strip()
+    if text == "now":
+        return now
+    try:
+        if text.startswith("-"):
+            return now - timedelta(seconds=duration_s(text[1:]))
+        return instant(datetime.fromisoformat(text), now=now)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+
+
+def iso(at: datetime | None) -> str | None:
+    """ISO 8601 in UTC with Z, as the API writes times."""
+    return None if at is None else at.isoformat() + "Z"

@@ -1,0 +1,176 @@
+"""The queue without a queue table: what is pending is computed from the rows, so a crash can lose nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ragpulse_collector.metrics.cases import Unit
+from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
+from ragpulse_collector.store import Store, Transaction
+
+__all__ = ["Job", "Pending", "dead_letters", "drop", "pending", "retry", "stored_keys"]
+
+_MARGIN = timedelta(minutes=10)
+"""A job may become visible this much later than its `created_at` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One evaluator to be run on one unit."""
+
+    job_id: str
+    unit: Unit
+    evaluator: str
+    run_id: str | None
+    """None: online; else the replay it belongs to."""
+    u: float | None
+    created_at: datetime
+    attempts: int = 0
+    """Errors so far."""
+
+    @property
+    def stream(self) -> str:
+        """Jobs of one evaluator and run wait in one line."""
+        return f"{self.evaluator}\n{self.run_id or ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The first jobs that wait, online before replays, replays in order of u."""
+
+    jobs: list[Job]
+    since: datetime | None
+    """Every job created before this instant is finished: the next look may start here."""
+
+
+_PENDING = """
+WITH latest AS (
+    SELECT a.run_id, arg_max(a.status, a.created_at) AS status FROM raw.runs a GROUP BY a.run_id
+), finished AS (
+    SELECT job_id FROM raw.scores WHERE status IN ('ok', 'invalid', 'skipped') AND created_at >= $since
+    UNION ALL SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL
+    UNION ALL SELECT job_id FROM raw.scores WHERE status = 'error' AND attempt >= $attempts AND created_at >= $since
+), dropped AS (
+    SELECT trace_id, span_id, evaluator, max(decided_at) AS decided_at FROM raw.decisions
+    WHERE reason = 'budget' AND decided_at >= $since GROUP BY ALL
+), waiting AS (
+    SELECT j.* FROM raw.eval_jobs j ANTI JOIN finished USING (job_id) WHERE j.created_at >= $since
+), tried AS (
+    SELECT job_id, max(attempt) AS attempts FROM raw.scores
+    WHERE status = 'error' AND created_at >= $since GROUP BY job_id
+)
+SELECT w.job_id, w.trace_id, w.span_id, w.request_time, w.evaluator, w.run_id, w.u, w.created_at,
+       coalesce(t.attempts, 0), min(w.created_at) OVER ()
+FROM waiting w LEFT JOIN latest r ON r.run_id = w.run_id LEFT JOIN tried t ON t.job_id = w.job_id
+LEFT JOIN dropped d ON d.trace_id = w.trace_id AND d.span_id = w.span_id AND d.evaluator = w.evaluator
+     AND d.decided_at >= w.created_at AND w.run_id IS NULL
+WHERE (w.run_id IS NULL OR r.status = 'running') AND d.decided_at IS NULL
+ORDER BY w.run_id IS NOT NULL, CASE WHEN w.run_id IS NULL THEN w.created_at END, w.u, w.job_id
+"""
+
+
+def pending(
+    store: Store,
+    *,
+    now: datetime,
+    limit: int,
+    since: datetime | None = None,
+    claimed: Collection[str] = (),
+    full: Collection[str] = (),
+) -> Pending:
+    """Return up to `limit` waiting jobs that are not `claimed` and whose `stream` is not `full`."""
+    first = datetime.min if since is None else since
+    sql = (
+        f"SELECT * FROM ({_PENDING}) WHERE NOT list_contains($claimed::UUID[], job_id)"
+        " AND NOT list_contains($full::VARCHAR[], evaluator || chr(10) || coalesce(run_id, '')) LIMIT $limit"
+    )
+    parameters = {
+        "since": first,
+        "attempts": MAX_ATTEMPTS,
+        "limit": limit,
+        "claimed": list(claimed),
+        "full": list(full),
+    }
+    rows = store.read(sql, parameters).rows
+    oldest = rows[0][9] if rows else (None if claimed or full else now)
+    return Pending([_job(row) for row in rows], since if oldest is None else min(oldest, now) - _MARGIN)
+
+
+def _job(row: Sequence[Any]) -> Job:
+    job_id, trace_id, span_id, request_time, evaluator, run_id, u, created_at, attempts = row[:9]
+    unit = Unit(trace_id.hex, f"{span_id:016x}", request_time)
+    return Job(job_id.hex, unit, evaluator, run_id, u, created_at, attempts)
+
+
+def stored_keys(store: Store, units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
+    """Return those of the keys under which a final score is stored already."""
+    rows = store.read(
+        "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
+        " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
+        {"ids": sorted({unit.trace_id for unit in units}), "keys": list(keys)},
+    ).rows
+    return {key for (key,) in rows}
+
+
+def drop(tx: Transaction, job: Job, *, at: datetime) -> None:
+    """Append the decision that the cap left this selected job out: same pi, same u, reason `budget`."""
+    which = "trace_id = $trace::UUID AND span_id = $span AND evaluator = $name"
+    unit = {"trace": job.unit.trace_id, "span": int(job.unit.span_id, 16), "name": job.evaluator}
+    tx.execute(
+        "INSERT INTO raw.decisions (trace_id, span_id, request_time, evaluator, rule, policy, pi, u, sampled, reason,"
+        " decided_at, revision, latest) SELECT trace_id, span_id, request_time, evaluator, rule, policy, pi, u, false,"
+        f" 'budget', $now::TIMESTAMP, revision + 1, NULL FROM raw.decisions WHERE latest AND {which}",
+        unit | {"now": at},
+    )
+    tx.execute(f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", unit)
+
+
+_DEAD = """
+SELECT s.job_id, s.trace_id, s.span_id, s.request_time, s.evaluator, s.run_id, s.explanation, s.attempt, s.created_at,
+       s.source
+FROM raw.scores s
+WHERE s.status = 'error' AND s.attempt >= ? AND NOT EXISTS (
+    SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = s.trace_id AND j.span_id = s.span_id
+    AND j.evaluator = s.evaluator AND j.run_id IS NOT DISTINCT FROM s.run_id AND j.created_at > s.created_at)
+ORDER BY s.created_at DESC
+"""
+
+
+def dead_letters(store: Store, *, limit: int = 100) -> list[dict[str, Any]]:
+    """Return the jobs that failed too often, newest first: ids, evaluator, error text, attempts, when."""
+    answer = store.read(f"{_DEAD} LIMIT {int(limit)}", [MAX_ATTEMPTS])
+    return [_letter(row) for row in answer.dicts()]
+
+
+def _letter(row: dict[str, Any]) -> dict[str, Any]:
+    ids = {"job_id": row["job_id"].hex, "trace_id": row["trace_id"].hex, "span_id": f"{row['span_id']:016x}"}
+    times = {"request_time": row["request_time"], "failed_at": row["created_at"]}
+    told = {key: row[key] for key in ("evaluator", "run_id", "source")}
+    return {**ids, **told, **times, "error": row["explanation"], "attempts": row["attempt"]}
+
+
+def retry(store: Store, *, now: datetime, job_ids: Collection[str] | None = None) -> int:
+    """Queue dead letters again (None: all of them) under new job ids; returns how many."""
+    wanted = None if job_ids is None else set(job_ids)
+
+    def work(tx: Transaction) -> int:
+        dead = tx.execute(
+            f"SELECT d.*, j.u FROM ({_DEAD}) d JOIN raw.eval_jobs j ON j.job_id = d.job_id", [MAX_ATTEMPTS]
+        )
+        rows = [_job_row(row, now) for row in dead.dicts() if wanted is None or row["job_id"].hex in wanted]
+        tx.append("eval_jobs", _JOB_COLUMNS, rows)
+        return len(rows)
+
+    return store.write(work).result()
+
+
+_JOB_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
+
+
+def _job_row(dead: dict[str, Any], now: datetime) -> tuple[Any, ...]:
+    ids = (uuid.uuid4().hex, dead["trace_id"].hex, dead["span_id"])
+    return (*ids, *(dead[column] for column in _JOB_COLUMNS[3:-1]), now)

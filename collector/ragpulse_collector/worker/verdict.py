@@ -1,0 +1,91 @@
+"""A result becomes a row of `raw.scores`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.budget import Reservation
+from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
+from ragpulse_collector.worker.queue import Job
+from ragpulse_evaluators import EvaluationResult
+
+__all__ = ["Verdict", "cost_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is to be written about one attempt at a job."""
+
+    job: Job
+    score_key: str
+    created_at: datetime
+    result: EvaluationResult | None
+    """None: an equal verdict was stored before; the job is met by it."""
+    label_version: str | None = None
+    elapsed_ms: float | None = None
+    reservation: Reservation | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether the job is finished: everything but an error is."""
+        return self.result is None or self.result.status != "error"
+
+    @property
+    def dead(self) -> bool:
+        """Whether this was the last attempt."""
+        return self.job.attempts + 1 >= MAX_ATTEMPTS
+
+    def score_row(self, result: EvaluationResult) -> dict[str, Any]:
+        """The row of `raw.scores`."""
+        lo, hi = result.ci95 or (None, None)
+        return {
+            "score_key": self.score_key,
+            "job_id": self.job.job_id,
+            "trace_id": self.job.unit.trace_id,
+            "span_id": int(self.job.unit.span_id, 16),
+            "request_time": self.job.unit.request_time,
+            "evaluator": result.evaluator,
+            "version": result.version,
+            "label_version": self.label_version,
+            "judge": result.judge,
+            "source": "online" if self.job.run_id is None else "replay",
+            "status": result.status,
+            "score": result.score,
+            "normalized": result.normalized,
+            "passing": result.passing,
+            "label": result.label,
+            "explanation": result.explanation,
+            "parts": _json(result.parts) if result.parts else None,
+            "ci_lo": lo,
+            "ci_hi": hi,
+            "calls": _json([call.model_dump(mode="json") for call in result.calls]) if result.calls else None,
+            "cost_usd": cost_of(result),
+            "elapsed_ms": self.elapsed_ms,
+            "attempt": self.job.attempts + 1,
+            "created_at": self.created_at,
+            "run_id": self.job.run_id,
+        }
+
+    def item_row(self) -> dict[str, Any]:
+        """The row of `raw.run_items`: which verdict meets this job (run None: online, met by an earlier score)."""
+        return {
+            "run_id": self.job.run_id,
+            "score_key": self.score_key,
+            "trace_id": self.job.unit.trace_id,
+            "span_id": int(self.job.unit.span_id, 16),
+            "u": self.job.u,
+            "job_id": self.job.job_id,
+        }
+
+
+def cost_of(result: EvaluationResult) -> float | None:
+    """What the judge cost for this result; None where a call's price is unknown, 0 where no judge was asked."""
+    costs = [call.cost_usd for call in result.calls]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -1,0 +1,83 @@
+"""What one job needs to be done: its evaluator, its case and the name of its verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ragpulse_collector.metrics.runs import Run
+from ragpulse_collector.worker.queue import Job
+from ragpulse_evaluators import Case, Evaluator
+from ragpulse_evaluators.evaluator import Estimate
+
+__all__ = ["Evaluators", "Resolve", "Work"]
+
+
+class Resolve(Protocol):
+    """Makes the evaluator of a name; a replay may ask for a judge, for prompts and for files to load of its own."""
+
+    def __call__(
+        self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
+    ) -> Evaluator:
+        """Return the evaluator; raises ValueError or LookupError when it cannot be made."""
+
+
+class Evaluators:
+    """Makes each evaluator once; one that cannot be made answers `error`, and is asked for again with the next job."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._made: dict[str, Evaluator] = {}
+
+    def __call__(self, name: str, run: Run | None) -> Evaluator:
+        """Return the evaluator of this name, as the replay asked for it."""
+        options = {} if run is None else {key: run.asked[key] for key in _OPTIONS if run.asked.get(key)}
+        key = json.dumps([name, options], sort_keys=True)
+        if key not in self._made:
+            try:
+                self._made[key] = self._resolve(name, **options)
+            except (ValueError, LookupError) as error:
+                return _Unavailable(name, error)
+        return self._made[key]
+
+
+_OPTIONS = ("judge", "prompts", "loads")
+
+
+class _Unavailable(Evaluator):
+    """Stands for an evaluator whose code or configuration is gone, so that its jobs show why they fail."""
+
+    label = "unavailable"
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__()
+        self.name, self._error = name, error
+
+    async def run(self, case: Case) -> Any:
+        raise self._error
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A claimed job with everything it takes."""
+
+    job: Job
+    run: Run | None
+    evaluator: Evaluator
+    case: Case | None
+    """None: the store no longer has the span."""
+    key: str
+    """The name of its verdict; made from the job where there is no case."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """How many calls and tokens it may take at most."""
+        return Estimate() if self.case is None else self.evaluator.estimate(self.case)
+
+    @property
+    def model(self) -> str | None:
+        """The judge's model, for its price."""
+        judge = self.evaluator.judge
+        return None if judge is None else str(getattr(judge, "model", judge.id))

@@ -1,0 +1,265 @@
+"""Writes units straight into a store, for tests of what comes after the sampler."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ragpulse_collector.records import Batch
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+T0 = datetime(2026, 11, 20, 12)
+"""Noon of the day on which everything happens unless a test says otherwise."""
+
+
+def open_store(path: Path) -> EmbeddedStore:
+    """Open an embedded store that will receive no bodies."""
+    return EmbeddedStore(path / "test.duckdb", decode=lambda _: Batch())
+
+
+def trace_id(number: int) -> str:
+    """The id of the n-th unit's trace."""
+    return hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
+
+
+def uniform(number: int, salt: str = "") -> float:
+    """A fixed pseudo-random number in [0, 1) for the n-th unit."""
+    return int(hashlib.sha256(f"{salt}{number}".encode()).hexdigest()[:12], 16) / 16**12
+
+
+SPAN_ID = "00000000000000aa"
+_SPAN, _SEARCH = 0xAA, 0xBB
+
+
+class Units:
+    """Rows gathered in memory, written with one transaction by `save`."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
+        self._rows: dict[tuple[str, ...], list[list[Any]]] = {}
+
+    def save(self) -> None:
+        """Write what was gathered."""
+        rows, self._rows = self._rows, {}
+
+        def work(tx: Any) -> None:
+            for (table, *columns), found in rows.items():
+                tx.append(table, columns, found)
+
+        self._store.write(work).result()
+
+    def add(self, table: str, **row: Any) -> None:
+        """Gather a row of `raw.<table>`."""
+        self._rows.setdefault((table, *row), []).append(list(row.values()))
+
+    def unit(
+        self, number: int, *, at: datetime = T0, query: str = "Why?", response: str = "Because.", **facts: Any
+    ) -> None:
+        """Gather a decided trace: its one span, its texts and its facts (columns of `traces` as keywords)."""
+        ids = {"trace_id": trace_id(number), "span_id": _SPAN}
+        columns = (
+            "service",
+            "model",
+            "prompt_version",
+            "session_id",
+            "user_id",
+            "variant",
+            "prompt_name",
+            "environment",
+        )
+        shared = {column: facts.get(column) for column in columns}
+        self.add(
+            "spans",
+            **ids,
+            start_time=at,
+            received_at=at,
+            duration_us=1_000_000,
+            name="answer",
+            kind="rag",
+            status="ok",
+            has_text=True,
+            upstream_pi=1.0,
+            **shared,
+        )
+        self.add("contents", **ids, start_time=at, query=query, response=response)
+        known = {
+            "latency_ms": 1000.0,
+            "ttft_ms": None,
+            "error": False,
+            "cost_usd": None,
+            "input_tokens": None,
+            "output_tokens": None,
+            "feedback": None,
+            "top_score": None,
+            "upstream_pi": 1.0,
+        }
+        given = {key: facts.get(key, value) for key, value in known.items()}
+        self.add(
+            "trace_facts",
+            trace_id=ids["trace_id"],
+            revision=0,
+            latest=True,
+            decided_at=at,
+            unit_span_id=_SPAN,
+            start_time=at,
+            name="answer",
+            query=query,
+            response=response,
+            n_spans=1,
+            n_units=1,
+            late_spans=0,
+            **shared,
+            **given,
+        )
+
+    def contexts(
+        self, number: int, texts: Iterable[str | None], *, at: datetime = T0, ids: Iterable[str] | None = None
+    ) -> None:
+        """Gather a retriever's span below the unit with these contexts."""
+        found = list(texts)
+        names = list(ids) if ids is not None else [f"doc{rank}" for rank in range(1, len(found) + 1)]
+        span = _SEARCH
+        self.add(
+            "spans",
+            trace_id=trace_id(number),
+            span_id=span,
+            parent_span_id=_SPAN,
+            start_time=at + timedelta(milliseconds=1),
+            received_at=at,
+            duration_us=1000,
+            name="search",
+            kind="retriever",
+            status="ok",
+            contexts_state="present",
+        )
+        for rank, (name, text) in enumerate(zip(names, found, strict=True), 1):
+            digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+            self.add(
+                "contexts",
+                trace_id=trace_id(number),
+                span_id=span,
+                start_time=at + timedelta(milliseconds=1),
+                rank=rank,
+                id=name,
+                score=1.0 / rank,
+                text=text,
+                hash=digest,
+            )
+
+    def decision(
+        self,
+        number: int,
+        evaluator: str,
+        *,
+        pi: float = 1.0,
+        u: float | None = None,
+        at: datetime = T0,
+        reason: str | None = None,
+    ) -> bool:
+        """Gather a decision; returns whether the unit was drawn."""
+        u = uniform(number) if u is None else u
+        sampled = u < pi
+        told = reason or ("sampled" if sampled else "not_sampled")
+        self.add(
+            "decisions",
+            trace_id=trace_id(number),
+            span_id=_SPAN,
+            request_time=at,
+            evaluator=evaluator,
+            rule="r",
+            policy="p",
+            pi=pi,
+            u=u,
+            sampled=sampled,
+            reason=told,
+            decided_at=at,
+            revision=0,
+            latest=True,
+        )
+        return sampled
+
+    def job(
+        self, number: int, evaluator: str, *, at: datetime = T0, run_id: str | None = None, u: float | None = None
+    ) -> str:
+        """Gather a job; returns its id."""
+        job_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{number} {evaluator} {run_id}").hex
+        self.add(
+            "eval_jobs",
+            job_id=job_id,
+            trace_id=trace_id(number),
+            span_id=_SPAN,
+            request_time=at,
+            evaluator=evaluator,
+            run_id=run_id,
+            source="replay" if run_id else "online",
+            u=uniform(number) if u is None else u,
+            created_at=at,
+        )
+        return job_id
+
+    def score(
+        self,
+        number: int,
+        evaluator: str,
+        value: float | None,
+        *,
+        at: datetime = T0,
+        status: str = "ok",
+        version: str = "v1",
+        judge: str | None = None,
+        source: str = "online",
+        created: datetime | None = None,
+        **more: Any,
+    ) -> str:
+        """Gather a verdict; returns its key."""
+        key = f"{number}/{evaluator}/{version}/{judge}"
+        row = {
+            "passing": None if value is None else value >= 0.5,
+            "explanation": None,
+            "cost_usd": 0.0,
+            "run_id": None,
+            "attempt": 1,
+            "score": value,
+        } | more
+        self.add(
+            "scores",
+            score_key=key,
+            job_id=uuid.uuid5(uuid.NAMESPACE_OID, key).hex,
+            trace_id=trace_id(number),
+            span_id=_SPAN,
+            request_time=at,
+            evaluator=evaluator,
+            version=version,
+            judge=judge,
+            source=source,
+            status=status,
+            normalized=value,
+            created_at=created or at,
+            **row,
+        )
+        return key
+
+    def scored(
+        self,
+        number: int,
+        evaluator: str,
+        value: float | None,
+        *,
+        pi: float = 1.0,
+        at: datetime = T0,
+        status: str = "ok",
+        version: str = "v1",
+        judge: str | None = None,
+        facts: dict[str, Any] | None = None,
+        u: float | None = None,
+    ) -> bool:
+        """Gather a whole unit: facts, decision and, where it was drawn, its verdict; returns whether it was drawn."""
+        self.unit(number, at=at, **(facts or {}))
+        drawn = self.decision(number, evaluator, pi=pi, at=at, u=u)
+        if drawn:
+            self.score(number, evaluator, value, at=at, status=status, version=version, judge=judge)
+        return drawn
