@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragpulse_evaluators.entry import Entry
-from ragpulse_evaluators.text import distances, matching, perplexity, rouge, translation
+from ragpulse_evaluators.text import distances, matching, meaning, perplexity, rouge, translation
 
 __all__ = ("ENTRIES",)
 
@@ -12,5 +12,6 @@ ENTRIES: tuple[Entry, ...] = (
     *rouge.ENTRIES,
     *translation.ENTRIES,
     *distances.ENTRIES,
+    *meaning.ENTRIES,
     *perplexity.ENTRIES,
 )

@@ -1,0 +1,179 @@
+"""Closeness in meaning by embeddings: cosine similarity, SemScore, vector distances, BERTScore."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.embedder import Embedder, OfflineEmbedder, as_embedder, cosine
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.text.words import spoken
+
+__all__ = ("DISTANCES", "ENTRIES", "BertScore", "EmbeddingDistance", "EmbeddingSimilarity")
+
+Vector = Sequence[float]
+_COSINE = Scale(lo=-1.0, kind="clip")
+
+
+def _apart(left: Vector, right: Vector) -> list[float]:
+    return [abs(a - b) for a, b in zip(left, right, strict=True)]
+
+
+DISTANCES: Mapping[str, tuple[Callable[[Vector, Vector], float], Scale]] = {
+    "cosine": (lambda left, right: 1.0 - cosine(left, right), Scale(hi=2.0, kind="clip", reverse=True)),
+    "euclidean": (lambda left, right: math.dist(left, right), Scale(hi=None, reverse=True)),
+    "manhattan": (lambda left, right: math.fsum(_apart(left, right)), Scale(hi=None, reverse=True)),
+    "chebyshev": (lambda left, right: max(_apart(left, right)), Scale(hi=None, reverse=True)),
+    "hamming": (
+        lambda left, right: sum(a != b for a, b in zip(left, right, strict=True)) / len(left),
+        Scale(reverse=True),
+    ),
+}
+"""Distance and scale by name; the unbounded ones have no `normalized`."""
+
+
+class _Embedding(Evaluator):
+    needs = frozenset({"response", "reference"})
+    parser = "embedding"
+    cost_class: CostClass = "embedding"
+
+    def __init__(
+        self, *, embedder: str | Embedder | None = None, threshold: float | None = None, **params: Any
+    ) -> None:
+        self._embedder = as_embedder(embedder) or OfflineEmbedder()
+        known = getattr(self._embedder, "id", type(self._embedder).__name__)
+        super().__init__(threshold=threshold, embedder=known, **params)
+
+    async def _vectors(self, case: Case) -> tuple[Vector, list[Vector]]:
+        """The answer's vector and those of the references."""
+        answer, *rest = await self._embedder.embed([case.response or "", *spoken(case.references)])
+        if any(len(vector) != len(answer) for vector in rest) or not answer:
+            raise Unreadable("the embedder gave vectors of different length")
+        return answer, list(rest)
+
+
+class EmbeddingSimilarity(_Embedding):
+    """Cosine of the embeddings of answer and nearest reference, -1..1; `normalized` is it cut at 0.
+
+    `embedder`: a litellm embedding model's name, an `Embedder`, or by default the offline one of `ragpulse[semantic]`.
+    """
+
+    scale = _COSINE
+
+    def __init__(self, *, name: str = "embedding_similarity", **params: Any) -> None:
+        super().__init__(**params)
+        self.name = name
+
+    async def run(self, case: Case) -> float:
+        """Embed and compare."""
+        answer, references = await self._vectors(case)
+        return max(cosine(answer, vector) for vector in references)
+
+
+class EmbeddingDistance(_Embedding):
+    """Distance of the embeddings of answer and nearest reference: one of `DISTANCES`; lower is better."""
+
+    name = "embedding_distance"
+
+    def __init__(self, *, metric: str = "cosine", **params: Any) -> None:
+        if metric not in DISTANCES:
+            raise ConfigurationError(
+                f"embedding_distance has no metric {metric!r}; choose one of {', '.join(DISTANCES)}"
+            )
+        super().__init__(metric=metric, **params)
+        self._measure, self.scale = DISTANCES[metric]
+
+    async def run(self, case: Case) -> float:
+        """Embed and compare."""
+        answer, references = await self._vectors(case)
+        return min(self._measure(answer, vector) for vector in references)
+
+
+class BertScore(Evaluator):
+    """BERTScore F1 (Zhang et al. 2020) of answer and nearest reference; parts: precision and recall.
+
+    Needs the `bert-score` package, which brings torch and fetches the model of `language` (or `model`) when first used.
+    """
+
+    name = "bertscore"
+    needs = frozenset({"response", "reference"})
+    scale = _COSINE
+    parser = "bertscore"
+
+    def __init__(self, *, model: str | None = None, language: str = "en", threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, model=model)
+        self.language = language
+
+    async def run(self, case: Case) -> Outcome:
+        """Score off the event loop: a transformer takes its time."""
+        return await asyncio.to_thread(self._score, case.response or "", spoken(case.references))
+
+    def _score(self, response: str, references: Sequence[str]) -> Outcome:
+        scorer = _bert_scorer(self.params["model"], self.language)
+        found = scorer.score([response] * len(references), list(references))
+        rows = list(zip(*(values.tolist() for values in found), strict=True))
+        precision, recall, f1 = max(rows, key=lambda row: row[2])
+        return Outcome(score=f1, parts={"precision": precision, "recall": recall})
+
+
+@cache
+def _bert_scorer(model: str | None, language: str | None) -> Any:
+    try:
+        from bert_score import BERTScorer
+    except ImportError as missing:
+        raise ConfigurationError("bertscore needs a model library: pip install bert-score") from missing
+    return BERTScorer(model_type=model) if model else BERTScorer(lang=language)
+
+
+def _semscore(*, embedder: str | Embedder | None = None, threshold: float | None = None) -> Evaluator:
+    return EmbeddingSimilarity(name="semscore", embedder=embedder, threshold=threshold)
+
+
+def _embedding_similarity(*, embedder: str | Embedder | None = None, threshold: float | None = None) -> Evaluator:
+    return EmbeddingSimilarity(embedder=embedder, threshold=threshold)
+
+
+_entry = partial(Entry, needs=("response", "reference"), cost_class="embedding")
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry(
+        name="embedding_similarity",
+        factory=_embedding_similarity,
+        scale=_COSINE,
+        source="PolyEval; S3",
+        description="How close in meaning are answer and reference, by the cosine of their embeddings?",
+        example='get_evaluator("embedding_similarity", embedder="openai/text-embedding-3-small")',
+    ),
+    _entry(
+        name="embedding_distance",
+        factory=EmbeddingDistance,
+        scale=DISTANCES["cosine"][1],
+        source="PolyEval EmbeddingDistanceEvaluator",
+        description="How far apart are the embeddings of answer and reference?",
+        example='get_evaluator("embedding_distance", metric="euclidean", embedder="openai/text-embedding-3-small")',
+    ),
+    _entry(
+        name="semscore",
+        factory=_semscore,
+        scale=_COSINE,
+        source="SemScore (Aynetdinov and Akbik 2024)",
+        description="How close in meaning are answer and reference, by sentence embeddings?",
+        example='get_evaluator("semscore", embedder="openai/text-embedding-3-small")',
+    ),
+    _entry(
+        name="bertscore",
+        factory=BertScore,
+        scale=_COSINE,
+        cost_class="free",
+        source="Zhang et al. 2020; bert-score",
+        description="How well do the words of answer and reference match in meaning, each in its context?",
+        example='get_evaluator("bertscore", language="zh")',
+    ),
+)

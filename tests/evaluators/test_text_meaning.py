@@ -1,0 +1,95 @@
+"""Embedding similarity and distances with a hand-made embedder; the extras say how to be installed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Sequence
+
+import pytest
+import scipy.spatial.distance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.result import EvaluationResult
+from ragpulse_evaluators.text import ENTRIES
+
+numbers = st.lists(st.integers(-9, 9), min_size=3, max_size=3).filter(any)
+
+
+class Numbers:
+    """Reads a text as its vector: "1 2 3"."""
+
+    id = "numbers"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [[float(number) for number in text.split()] for text in texts]
+
+
+def verdict(name: str, response: str, *references: str, **params: object) -> EvaluationResult:
+    """What the evaluator says of an answer."""
+    made = next(entry for entry in ENTRIES if entry.name == name).factory(**params)
+    return asyncio.run(made(Case(response=response, reference=references)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(numbers, numbers, st.sampled_from(["cosine", "euclidean", "manhattan", "chebyshev", "hamming"]))
+def test_distances_agree_with_scipy(left: list[int], right: list[int], metric: str) -> None:
+    """Every vector distance PolyEval names."""
+    texts = [" ".join(map(str, vector)) for vector in (left, right)]
+    found = verdict("embedding_distance", *texts, metric=metric, embedder=Numbers())
+    scipy_name = {"manhattan": "cityblock"}.get(metric, metric)
+    assert found.score == pytest.approx(getattr(scipy.spatial.distance, scipy_name)(left, right), abs=1e-9)
+    assert (found.normalized is None) == (metric in ("euclidean", "manhattan", "chebyshev"))
+
+
+@pytest.mark.parametrize("name", ["embedding_similarity", "semscore"])
+def test_similarity_takes_the_nearest_reference_and_cuts_opposites_at_zero(name: str) -> None:
+    """Cosine keeps its sign in the score; `normalized` has none."""
+    assert verdict(name, "1 0", "0 1", "1 0", embedder=Numbers()).score == pytest.approx(1.0)
+    opposite = verdict(name, "1 0", "-1 0", embedder=Numbers())
+    assert [opposite.score, opposite.normalized] == pytest.approx([-1.0, 0.0])
+
+
+def test_a_vector_of_zeros_is_invalid() -> None:
+    """It has no direction, hence no cosine."""
+    assert verdict("embedding_similarity", "0 0", "1 0", embedder=Numbers()).status == "invalid"
+
+
+def test_the_embedder_is_part_of_the_version() -> None:
+    """Scores of two embedding models do not compare."""
+    factory = next(entry for entry in ENTRIES if entry.name == "semscore").factory
+    assert factory(embedder=Numbers()).version != factory(embedder="wordllama").version
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    """When it is configured."""
+    with pytest.raises(ConfigurationError, match="no metric 'l3'"):
+        verdict("embedding_distance", "1", "1", metric="l3")
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "line"),
+    [
+        ("bertscore", "bert_score", "pip install bert-score"),
+        ("semscore", "wordllama", "pip install 'ragpulse[semantic]'"),
+        ("embedding_similarity", "wordllama", "pip install 'ragpulse[semantic]'"),
+    ],
+)
+def test_a_missing_library_is_an_error_with_the_install_line(name: str, library: str, line: str) -> None:
+    """Never silently skipped."""
+    if importlib.util.find_spec(library):
+        pytest.skip(f"{library} is installed here")
+    found = verdict(name, "a", "b")
+    assert found.status == "error"
+    assert line in (found.explanation or "")
+
+
+def test_the_offline_embedder_sees_meaning_not_order() -> None:
+    """With the extra installed: near texts are nearer than far ones."""
+    pytest.importorskip("wordllama", reason="the extra [semantic] is not installed")
+    near = verdict("semscore", "The car is red.", "The automobile is red.")
+    far = verdict("semscore", "The car is red.", "Parliament passed a budget.")
+    assert float(near.score or 0) > float(far.score or 0) + 0.2
