@@ -1,0 +1,235 @@
+"""One call of a decorated function: its recording, its context, and what becomes of its result or its stream."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Token
+from typing import Any, Protocol
+
+from opentelemetry.context import Context, attach, detach, get_current
+
+from . import attributes as names
+from ._capture import Capture
+from ._contexts import Document, document
+from ._guard import GUARD
+from ._plain import JsonText, to_json
+from ._plan import Plan
+from ._recording import Recording
+from ._usage import Reply, reply_text
+
+_MAX_KEPT = 1024 * 1024
+
+
+class Carried(Recording):
+    """A recording with a span to carry it, as tracers start them."""
+
+    __slots__ = ()
+    start_ns: int
+
+    def fail(self, error: BaseException) -> None:
+        """Record an exception and the status ERROR."""
+
+    def end(self) -> None:
+        """End the span and hand it on."""
+
+
+class Discarded(Carried):
+    """The recording of a call whose span could not be started."""
+
+    __slots__ = ("start_ns",)
+
+    def __init__(self) -> None:
+        super().__init__(_NO_PLAN)
+        self.start_ns = 0
+
+    @property
+    def records(self) -> bool:
+        """Never."""
+        return False
+
+
+_NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})
+
+
+class Starter(Protocol):
+    """Starts spans: on our own provider, on the application's, or in a test."""
+
+    def start(self, plan: Plan, context: Context) -> tuple[Any, Context]:
+        """A span below the context's current one, and the context in which it is current."""
+        ...
+
+
+class Call:
+    """Between the decorated function and its span. Nothing in here raises, unless strict."""
+
+    __slots__ = (
+        "_capture", "_chunks", "_documents", "_done", "_items", "_kept", "_others", "_reply", "context", "recording",
+    )  # fmt: skip
+
+    def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
+        self.recording = recording
+        self.context = context
+        self._capture = capture
+        self._chunks: list[str] | None = None
+        self._done = False
+
+    # --- a plain result --------------------------------------------------------------------------------------------
+    def finished(self, result: Any) -> None:
+        """Record the result and end the span."""
+        try:
+            if self.recording.records:
+                self._capture.result(self.recording, result)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            self._end()
+            GUARD.contain("recording a result", error)
+        self._end()
+
+    def failed(self, error: BaseException) -> None:
+        """Record the exception that leaves the function, and end the span."""
+        if isinstance(error, GeneratorExit):
+            self.closed_early()
+            return
+        if self._done:
+            return
+        try:
+            self._keep_stream()
+            self.recording.fail(error)
+        except Exception as trouble:  # noqa: BLE001 - the boundary to the application
+            self._end()
+            GUARD.contain("recording an exception", trouble)
+        self._end()
+
+    def _end(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        try:
+            self.recording.end()
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("ending a span", error)
+
+    # --- a stream --------------------------------------------------------------------------------------------------
+    def item(self, item: Any) -> Any:
+        """Record one item of the stream and hand it on."""
+        chunks = self._chunks
+        if chunks is None:
+            self._first()
+            chunks = self._chunks
+        if type(item) is str and self._items is None:
+            self._kept += len(item)
+            if self._kept <= _MAX_KEPT:
+                chunks.append(item)  # type: ignore[union-attr]
+            return item
+        try:
+            self._structured(item)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("recording a stream's item", error)
+        return item
+
+    def _first(self) -> None:
+        self._chunks = []
+        self._kept = 0
+        self._documents: list[Document] = []
+        self._others: list[str] = []
+        self._reply: Reply | None = None
+        declared = self._capture.declared
+        wants_items = declared.response or declared.contexts or declared.usage
+        self._items: list[Any] | None = [] if wants_items else None
+        recording = self.recording
+        if recording.records:
+            recording.put(names.TIME_TO_FIRST_CHUNK, max(time.time_ns() - recording.start_ns, 0) / 1e9)
+            recording.put(names.REQUEST_STREAM, True)
+
+    def _structured(self, item: Any) -> None:
+        if self._items is not None:
+            self._items.append(item)
+            return
+        if self._capture.takes_documents:
+            self._documents.append(document(item))
+            return
+        text = item.decode("utf-8", "replace") if isinstance(item, bytes) else reply_text(item)
+        if self._capture.kind == "llm":
+            self._gather(item)
+        if text is None:
+            text = ""
+            if self._capture.kind != "llm":
+                self._others.append(to_json(item))
+        self._kept += len(text)
+        if text and self._kept <= _MAX_KEPT:
+            self._chunks.append(text)  # type: ignore[union-attr]
+
+    def _gather(self, item: Any) -> None:
+        if self._reply is None:
+            self._reply = Reply()
+        self._reply.update(item)
+
+    def _keep_stream(self) -> None:
+        """What was read of the stream becomes the response."""
+        if self._chunks is None or not self.recording.records:
+            return
+        if self._reply is not None:
+            self.recording.put_reply(self._reply)
+        if self._items is not None:
+            self._capture.result(self.recording, self._items)
+        elif self._capture.declared.capture_outputs:
+            if self._documents:
+                self.recording.documents = tuple(self._documents)
+            elif self.recording.response is not None:
+                return
+            elif self._others and not self._chunks:
+                self.recording.response = JsonText("[" + ",".join(self._others) + "]")
+            else:
+                self.recording.response = self._chunks
+
+    def ended(self) -> None:
+        """The stream was read to its end."""
+        if self._done:
+            return
+        try:
+            self._keep_stream()
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            self._end()
+            GUARD.contain("recording a stream", error)
+        self._end()
+
+    def closed_early(self) -> None:
+        """The stream was closed before its end: no error, but marked."""
+        if not self._done and self.recording.records:
+            self.recording.put(names.ENDED_EARLY, True)
+        self.ended()
+
+    @contextmanager
+    def step(self, end: type[BaseException]) -> Iterator[None]:
+        """Around one step of a stream's source: the span is current, and `end` means that the stream is read."""
+        token = attach(self.context)
+        try:
+            yield
+        except end:
+            self.ended()
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+        finally:
+            self.context = get_current()
+            detach(token)
+
+    def release(self, token: Token[Context], error: BaseException) -> None:
+        """Leave the span's context; an abandoned coroutine may be closed where it never was entered."""
+        if not isinstance(error, GeneratorExit) or get_current() is self.context:
+            detach(token)
+
+
+def begin(
+    starter: Starter, plan: Plan, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], context: Context
+) -> Call:
+    """Start the span of a call and record its arguments."""
+    call = None
+    try:
+        recording, inner = starter.start(plan, context)
+        call = Call(recording, capture, inner)
+        if recording.records:
+            capture.arguments(recording, args, kwargs)
+    except Exception as error:  # noqa: BLE001 - the boundary to the application
+        GUARD.contain("starting a span", error)
+    return call or Call(Discarded(), capture, context)

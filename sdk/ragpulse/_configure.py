@@ -1,0 +1,301 @@
+"""`configure` and what it composes: settings, transport, exporter, tracer. The first span starts the thread."""
+
+import atexit
+import os
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from . import _wire
+from ._attach import AttachTracer, Forwarded, Forwarder
+from ._content import ContentPolicy
+from ._export import Batch, Exporter, encoder
+from ._feedback import Score
+from ._guard import GUARD, logger
+from ._http import Answer, Poster
+from ._plan import Plan
+from ._settings import SDK_VERSION, Settings, read_settings
+from ._span import Span
+from ._spool import DiskSpool
+from ._state import STATE
+from ._tracer import Ids, PulseTracerProvider, Sampler, Tracer
+
+_EXIT_SECONDS = 1.5
+
+
+class HttpTransport:
+    """Carries batches to the collector over OTLP/HTTP."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._posters: dict[str, Poster] = {}
+
+    def send(self, batch: Batch, timeout: float | None) -> Answer:
+        """Deliver the batch; never raises."""
+        try:
+            return self._poster(batch.path).post(
+                batch.body, encoding="gzip" if batch.gzipped else None, timeout=timeout
+            )
+        except Exception as error:  # noqa: BLE001 - e.g. a certificate file that is not there
+            return Answer(0, message=f"{type(error).__name__}: {error}")
+
+    def _poster(self, path: str) -> Poster:
+        if path not in self._posters:
+            destination = self._settings.destination
+            self._posters[path] = Poster(
+                destination.traces_url if path == "traces" else destination.logs_url,
+                headers=destination.headers,
+                timeout=destination.timeout,
+                context=self._tls(),
+            )
+        return self._posters[path]
+
+    def _tls(self) -> ssl.SSLContext | None:
+        destination = self._settings.destination
+        if not destination.traces_url.startswith("https"):
+            return None
+        context = ssl.create_default_context(cafile=destination.certificate)
+        if destination.client_certificate:
+            context.load_cert_chain(*destination.client_certificate)
+        return context
+
+    def close(self) -> None:
+        """Let connections go."""
+        for poster in self._posters.values():
+            poster.close()
+
+    def forked(self) -> None:
+        """In a forked child: the parent's connections are not ours to use."""
+        self._posters = {}
+
+
+class Runtime:
+    """One configuration at work. Chooses the provider when the first span starts."""
+
+    def __init__(self, settings: Settings, tracer_provider: Any = None) -> None:
+        self.settings = settings
+        self.mode = "not started"
+        self._given = tracer_provider
+        self._lock = threading.Lock()
+        self._forwarder: Forwarder | None = None
+        self.transport = HttpTransport(settings)
+        self._resource = _wire.resource(settings.resource)
+        self._scope = _wire.scope("ragpulse", SDK_VERSION)
+        spool = DiskSpool(settings.spool_dir) if settings.spool_dir else None
+        self.exporter = Exporter(
+            encoder(self._part, settings.policy),
+            self.transport,
+            max_bytes=settings.max_queue_bytes,
+            gzip=settings.destination.gzip,
+            spool=spool,
+        )
+        self.exporter.on_start = self._flush_in_workers
+        self.ids = Ids()
+        self.own = Tracer(
+            self.exporter,
+            policy=settings.policy,
+            sampler=_sampler(settings),
+            isolated=settings.isolated,
+            ids=self.ids,
+        )
+
+    def _part(self, record: Any, policy: ContentPolicy) -> tuple[str, bytes, bytes, bytes]:
+        if isinstance(record, Span):
+            return "traces", self._resource, self._scope, record.encode(policy)
+        if isinstance(record, Score):
+            return "logs", self._resource, self._scope, record.encode(policy)
+        forwarded: Forwarded = record
+        return "traces", forwarded.resource(), forwarded.scope(), forwarded.encode(policy)
+
+    def start(self, plan: Plan, context: Context) -> Any:
+        """The first span: choose the provider, then step aside."""
+        with self._lock:
+            if STATE.starter is self:
+                STATE.starter = self._choose()
+            starter = STATE.starter
+        return self.own.start(plan, context) if starter is None else starter.start(plan, context)
+
+    def _choose(self) -> Any:
+        provider = self._given or (None if self.settings.isolated else _global_sdk_provider())
+        if provider is None or not hasattr(provider, "add_span_processor"):
+            self.mode = "own provider"
+            return self.own
+        self.mode = "the application's provider"
+        wanted = self.settings.content_on_foreign_spans
+        named = {key: self.settings.resource[key] for key in ("service.name",) if self.settings.service_given}
+        self._forwarder = Forwarder(
+            self.exporter,
+            self.settings.policy,
+            content_on_spans=wanted if wanted is not None else self._given is not None,
+            resource=named,
+        )
+        provider.add_span_processor(self._forwarder)
+        return AttachTracer(provider, self._forwarder)
+
+    def _flush_in_workers(self) -> None:
+        """`multiprocessing` ends its workers by `os._exit`, which skips `atexit` but not its own finalizers."""
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, self.shutdown, args=(_EXIT_SECONDS,), exitpriority=0)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Deliver within `timeout` and stop."""
+        if self._forwarder is not None:
+            self._forwarder.active = False
+        return self.exporter.shutdown(timeout)
+
+    def forked(self) -> None:
+        """In a forked child: new identities, an empty queue, a thread and connections of its own."""
+        self._lock = threading.Lock()
+        self.ids.reseed()
+        self.transport.forked()
+        self.exporter.forked()
+
+
+def _sampler(settings: Settings) -> Sampler:
+    name = settings.sampler
+    ratio = settings.sampler_arg if name.endswith("traceidratio") else 0.0 if name.endswith("always_off") else 1.0
+    return Sampler(min(max(ratio, 0.0), 1.0), follow_parent=name.startswith("parentbased"))
+
+
+def _global_sdk_provider() -> Any:
+    """The application's global provider, if it set a real one; asking must not create one."""
+    provider = trace.get_tracer_provider()
+    return provider if hasattr(provider, "add_span_processor") else None
+
+
+class Process:
+    """The one configuration of this process; replaced by each `configure`."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime | None = None
+        self._hooked = False
+
+    def install(self, runtime: Runtime | None) -> None:
+        """Make `runtime` the current one, delivering what its predecessor still has."""
+        previous, self.runtime = self.runtime, runtime
+        STATE.starter = runtime
+        if previous is not None:
+            previous.shutdown(_EXIT_SECONDS)
+        if runtime is not None and not self._hooked:
+            self._hooked = True
+            atexit.register(self._at_exit)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._forked)
+
+    def _at_exit(self) -> None:
+        if self.runtime is not None:
+            self.runtime.shutdown(_EXIT_SECONDS)
+
+    def _forked(self) -> None:
+        if self.runtime is not None:
+            self.runtime.forked()
+
+
+PROCESS = Process()
+
+
+def configure(
+    service_name: str | None = None,
+    *,
+    service_version: str | None = None,
+    environment: str | None = None,
+    endpoint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    api_key: str | None = None,
+    capture_content: bool | None = None,
+    redact: Any = "default",
+    tracer_provider: Any = None,
+    isolated: bool = False,
+    set_global: bool = False,
+    spool_dir: str | os.PathLike[str] | None = None,
+    enabled: bool | None = None,
+    strict: bool | None = None,
+    max_text_bytes: int = 65_536,
+) -> None:
+    """Start recording decorated functions and sending their spans to a collector.
+
+    Every argument is optional; `OTEL_*` variables are honoured. Call it once, before the first decorated call; a second
+    call replaces the first. It opens no connection and starts no thread.
+
+    - `endpoint`: the collector's base address (default: RAGPULSE_ENDPOINT, OTEL_*, then `http://127.0.0.1:4318`).
+    - `capture_content`: False sends figures only. Default: True, except to an OTEL_* endpoint on another computer.
+    - `redact`: what to remove from texts before they are sent: see the SDK guide. Default: credentials, card numbers.
+    - `tracer_provider`: the OpenTelemetry provider to use; `isolated=True` uses our own whatever the application has;
+      `set_global=True` makes ours the global one, where there is none yet.
+    - `spool_dir`: a folder that keeps batches while the collector is away.
+    - `strict`: True raises our own failures instead of logging them (the default under pytest).
+    """
+    GUARD.strict = strict
+    try:
+        settings = read_settings(
+            service_name=service_name,
+            service_version=service_version,
+            environment=environment,
+            endpoint=endpoint,
+            headers=headers,
+            api_key=api_key,
+            capture_content=capture_content,
+            redact=redact,
+            isolated=isolated,
+            set_global=set_global,
+            spool_dir=None if spool_dir is None else os.fspath(spool_dir),
+            enabled=enabled,
+            max_text_bytes=max_text_bytes,
+        )
+        _install(settings, tracer_provider)
+    except Exception as error:  # noqa: BLE001 - the boundary to the application
+        GUARD.contain("configure", error)
+
+
+def _install(settings: Settings, tracer_provider: Any) -> None:
+    if not settings.enabled:
+        PROCESS.install(None)
+        logger.info("ragpulse: disabled")
+        return
+    runtime = Runtime(settings, tracer_provider)
+    PROCESS.install(runtime)
+    if settings.set_global and not isinstance(trace.get_tracer_provider(), PulseTracerProvider):
+        if _global_sdk_provider() is None:
+            trace.set_tracer_provider(PulseTracerProvider(runtime.own))
+        else:
+            logger.warning("ragpulse: set_global=True was ignored, the application has a global provider")
+    logger.info("ragpulse: %s", describe(settings))
+
+
+def describe(settings: Settings) -> str:
+    """One line: destination, content, redaction."""
+    content = "on" if settings.policy.capture else f"off ({settings.content_reason})"
+    destination = settings.destination
+    return (
+        f"sending to {destination.traces_url} (by {destination.chosen_by}); content {content}; "
+        f"redaction {settings.policy.redact.describe()}"
+    )
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Send everything that is finished; True when it is delivered, False when `timeout` seconds ran out first."""
+    return PROCESS.runtime is None or PROCESS.runtime.exporter.flush(timeout)
+
+
+def shutdown(timeout: float = 2.0) -> bool:
+    """Deliver what is finished within `timeout` seconds and stop recording. True when nothing was left behind."""
+    runtime, PROCESS.runtime = PROCESS.runtime, None
+    STATE.starter = None
+    return runtime is None or runtime.shutdown(timeout)
+
+
+def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str | None = None) -> None:
+    """Send a person's score for a trace (`current_span().trace_id`); higher is better."""
+    try:
+        if PROCESS.runtime is not None:
+            number = int(trace_id, 16)
+            PROCESS.runtime.exporter.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
+    except Exception as error:  # noqa: BLE001 - the boundary to the application
+        GUARD.contain("feedback", error)

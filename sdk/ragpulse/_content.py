@@ -1,0 +1,144 @@
+"""Recorded content -> attributes as they are sent: redacted, truncated by bytes, or withheld.
+
+Runs on the exporting thread wherever it can. Strings are immutable, so what a span recorded cannot change in between.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from . import attributes as names
+from ._contexts import Document, to_documents_json
+from ._plain import JsonText, to_json
+from ._plan import Plan
+from ._redact import Redaction
+from ._wire import utf8
+
+_IDENTITIES = frozenset(
+    {
+        names.REQUEST_MODEL, names.RESPONSE_MODEL, names.RESPONSE_ID, names.PROVIDER_NAME, names.ERROR_TYPE,
+        names.SESSION_ID, names.USER_ID, names.CONVERSATION_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT,
+    }
+)  # fmt: skip
+
+
+class Recorded(Protocol):
+    """What a recording holds when it is rendered."""
+
+    plan: Plan
+    query: str | None
+    response: str | list[str] | None
+    documents: tuple[Document, ...] | None
+    facts: dict[str, Any] | None
+    texts: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentPolicy:
+    """What may leave the process, and how much of it."""
+
+    capture: bool = True
+    """False: no query, response, document text, message or metadata is sent; ids, scores and figures are."""
+    redact: Redaction = field(default_factory=Redaction)
+    max_text_bytes: int = 65_536
+    """A longer text is cut, with a visible mark, its length and a hash."""
+
+
+class _Rendering:
+    """One span's content under one policy; notes what it redacted and cut."""
+
+    def __init__(self, policy: ContentPolicy) -> None:
+        self._policy = policy
+        self.redacted: list[str] = []
+        self.truncated: dict[str, dict[str, Any]] = {}
+
+    def text(self, key: str, text: str) -> str:
+        redact = self._policy.redact
+        if redact.rules:
+            text = self._redacted_json(text) if isinstance(text, JsonText) else redact(text, self.redacted)
+        limit = self._policy.max_text_bytes
+        if len(text) * 4 <= limit or (text.isascii() and len(text) <= limit):
+            return text
+        return self._cut(key, text, limit)
+
+    def _redacted_json(self, text: str) -> str:
+        """JSON stays JSON: it is first looked at whole, and only if something is found, leaf by leaf."""
+        if self._policy.redact(text, []) == text:
+            return text
+        return to_json(self._leaves(json.loads(text)))
+
+    def _leaves(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._policy.redact(value, self.redacted)
+        if isinstance(value, list):
+            return [self._leaves(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._leaves(item) for key, item in value.items()}
+        return value
+
+    def _cut(self, key: str, text: str, limit: int) -> str:
+        data = utf8(text)
+        if len(data) <= limit:
+            return text
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        self.truncated.setdefault(key, {"bytes": len(data), "sha256": digest})
+        return data[:limit].decode("utf-8", "ignore") + f"… [truncated: {len(data)} bytes, sha256 {digest}]"
+
+    def documents(self, documents: tuple[Document, ...]) -> str:
+        key = names.RETRIEVAL_DOCUMENTS
+        if not self._policy.capture:
+            return to_documents_json([item._replace(text=None, metadata=None) for item in documents])
+        return to_documents_json(
+            [
+                Document(
+                    item.id,
+                    item.score,
+                    None if item.text is None else self.text(key, item.text),
+                    None if item.metadata is None else self._metadata(item.metadata),
+                )
+                for item in documents
+            ]
+        )
+
+    def _metadata(self, metadata: str) -> str | None:
+        text = self._redacted_json(metadata) if self._policy.redact.rules else metadata
+        if len(text) * 4 <= self._policy.max_text_bytes:
+            return text
+        return None if len(utf8(text)) > self._policy.max_text_bytes else text
+
+
+def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:
+    """Everything the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
+    rendering = _Rendering(policy)
+    out: dict[str, Any] = {}
+    if recording.documents is not None:
+        out[names.RETRIEVAL_DOCUMENTS] = rendering.documents(recording.documents)
+    if policy.capture:
+        _render_texts(recording, rendering, out)
+    elif recording.plan.kind:
+        out[names.CONTENT_CAPTURED] = False
+    for key, value in (recording.facts or {}).items():
+        out[key] = rendering.text(key, value) if isinstance(value, str) and key not in _IDENTITIES else value
+    if rendering.redacted:
+        out[names.REDACTED] = rendering.redacted
+    if rendering.truncated:
+        out[names.TRUNCATED] = to_json(rendering.truncated)
+    return out
+
+
+def _render_texts(recording: Recorded, rendering: _Rendering, out: dict[str, Any]) -> None:
+    query, response = recording.query, recording.response
+    if query is not None:
+        shown = rendering.text(names.INPUT_VALUE, query)
+        for key in recording.plan.query_keys:
+            out[key] = shown
+        if isinstance(query, JsonText):
+            out[names.INPUT_MIME_TYPE] = names.JSON
+    if response is not None:
+        joined = "".join(response) if type(response) is list else response
+        out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, joined)  # type: ignore[arg-type]
+        if isinstance(response, JsonText):
+            out[names.OUTPUT_MIME_TYPE] = names.JSON
+    for key, text in (recording.texts or {}).items():
+        out[key] = rendering.text(key, text)

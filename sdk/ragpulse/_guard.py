@@ -1,0 +1,52 @@
+"""The boundary between our failures and the application: nothing of ours is raised into it.
+
+Every entry from the application's code into the SDK passes `contain`. With `strict=True`, and under pytest unless
+`strict=False`, the failure is raised again so that a mistake in a capture function is found where it is written.
+"""
+
+import logging
+import os
+import time
+
+logger = logging.getLogger("ragpulse")
+_QUIET_SECONDS = 60.0
+
+
+class Limiter:
+    """Lets one message of each kind through a minute, and tells how many were held back."""
+
+    def __init__(self, quiet_seconds: float = _QUIET_SECONDS) -> None:
+        self._quiet = quiet_seconds
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def warn(self, kind: str, message: str, *, exc_info: bool = False) -> None:
+        """Log a warning, unless one of the same kind was logged within the last minute."""
+        now = time.monotonic()
+        last, held = self._seen.get(kind, (None, 0))
+        if last is not None and now - last < self._quiet:
+            self._seen[kind] = (last, held + 1)
+            return
+        self._seen[kind] = (now, 0)
+        suffix = f" (and {held} more like it)" if held else ""
+        logger.warning("ragpulse: %s%s", message, suffix, exc_info=exc_info)
+
+
+class Guard:
+    """Decides what becomes of a failure inside the SDK: a rate-limited warning, or in strict mode the exception."""
+
+    def __init__(self) -> None:
+        self.strict: bool | None = None
+        self.limiter = Limiter()
+
+    def is_strict(self) -> bool:
+        """True when failures are to be raised: asked for, or running under pytest without a word against it."""
+        return "PYTEST_CURRENT_TEST" in os.environ if self.strict is None else self.strict
+
+    def contain(self, doing: str, error: Exception) -> None:
+        """Swallow and report `error`, which happened while `doing`; raise it again in strict mode."""
+        if self.is_strict():
+            raise error
+        self.limiter.warn(doing, f"{doing} failed; your function is not affected", exc_info=True)
+
+
+GUARD = Guard()

@@ -1,0 +1,110 @@
+"""Arbitrary values of the application -> plain, immutable snapshots, without running its code where it can be avoided.
+
+`repr` is never called: it may raise, be slow, or (a lazy query set) do work. Objects of unknown types become their
+type's name. The walk is bounded in nodes and depth, so that a huge argument costs the caller microseconds.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+_MAX_NODES = 5_000
+_MAX_DEPTH = 12
+_TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+class JsonText(str):
+    """A string that holds JSON, so that its MIME type is known when it is sent."""
+
+    __slots__ = ()
+
+
+def type_name(value: object) -> str:
+    """`<module.Class>`, for values that have no plain form."""
+    cls = type(value)
+    return f"<{cls.__module__}.{cls.__qualname__}>"
+
+
+def read(source: Any, name: str) -> Any:
+    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises."""
+    try:
+        return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+    except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
+        return None
+
+
+def to_json(value: Any) -> JsonText:
+    """A JSON snapshot of any value."""
+    return JsonText(_dumps(plain(value)))
+
+
+def plain(value: Any) -> Any:
+    """A copy of `value` made of dict, list, str, int, float, bool and None only."""
+    return _Walk().visit(value, 0)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._left = _MAX_NODES
+
+    def visit(self, value: Any, depth: int) -> Any:
+        if value is None or type(value) in (str, int, bool):
+            return value
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH:
+            return "..."
+        try:
+            return self._compound(value, depth + 1)
+        except Exception:  # noqa: BLE001 - foreign containers may raise anything while being read
+            return type_name(value)
+
+    def _compound(self, value: Any, depth: int) -> Any:
+        if isinstance(value, float):
+            return float(value) if float("-inf") < value < float("inf") else None
+        if isinstance(value, Enum):
+            return self.visit(value.value, depth)
+        if isinstance(value, (str, int, *_TEXTUAL)):
+            return int(value) if isinstance(value, int) else str(value)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return f"<{len(value)} bytes>"
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, (Sequence, Set)):
+            return self._items(value, depth)
+        return self._fields(value, depth)
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        copy: dict[str, Any] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                copy["..."] = "..."
+                break
+            copy[key if type(key) is str else str(plain(key))] = self.visit(item, depth)
+        return copy
+
+    def _items(self, value: Any, depth: int) -> Any:
+        copy: list[Any] = []
+        for item in value:
+            self._left -= 1
+            if self._left <= 0:
+                copy.append("...")
+                break
+            copy.append(self.visit(item, depth))
+        return copy
+
+    def _fields(self, value: Any, depth: int) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, depth)
+        if isinstance(getattr(type(value), "model_fields", None), dict):
+            return self._mapping(vars(value), depth)
+        scalar = getattr(value, "item", None)  # numpy and torch scalars
+        if getattr(value, "shape", None) == () and callable(scalar):
+            return self.visit(scalar(), depth)
+        return type_name(value)

@@ -1,0 +1,140 @@
+"""What one decorated call records, whichever provider carries its span.
+
+A recording holds snapshots only: strings (immutable), numbers, and JSON made on the spot for what could change.
+`Span` on our own provider and `AttachedSpan` on the application's add how it is started, ended and sent.
+"""
+
+import json
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from . import attributes as names
+from ._contexts import Document, documents_in
+from ._plain import to_json
+from ._plan import Plan
+from ._usage import Reply, Usage
+
+_USAGE_KEYS = (
+    ("input_tokens", names.INPUT_TOKENS),
+    ("output_tokens", names.OUTPUT_TOKENS),
+    ("cached_tokens", names.CACHE_READ_TOKENS),
+    ("cache_write_tokens", names.CACHE_WRITE_TOKENS),
+    ("reasoning_tokens", names.REASONING_TOKENS),
+)
+
+
+def snapshot_text(value: Any) -> str:
+    """Text as it is; anything else as JSON."""
+    return value if type(value) is str else to_json(value)
+
+
+def error_name(error: BaseException) -> str:
+    """The exception's type, with its module unless it is built in."""
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def error_message(error: BaseException) -> str:
+    """The exception's text, or a note when asking for it raises."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception's own __str__ may fail
+        return "<the exception's text is not available>"
+
+
+def exception_attributes(error: BaseException) -> dict[str, str]:
+    """Type, message and stack of an exception, for a span event."""
+    try:
+        stack = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - formatting asks the exception for its text, which may fail
+        stack = "".join(traceback.format_tb(error.__traceback__))
+    return {
+        names.EXCEPTION_TYPE: error_name(error),
+        names.EXCEPTION_MESSAGE: error_message(error),
+        names.EXCEPTION_STACKTRACE: stack,
+    }
+
+
+class Recording:
+    """The content and figures of one span."""
+
+    __slots__ = ("documents", "facts", "plan", "query", "response", "texts")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.query: str | None = None
+        self.response: str | list[str] | None = None
+        self.documents: tuple[Document, ...] | None = None
+        self.facts: dict[str, Any] | None = None
+        self.texts: dict[str, str] | None = None
+
+    @property
+    def records(self) -> bool:
+        """Whether anything that is put here will be sent."""
+        raise TypeError("a recording is carried by a span")
+
+    def put(self, key: str, value: Any) -> None:
+        """Record a figure or an identity."""
+        if self.facts is None:
+            self.facts = {}
+        self.facts[key] = value
+
+    def put_text(self, key: str, text: str) -> None:
+        """Record a further text, which the content policy may withhold, redact or cut."""
+        if self.texts is None:
+            self.texts = {}
+        self.texts[key] = text
+
+    def put_usage(self, usage: Usage) -> None:
+        """Record token counts; those that are None are left out."""
+        for name, key in _USAGE_KEYS:
+            count = getattr(usage, name)
+            if count is not None:
+                self.put(key, count)
+        if usage.estimated:
+            self.put(names.USAGE_ESTIMATED, True)
+
+    def put_reply(self, reply: Reply) -> None:
+        """Record what a model's result told about itself."""
+        if reply.usage is not None:
+            self.put_usage(reply.usage)
+        if reply.model:
+            self.put(names.RESPONSE_MODEL, reply.model)
+        if reply.id:
+            self.put(names.RESPONSE_ID, reply.id)
+        if reply.finish_reasons:
+            self.put(names.FINISH_REASONS, reply.finish_reasons)
+        if reply.cost_usd is not None:
+            self.put(names.COST_TOTAL, reply.cost_usd)
+
+    def put_contexts(self, contexts: Any) -> None:
+        """Record retrieved contexts; a value that is no list of documents becomes the response."""
+        found = documents_in(contexts)
+        if found is None:
+            self.response = snapshot_text(contexts)
+        else:
+            self.documents = found
+
+    def put_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Record the application's own facts as a JSON object, added to those already there."""
+        known = (self.texts or {}).get(names.METADATA)
+        self.put_text(names.METADATA, to_json({**(json.loads(known) if known else {}), **metadata}))
+
+    def size(self) -> int:
+        """A cheap estimate, from above, of the bytes this recording holds."""
+        total = 600
+        if self.query is not None:
+            total += len(self.query)
+        if type(self.response) is str:
+            total += len(self.response)
+        elif self.response is not None:
+            total += sum(map(len, self.response)) + 60 * len(self.response)
+        if self.documents is not None:
+            for item in self.documents:
+                total += 200 + len(item.text or "") + len(item.metadata or "")
+        if self.facts is not None:
+            total += sum([len(value) if isinstance(value, str) else 32 for value in self.facts.values()])
+        if self.texts is not None:
+            total += sum(map(len, self.texts.values()))
+        return total

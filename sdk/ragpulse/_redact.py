@@ -1,0 +1,126 @@
+"""Secrets out of texts before they leave the process, on the exporting thread.
+
+Each pattern is guarded by something that is much cheaper than a regular expression: a literal that must occur, or a
+count of digits. Ordinary text is thus only looked at, never matched.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._guard import GUARD
+
+Redactor = Callable[[str], str]
+Rule = str | re.Pattern[str] | Redactor
+FAILED = "[ragpulse: withheld, the redaction function failed]"
+
+_KEY_HINTS = (
+    "sk-", "AKIA", "ASIA", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "AIza", "-----BEGIN", "eyJ",
+    "hf_", "earer ", "npm_", "sk_", "rk_", "assword", "api_key", "apikey", "api-key", "secret", "SECRET", "API_KEY",
+    "PASSWORD",
+)  # fmt: skip
+_KEYS = re.compile(
+    r"""\b(?:sk|rk)[-_][A-Za-z0-9_-]{16,}
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
+    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
+    | \bnpm_[A-Za-z0-9]{30,} | \bhf_[A-Za-z0-9]{20,}
+    | \bxox[abeoprs]-[A-Za-z0-9-]{10,} | \bAIza[\w-]{30,}
+    | -----BEGIN[A-Z ]*PRIVATE\ KEY-----[\s\S]*?(?:-----END[A-Z ]*PRIVATE\ KEY-----|\Z)
+    | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}
+    | (?<=[Bb]earer\ )[\w.~+/=-]{12,}
+    | (?i:(?<=password=)|(?<=password:\ )|(?<=api_key=)|(?<=apikey=)|(?<=api-key:\ )|(?<=secret=))[^\s"'&,;]{6,}""",
+    re.VERBOSE,
+)
+_CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?!\d)")
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
+_NOT_DIGITS = bytes(byte for byte in range(256) if not 48 <= byte <= 57)
+
+
+def _redact_keys(text: str) -> str:
+    if not any(hint in text for hint in _KEY_HINTS):
+        return text
+    return _KEYS.sub("[redacted:key]", text)
+
+
+def _redact_cards(text: str) -> str:
+    if len(text.encode("utf-8", "replace").translate(None, _NOT_DIGITS)) < 13:
+        return text
+    return _CARD.sub(lambda found: "[redacted:card]" if _luhn(found.group()) else found.group(), text)
+
+
+def _redact_emails(text: str) -> str:
+    return _EMAIL.sub("[redacted:email]", text) if "@" in text else text
+
+
+def _luhn(number: str) -> bool:
+    digits = [int(char) for char in number if char.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 and any(digits)
+
+
+_NAMED: dict[str, Redactor] = {"key": _redact_keys, "card": _redact_cards, "email": _redact_emails}
+_SETS: dict[str, tuple[str, ...]] = {"default": ("key", "card"), "all": ("key", "card", "email"), "off": (), "none": ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """An ordered list of named rules, each a function from text to text."""
+
+    rules: tuple[tuple[str, Redactor], ...] = ()
+
+    def __call__(self, text: str, applied: list[str]) -> str:
+        """The text without its secrets; the names of the rules that changed it are added to `applied`."""
+        for name, rule in self.rules:
+            clean = rule(text)
+            if clean is not text and clean != text:
+                text = clean
+                if name not in applied:
+                    applied.append(name)
+        return text
+
+    def describe(self) -> str:
+        """The rules' names, for the start-up line."""
+        return ", ".join(name for name, _ in self.rules) or "off"
+
+
+def redaction(setting: Any) -> Redaction:
+    """The rules for a `redact=` setting.
+
+    Accepts `"default"` (credentials and card numbers), `"all"` (and e-mail addresses), `"off"`, False or None; a
+    comma-separated string of `key`, `card`, `email`; a compiled pattern; a function from text to text; or a sequence
+    of these. Raises ValueError for an unknown name.
+    """
+    if setting is None or setting is False:
+        return Redaction()
+    if setting is True:
+        setting = "default"
+    parts: Sequence[Any] = setting if isinstance(setting, (list, tuple)) else (setting,)
+    return Redaction(tuple(rule for part in parts for rule in _rules(part)))
+
+
+def _rules(part: Any) -> list[tuple[str, Redactor]]:
+    if isinstance(part, str):
+        names = [name.strip() for word in part.split(",") for name in _SETS.get(word.strip(), (word.strip(),))]
+        unknown = [name for name in names if name not in _NAMED]
+        if unknown:
+            raise ValueError(f"unknown redaction {unknown[0]!r}: use one of {', '.join([*_SETS, *_NAMED])}")
+        return [(name, _NAMED[name]) for name in names]
+    if isinstance(part, re.Pattern):
+        return [("custom", lambda text: part.sub("[redacted]", text))]
+    if callable(part):
+        return [("custom", _contained(part))]
+    raise ValueError(f"redact= takes names, patterns and functions, not {part!r}")
+
+
+def _contained(function: Redactor) -> Redactor:
+    """A user's function that fails withholds the text: what should have been redacted must not leave."""
+
+    def apply(text: str) -> str:
+        try:
+            return str(function(text))
+        except Exception as error:  # noqa: BLE001 - the user's function; fail closed
+            GUARD.limiter.warn("redaction", f"the redact= function raised {error!r}; the text was withheld")
+            return FAILED
+
+    return apply

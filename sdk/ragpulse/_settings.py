@@ -1,0 +1,199 @@
+"""`configure`'s arguments and the environment -> one frozen value. Nothing else of the SDK reads the environment."""
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from . import attributes as names
+from ._content import ContentPolicy
+from ._guard import GUARD
+from ._redact import redaction
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
+SDK_VERSION = "0.1.0"
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where records go, and who said so."""
+
+    traces_url: str
+    logs_url: str
+    headers: Mapping[str, str]
+    chosen_by: str
+    """argument, RAGPULSE_ENDPOINT, OTEL_* or default."""
+    gzip: bool = True
+    timeout: float = 10.0
+    certificate: str | None = None
+    client_certificate: tuple[str, str | None] | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether records stay on this computer."""
+        host = urlsplit(self.traces_url).hostname or ""
+        try:
+            return host == "localhost" or ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything `configure` decided."""
+
+    enabled: bool
+    destination: Destination
+    policy: ContentPolicy
+    content_reason: str
+    resource: Mapping[str, Any]
+    service_given: bool
+    """Whether the service was named for ragpulse, so that it wins over a foreign provider's resource."""
+    sampler: str = "parentbased_always_on"
+    sampler_arg: float = 1.0
+    spool_dir: str | None = None
+    isolated: bool = False
+    set_global: bool = False
+    content_on_foreign_spans: bool | None = None
+    """`capture_content` as it was given; None when it was not."""
+    max_queue_bytes: int = 64 * 1024 * 1024
+
+
+def is_disabled(enabled: bool | None, env: Mapping[str, str] = os.environ) -> bool:
+    """`enabled=` decides; without it OTEL_SDK_DISABLED and RAGPULSE_ENABLED do."""
+    if enabled is not None:
+        return not enabled
+    return env.get("OTEL_SDK_DISABLED", "").lower() in _TRUE or env.get("RAGPULSE_ENABLED", "").lower() in _FALSE
+
+
+def read_settings(
+    *,
+    service_name: str | None,
+    service_version: str | None,
+    environment: str | None,
+    endpoint: str | None,
+    headers: Mapping[str, str] | None,
+    api_key: str | None,
+    capture_content: bool | None,
+    redact: Any,
+    isolated: bool,
+    set_global: bool,
+    spool_dir: str | None,
+    enabled: bool | None,
+    max_text_bytes: int,
+    env: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Arguments first, then RAGPULSE_*, then OTEL_*, then the defaults."""
+    destination = _destination(endpoint, headers, api_key, env)
+    capture, reason = _captures(capture_content, destination, env)
+    return Settings(
+        enabled=not is_disabled(enabled, env),
+        destination=destination,
+        policy=ContentPolicy(capture=capture, redact=redaction(redact), max_text_bytes=max_text_bytes),
+        content_reason=reason,
+        resource=_resource(service_name, service_version, environment, env),
+        service_given=service_name is not None,
+        sampler=env.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").strip().lower(),
+        sampler_arg=_number(env.get("OTEL_TRACES_SAMPLER_ARG"), 1.0),
+        spool_dir=spool_dir or env.get("RAGPULSE_SPOOL_DIR") or None,
+        isolated=isolated,
+        set_global=set_global,
+        content_on_foreign_spans=capture_content,
+    )
+
+
+def _destination(
+    endpoint: str | None, headers: Mapping[str, str] | None, api_key: str | None, env: Mapping[str, str]
+) -> Destination:
+    """Credentials meant for one destination are never sent to another."""
+    otel = "OTEL_EXPORTER_OTLP_"
+    ours = endpoint or env.get("RAGPULSE_ENDPOINT")
+    theirs = any(env.get(f"{otel}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT", "LOGS_ENDPOINT"))
+    sent = dict(headers or {})
+    if ours or not theirs:
+        key = api_key or env.get("RAGPULSE_API_KEY")
+        base = _base(ours or DEFAULT_ENDPOINT)
+        urls = (f"{base}/v1/traces", f"{base}/v1/logs")
+        chosen_by = "argument" if endpoint else "RAGPULSE_ENDPOINT" if ours else "default"
+    else:
+        key = api_key
+        base = _base(env.get(f"{otel}ENDPOINT") or DEFAULT_ENDPOINT)
+        urls = (
+            env.get(f"{otel}TRACES_ENDPOINT") or f"{base}/v1/traces",
+            env.get(f"{otel}LOGS_ENDPOINT") or f"{base}/v1/logs",
+        )
+        sent = {**_pairs(env.get(f"{otel}HEADERS")), **_pairs(env.get(f"{otel}TRACES_HEADERS")), **sent}
+        chosen_by = "OTEL_*"
+    if key:
+        sent["Authorization"] = f"Bearer {key}"
+    return Destination(
+        traces_url=urls[0],
+        logs_url=urls[1],
+        headers=sent,
+        chosen_by=chosen_by,
+        gzip=env.get(f"{otel}COMPRESSION", "gzip").lower() != "none",
+        timeout=_number(env.get(f"{otel}TIMEOUT"), 10.0),
+        certificate=env.get(f"{otel}CERTIFICATE"),
+        client_certificate=_client_certificate(env),
+    )
+
+
+def _client_certificate(env: Mapping[str, str]) -> tuple[str, str | None] | None:
+    certificate = env.get("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
+    return (certificate, env.get("OTEL_EXPORTER_OTLP_CLIENT_KEY")) if certificate else None
+
+
+def _base(url: str) -> str:
+    url = url if "://" in url else f"http://{url}"
+    return url.rstrip("/").removesuffix("/v1/traces")
+
+
+def _captures(given: bool | None, destination: Destination, env: Mapping[str, str]) -> tuple[bool, str]:
+    if given is not None:
+        return given, "capture_content="
+    if env.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().upper() == "NO_CONTENT":
+        return False, "NO_CONTENT in the environment"
+    if destination.chosen_by == "OTEL_*" and not destination.is_loopback:
+        return False, "the OTEL_* endpoint is not on this computer; capture_content=True sends it"
+    return True, "default"
+
+
+def _resource(
+    service_name: str | None, service_version: str | None, environment: str | None, env: Mapping[str, str]
+) -> dict[str, Any]:
+    given = {
+        names.SERVICE_NAME: service_name or env.get("OTEL_SERVICE_NAME"),
+        names.SERVICE_VERSION: service_version,
+        names.DEPLOYMENT_ENVIRONMENT: environment,
+    }
+    return {
+        names.SERVICE_NAME: "unknown_service:python",
+        names.SERVICE_INSTANCE_ID: str(uuid.uuid4()),
+        **_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES")),
+        names.SDK_NAME: "ragpulse",
+        names.SDK_LANGUAGE: "python",
+        names.SDK_VERSION: SDK_VERSION,
+        **{key: value for key, value in given.items() if value},
+    }
+
+
+def _pairs(text: str | None) -> dict[str, str]:
+    found = {}
+    for part in (text or "").split(","):
+        key, equals, value = part.partition("=")
+        if equals and key.strip():
+            found[key.strip()] = unquote(value.strip())
+    return found
+
+
+def _number(text: str | None, default: float) -> float:
+    try:
+        return float(text) if text else default
+    except ValueError:
+        GUARD.limiter.warn("settings", f"{text!r} in the environment is not a number; {default} is used")
+        return default

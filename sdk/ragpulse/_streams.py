@@ -1,0 +1,199 @@
+"""Streams: a span lives from the first step of a generator to its end, early close or error.
+
+A generator function's wrapper returns a real (async) generator that drives the function's own, step by step; an
+iterator that a plain function returned is wrapped by a proxy. Either way the span is current only while the source
+runs, never while its consumer does, and the source's own context is put back at each step. `send`, `throw`, `close`
+and the returned value pass through as `yield from` would pass them.
+"""
+
+import io
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+from opentelemetry.context import attach, detach, get_current
+
+from ._call import Call
+
+
+def is_stream(result: Any) -> bool:
+    """Whether a function's result is to be consumed step by step; files are left alone."""
+    cls = type(result)
+    return (hasattr(cls, "__next__") or hasattr(cls, "__anext__")) and not isinstance(result, io.IOBase)
+
+
+def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """A generator that runs `source` under a span which starts at the first step."""
+    call = begin()
+    step: Callable[[Any], Any] = source.send
+    given: Any = None
+    try:
+        while True:
+            token = attach(call.context)
+            try:
+                item = step(given)
+            except StopIteration as stop:
+                call.ended()
+                return stop.value
+            finally:
+                call.context = get_current()
+                detach(token)
+            call.item(item)
+            try:
+                given = yield item
+                step = source.send
+            except GeneratorExit:
+                _close(call, source)
+                raise
+            except BaseException as error:  # noqa: BLE001 - what the consumer throws in belongs to the source
+                step, given = source.throw, error
+    except BaseException as error:
+        call.failed(error)
+        raise
+
+
+def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
+    token = attach(call.context)
+    try:
+        source.close()
+    finally:
+        detach(token)
+
+
+async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    """An async generator that runs `source` under a span which starts at the first step."""
+    call = begin()
+    step: Callable[[Any], Any] = source.asend
+    given: Any = None
+    try:
+        while True:
+            token = attach(call.context)
+            try:
+                item = await step(given)
+            except StopAsyncIteration:
+                _leave(call, token)
+                call.ended()
+                return
+            except BaseException as error:
+                call.release(token, error)
+                raise
+            _leave(call, token)
+            call.item(item)
+            try:
+                given = yield item
+                step = source.asend
+            except GeneratorExit:
+                await _aclose(call, source)
+                raise
+            except BaseException as error:  # noqa: BLE001 - what the consumer throws in belongs to the source
+                step, given = source.athrow, error
+    except BaseException as error:
+        call.failed(error)
+        raise
+
+
+def _leave(call: Call, token: Any) -> None:
+    call.context = get_current()
+    detach(token)
+
+
+async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
+    token = attach(call.context)
+    try:
+        await source.aclose()
+    finally:
+        detach(token)
+
+
+class _Proxy:
+    """A stream object as it was, with its steps observed: its class and other attributes show through."""
+
+    __slots__ = ("__weakref__", "_ragpulse_call", "_ragpulse_source")
+    _STEPS = frozenset({"send", "throw"})
+    _ASYNC_STEPS = frozenset({"asend", "athrow"})
+    _CLOSERS = frozenset({"close", "aclose"})
+
+    def __init__(self, call: Call, source: Any) -> None:
+        object.__setattr__(self, "_ragpulse_call", call)
+        object.__setattr__(self, "_ragpulse_source", source)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._ragpulse_source)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ragpulse_source, name)
+        if name in self._STEPS:
+            return lambda *args: self._step(found, args)
+        if name in self._ASYNC_STEPS:
+            return lambda *args: self._astep(found, args)
+        if name in self._CLOSERS:
+            self._ragpulse_call.closed_early()
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._ragpulse_source, name, value)
+
+    def __repr__(self) -> str:
+        return repr(self._ragpulse_source)
+
+    def _step(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        call = self._ragpulse_call
+        with call.step(StopIteration):
+            item = step(*args)
+        return call.item(item)
+
+    async def _astep(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        call = self._ragpulse_call
+        with call.step(StopAsyncIteration):
+            item = await step(*args)
+        return call.item(item)
+
+    def __enter__(self) -> Any:
+        entered = self._ragpulse_source.__enter__()
+        return self if entered is self._ragpulse_source else entered
+
+    def __exit__(self, *error: Any) -> Any:
+        self._ragpulse_call.closed_early()
+        return self._ragpulse_source.__exit__(*error)
+
+    async def __aenter__(self) -> Any:
+        entered = await self._ragpulse_source.__aenter__()
+        return self if entered is self._ragpulse_source else entered
+
+    async def __aexit__(self, *error: Any) -> Any:
+        self._ragpulse_call.closed_early()
+        return await self._ragpulse_source.__aexit__(*error)
+
+    def __del__(self) -> None:
+        self._ragpulse_call.closed_early()
+
+
+class _SyncProxy(_Proxy):
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self._step(self._ragpulse_source.__next__, ())
+
+
+class _AsyncProxy(_Proxy):
+    __slots__ = ()
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._astep(self._ragpulse_source.__anext__, ())
+
+
+class _DualProxy(_SyncProxy, _AsyncProxy):
+    __slots__ = ()
+
+
+def observed(call: Call, source: Any) -> Any:
+    """The iterator that a plain function returned, with the call's span ending when it is read or closed."""
+    if not hasattr(type(source), "__anext__"):
+        return _SyncProxy(call, source)
+    return (_DualProxy if hasattr(type(source), "__next__") else _AsyncProxy)(call, source)
