@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -22,6 +23,25 @@ def draw(salt: str, trace_id: str, span_id: str) -> float:
     """Return a unit's number in [0, 1): the first 64 bits of sha256 of salt, trace id and span id (hex)."""
     digest = hashlib.sha256(f"{salt}:{trace_id}:{span_id}".encode()).digest()
     return min(int.from_bytes(digest[:8], "big") / 2**64, 1 - 1e-16)
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What one decision is about."""
+
+    traces: int
+    pending: datetime | None
+    """When the first trace that still waits was first heard of."""
+    late: bool
+    """Some were decided before."""
+    lo: datetime | None
+    """Nothing of them starts earlier."""
+    told: bool
+    """There is feedback in the store."""
+
+
+def _summary(transaction: Transaction) -> _Due:
+    return _Due(*transaction.execute(sql.SUMMARY).rows[0])
 
 
 def _unscaled(_evaluator: str) -> tuple[float, str]:
@@ -67,41 +87,47 @@ class Sampler:
 
     def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
         low = self._low if self._low is not None else self._stored_low(transaction)
-        times = {"low": low, "settled": now - self._settle, "quiet": now - self._quiet}
-        transaction.execute(sql.WAITING, times)
-        count, pending, late, lo, _ = transaction.execute(sql.SUMMARY).rows[0]
-        more = count > self._most
+        transaction.execute(sql.WAITING, {"low": low, "settled": now - self._settle, "quiet": now - self._quiet})
+        found = _summary(transaction)
+        more = found.traces > self._most
         if more:
             transaction.execute(sql.LIMIT_DUE, {"most": self._most})
-            count, pending, late, lo, _ = transaction.execute(sql.SUMMARY).rows[0]
+            found = _summary(transaction)
         # Whatever arrives from now on carries a later instant than this transaction's.
-        low = pending or transaction.at
-        if count:
-            self._write(transaction, since=_LONG_AGO if late else times["low"], lo=lo)
-            transaction.execute(sql.SET_LOW_WATER, {"low": low.isoformat(sep=" ")})
-        return int(count), low, more
+        next_low = found.pending or transaction.at
+        if found.traces:
+            self._write(transaction, found, low)
+            transaction.execute(sql.SET_LOW_WATER, {"low": next_low.isoformat(sep=" ")})
+        return found.traces, next_low, more
 
-    def _write(self, transaction: Transaction, *, since: datetime, lo: datetime) -> None:
+    def _write(self, transaction: Transaction, found: _Due, low: datetime) -> None:
+        lo, at = {"lo": found.lo}, {"at": transaction.at}
         run = transaction.execute
-        run(sql.MINE, {"since": since, "lo": lo})
+        run(sql.MINE, {"since": _LONG_AGO if found.late else low} | lo)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
             run(sql.DROP_DOUBLES)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
         self._find_uncounted(transaction)
-        run(sql.FACT, {"lo": lo})
-        run(sql.RETIRE_FACTS, {"lo": lo})
-        run(sql.ADD_FACTS, {"at": transaction.at})
+        run(sql.FACT, lo)
+        if found.late:
+            run(sql.RETIRE_FACTS, lo)
+        run(sql.ADD_FACTS, at)
+        self._draw(transaction, found)
+        if found.told:
+            run(sql.SETTLE_FEEDBACK)
+
+    def _draw(self, transaction: Transaction, found: _Due) -> None:
         rules = self._rules()
-        if rules:
-            evaluators = {name for rule in rules for name in rule.evaluators}
-            run(sql.drawn(rules, {name: self._pi_scale(name) for name in evaluators}))
-            run(sql.ORPHANED, {"lo": lo})
-            run(sql.RETIRE_DECISIONS, {"lo": lo})
-            run(sql.ADD_DECISIONS, {"at": transaction.at})
-            run(sql.ADD_JOBS, {"at": transaction.at, "lo": lo})
-        run(sql.SETTLE_FEEDBACK)
+        lo, at = {"lo": found.lo}, {"at": transaction.at}
+        scales = {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
+        transaction.execute(sql.drawn(rules, scales) if rules else sql.NOTHING_DRAWN)
+        if found.late:
+            transaction.execute(sql.ORPHANED, lo)
+            transaction.execute(sql.RETIRE_DECISIONS, lo)
+        transaction.execute(sql.ADD_DECISIONS, at)
+        transaction.execute(sql.ADD_JOBS, lo | at)
 
     def _find_uncounted(self, transaction: Transaction) -> None:
         """Name the spans whose tokens repeat another's; most traces have none and never leave SQL."""

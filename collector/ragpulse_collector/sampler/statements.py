@@ -17,7 +17,7 @@ WAITING = """
     CREATE OR REPLACE TEMP TABLE waiting AS
     WITH seen AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
-               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo, max(start_time) AS hi
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
     told AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at FROM (
@@ -26,7 +26,7 @@ WAITING = """
         GROUP BY trace_id),
     touched AS (
         SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
-               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.hi
+               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo
         FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
     known AS (
         SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans, f.late_spans FROM raw.trace_facts f
@@ -45,8 +45,10 @@ WAITING = """
 """Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news."""
 
 SUMMARY = """
-    SELECT count(*) FILTER (due), min(first_at) FILTER (pending AND NOT due), bool_or(due AND revision IS NOT NULL),
-           least(min(lo) FILTER (due), min(known_start) FILTER (due)), max(hi) FILTER (due) FROM waiting"""
+    SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
+           coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
+           least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
+           (SELECT count(*) > 0 FROM raw.feedback) AS told FROM waiting"""
 
 LIMIT_DUE = """
     UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
@@ -212,6 +214,12 @@ def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str
                CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
                     WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
         FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id"""
+
+
+NOTHING_DRAWN = """
+    CREATE OR REPLACE TEMP TABLE drawn AS
+    SELECT trace_id, span_id, start_time AS request_time, '' AS evaluator, '' AS rule, '' AS policy, 0 AS revision,
+           0.0::DOUBLE AS pi, u, false AS sampled, '' AS reason FROM unit WHERE false"""
 
 
 def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:

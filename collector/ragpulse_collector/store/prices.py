@@ -1,0 +1,146 @@
+"""What a call cost, settled when its span arrives: the provider's own figure, else a dated price table, else unknown.
+
+The table (genai-prices) is imported with the first call to be priced: it takes 0.3 s, which start-up cannot spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from ragpulse_collector.records import SpanRecord
+
+_CALLS = frozenset({"llm", "embedding", "reranker"})
+_PER_MILLION = 1e-6
+
+
+class PriceOverride(Protocol):
+    """A model's price from the settings, USD per million tokens."""
+
+    @property
+    def input(self) -> float: ...  # noqa: D102
+    @property
+    def output(self) -> float: ...  # noqa: D102
+    @property
+    def cached_input(self) -> float | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """USD per million tokens, and where the figures are from."""
+
+    input: float
+    output: float
+    cached: float
+    cache_write: float
+    source: str
+    up_to: float = float("inf")
+    """Above this many input tokens other rates hold (tiers); the table is asked call by call then."""
+
+
+class Prices:
+    """Call it with a span: it fills cost_usd and cost_source, or says in cost_unknown_reason why not."""
+
+    def __init__(self, overrides: Mapping[str, PriceOverride] | None = None) -> None:
+        self._overrides = dict(overrides or {})
+        self._rates = lru_cache(maxsize=1024)(self._find)
+
+    def __call__(self, span: SpanRecord) -> None:
+        """Settle the cost of one span; spans that are no model calls and state no tokens are left alone."""
+        if span.cost_usd is not None:
+            span.cost_source = span.cost_source or "provider"
+            return
+        has_usage = span.input_tokens is not None or span.output_tokens is not None
+        if not has_usage and span.kind not in _CALLS:
+            return
+        span.cost_unknown_reason = _missing(span)
+        if span.cost_unknown_reason is None:
+            self._price(span)
+
+    def _price(self, span: SpanRecord) -> None:
+        rates = self._rates(span.model or "", span.provider)
+        if rates is None:
+            span.cost_unknown_reason = f"no price for {span.model}"
+            return
+        whole, output = span.input_tokens or 0, span.output_tokens or 0
+        # The stated input includes what came from the cache; some clients state more cached than input.
+        read = min(span.cached_tokens or 0, whole)
+        write = min(span.cache_write_tokens or 0, whole - read)
+        if whole > rates.up_to:
+            span.cost_usd = _tiered(span, whole, output)
+        else:
+            fresh = whole - read - write
+            dollars = fresh * rates.input + read * rates.cached + write * rates.cache_write + output * rates.output
+            span.cost_usd = dollars * _PER_MILLION
+        span.cost_source = rates.source
+
+    def _find(self, model: str, provider: str | None) -> Rates | None:
+        override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
+        if override is not None:
+            cached = override.input if override.cached_input is None else override.cached_input
+            return Rates(
+                input=override.input, output=override.output, cached=cached, cache_write=override.input,
+                source="settings",
+            )  # fmt: skip
+        return _from_table(model, provider)
+
+
+def _missing(span: SpanRecord) -> str | None:
+    if not span.model:
+        return "no model name"
+    if span.input_tokens is None:
+        return "no input tokens"
+    if span.output_tokens is None and span.kind == "llm":
+        return "no output tokens"
+    return None
+
+
+def _from_table(model: str, provider: str | None) -> Rates | None:
+    price = _model_price(model, provider)
+    if price is None:
+        return None
+    tiers = [price.input_mtok, price.output_mtok, price.cache_read_mtok, price.cache_write_mtok]
+    starts = [tier.start for value in tiers if hasattr(value, "tiers") for tier in value.tiers]
+    whole, output, read, write = (_base(value) for value in tiers)
+    if whole is None:
+        return None
+    return Rates(
+        input=whole,
+        output=output or 0.0,
+        cached=whole if read is None else read,
+        cache_write=whole if write is None else write,
+        source=f"genai-prices {version('genai-prices')}",
+        up_to=min(starts, default=float("inf")),
+    )
+
+
+def _base(value: Any) -> float | None:
+    base = getattr(value, "base", value)
+    return None if base is None else float(base)
+
+
+def _model_price(model: str, provider: str | None) -> Any:
+    """The table's entry; a provider the table does not know (a proxy's name) is no reason to give up."""
+    from genai_prices import Usage, calc_price
+
+    for known in dict.fromkeys((provider, None)):
+        try:
+            return calc_price(Usage(input_tokens=1), model_ref=model, provider_id=known).model_price
+        except LookupError:
+            continue
+    return None
+
+
+def _tiered(span: SpanRecord, whole: int, output: int) -> float | None:
+    from genai_prices import Usage, calc_price
+
+    usage = Usage(input_tokens=whole, output_tokens=output, cache_read_tokens=min(span.cached_tokens or 0, whole))
+    for known in dict.fromkeys((span.provider, None)):
+        try:
+            return float(calc_price(usage, model_ref=span.model or "", provider_id=known).total_price)
+        except LookupError:
+            continue
+    return None
