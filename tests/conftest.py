@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,17 @@ def loopback_model() -> Iterator[Callable[[Callable[[str], str]], LoopbackModel]
 def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
     """Start whole collectors over files in tmp_path, on free ports, deciding units at once."""
     from ragpulse_collector.app import Collector
-    from ragpulse_collector.settings import Settings
+    from ragpulse_collector.settings import RuleSettings, Settings
 
     started: list[Collector] = []
 
-    def start(*, judge: dict[str, Any] | None = None, **options: Any) -> Collector:
+    def start(
+        *, judge: dict[str, Any] | None = None, rules: Sequence[tuple[str, str, float]] = (), **options: Any
+    ) -> Collector:
         given = {"db": str(tmp_path / "ragpulse.duckdb"), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
         settings = Settings().with_options("collector", given).with_options("judge", judge or {})
+        configured = [RuleSettings(name=name, evaluators=(chosen,), rate=rate) for name, chosen, rate in rules]
+        settings = settings.model_copy(update={"rule": tuple(configured)})
         started.append(Collector(settings))
         started[-1].start()
         return started[-1]

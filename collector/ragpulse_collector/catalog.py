@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
 from threading import Lock
@@ -32,40 +32,57 @@ class Catalog:
         self.judge_model = judge or self._settings.judge.model
         self._loads = (*self._settings.evaluators.files, *loads)
         self._wrap = wrap
-        self._made: dict[str, Evaluator] = {}
+        self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
 
     @cached_property
     def registry(self) -> Registry:
         """Every name this installation knows; raises ValueError naming the file or entry that is wrong."""
-        from ragpulse_evaluators.loading import configure_evaluators, load
-
         from ragpulse_evaluators.registry import default_registry
 
-        registry = default_registry()
-        for path in self._loads:
-            registry = registry.with_(*load(path))
+        registry = self._loaded(default_registry(), self._loads)
         for module in self._settings.evaluators.modules:
             registry = registry.with_(*_evaluators_in(import_module(module)))
         specs = [{"name": spec.name, "use": spec.use, **spec.params} for spec in self._settings.evaluator]
-        return configure_evaluators(specs, registry=registry, judge=self.judge)
+        if specs:
+            from ragpulse_evaluators.loading import configure_evaluators
+
+            registry = configure_evaluators(specs, registry=registry, judge=self.judge)
+        return registry
 
     @cached_property
     def judge(self) -> Judge | None:
         """The configured judge, recorded where a wrapper was given; None where no model is configured."""
-        if self.judge_model is None:
-            return None
+        return None if self.judge_model is None else self._judge(self.judge_model)
+
+    def resolve(
+        self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
+    ) -> Evaluator:
+        """Return the evaluator called so, made once per judge model, prompt folder and loaded files.
+
+        `judge` None stands for the configured one. Raises ValueError or LookupError with the nearest name.
+        """
+        wanted = (name, judge, prompts, tuple(loads))
+        with self._lock:
+            if wanted not in self._made:
+                chosen = self.judge if judge is None else self._judge(judge)
+                self._made[wanted] = self._loaded(self.registry, loads).get(name, judge=chosen, prompts=prompts)
+            return self._made[wanted]
+
+    def _loaded(self, registry: Registry, paths: Iterable[str]) -> Registry:
+        for path in paths:
+            from ragpulse_evaluators.loading import load
+
+            registry = registry.with_(*load(path))
+        return registry
+
+    def _judge(self, model: str) -> Judge:
         from ragpulse_evaluators.llm import as_judge
 
-        judge = as_judge(self.judge_model, api_base=self._settings.judge.api_base)
+        own = model == self.judge_model
+        judge = as_judge(model, api_base=self._settings.judge.api_base if own else None)
+        assert judge is not None, "a model was named"
         return self._wrap(judge) if self._wrap else judge
-
-    def resolve(self, name: str) -> Evaluator:
-        """Return the evaluator called so, made once; raises ValueError with the nearest name."""
-        with self._lock:
-            if name not in self._made:
-                self._made[name] = self.registry.get(name, judge=self.judge)
-            return self._made[name]
 
     def describe(self) -> list[dict[str, Any]]:
         """Return what a person should know of each evaluator, by name; version null where it needs parameters."""
@@ -77,7 +94,7 @@ class Catalog:
         try:
             made = self.resolve(name)
             version = made.version
-        except ValueError:  # needs parameters (guideline, regex) or a judge: listed all the same
+        except (ValueError, LookupError):  # needs parameters (guideline, regex) or a judge: listed all the same
             pass
         scale = entry.scale if entry else made.scale if made else None
         return {

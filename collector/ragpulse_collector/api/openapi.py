@@ -7,7 +7,10 @@ from typing import Any
 
 from ragpulse_collector.api.operations import Operation
 
-_PROBLEM = {"description": "Refused; `error` says why.", "content": {"application/json": {"schema": {"type": "object"}}}}
+_PROBLEM = {
+    "description": "Refused; `error` says why.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
 
 
 def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import anyio.to_thread
 
 from ragpulse_collector.settings import Scope
+from ragpulse_collector.store import Busy, Refused
 from ragpulse_dashboards import ApiError
 
 __all__ = ["ApiError", "Operation", "Operations"]
@@ -65,15 +66,17 @@ async def perform(operation: Operation, params: Mapping[str, Any]) -> Any:
         if inspect.iscoroutinefunction(operation.run):
             return await operation.run(params)
         return await anyio.to_thread.run_sync(operation.run, params)
-    except LookupError as error:
-        raise ApiError(404, _text(error)) from error
-    except TimeoutError as error:
-        raise ApiError(504, _text(error) or "the query took too long; narrow the time range") from error
-    except PermissionError as error:
-        raise ApiError(409, _text(error)) from error
-    except ValueError as error:
-        raise ApiError(400, _text(error)) from error
+    except _REFUSALS as error:
+        status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        raise ApiError(status, str(error.args[0]) if error.args else str(error)) from error
 
 
-def _text(error: Exception) -> str:
-    return str(error.args[0]) if error.args else str(error)
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (Busy, 503),
+    (Refused, 400),
+    (ValueError, 400),
+    (LookupError, 404),
+    (TimeoutError, 504),
+    (PermissionError, 409),
+)
+_REFUSALS = tuple(kind for kind, _ in _STATUS)

@@ -27,7 +27,9 @@ def _counters(status: Mapping[str, Any]) -> Iterator[str]:
     by_status = evaluations["by_status"]
     yield from _labelled("ragpulse_evaluations_total", "counter", "Results, by status.", "status", by_status)
     dropped = evaluations["dropped"]
-    yield from _labelled("ragpulse_evaluations_dropped_total", "counter", "Not evaluated, by reason.", "reason", dropped)
+    yield from _labelled(
+        "ragpulse_evaluations_dropped_total", "counter", "Not evaluated, by reason.", "reason", dropped
+    )
 
 
 def _gauges(status: Mapping[str, Any]) -> Iterator[str]:

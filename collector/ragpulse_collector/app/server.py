@@ -51,6 +51,7 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # a header must not decide who is asking
             lifespan="off",
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,

@@ -69,7 +69,7 @@ def evaluate(
     from ragpulse_evaluators import evaluate_sync, summarize
 
     cases = _cases(Path(file))
-    catalog = Catalog(judge=judge, loads=loads, cache=cache)
+    catalog = Catalog(judge=judge, loads=loads, wrap=_recorder(cache))
     chosen = [catalog.resolve(name) for name in evaluators]
     results = evaluate_sync(cases, chosen, concurrency=concurrency, progress=not as_json)
     if out:
@@ -81,6 +81,12 @@ def evaluate(
         return
     for name, report in reports.items():
         table(name, ("what", "value"), report.items())
+
+
+def _recorder(cache: str | None) -> Any:
+    from ragpulse_evaluators.cache import CachedJudge, FileCache
+
+    return None if cache is None else lambda judge: CachedJudge(judge, FileCache(cache))
 
 
 def _plain(report: Any) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def _complete(model: str, prompt: str) -> Any:
 
     from ragpulse_evaluators.llm import as_judge
 
-    return asyncio.run(as_judge(model).ask([{"role": "user", "content": prompt}]))[0]
+    judge = as_judge(model)
+    assert judge is not None, "a model was named"
+    return asyncio.run(judge.ask([{"role": "user", "content": prompt}]))[0]
 
 
 def _wait_for_evaluations(client: Client, traces: int) -> int:

@@ -1,0 +1,132 @@
+"""`GET traces/{trace_id}`: one trace with everything known of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ragpulse_collector.metrics.window import instant
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
+
+AROUND = timedelta(hours=2)
+"""With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
+_JSON = ("attributes", "mapped_from", "resource", "events", "metadata", "tags", "parts", "calls")
+_FACTS = ", ".join(FACT_COLUMNS)
+# The id is compared in its own type: a filter on the hex text of the views would read every row.
+_SPANS = f"{VIEWS['spans']} WHERE s.trace_id = $id"
+_CONTEXTS = f"{VIEWS['contexts']} WHERE trace_id = $id"
+_SCORES = f"{VIEWS['scores'].replace('s.elapsed_ms', 's.elapsed_ms, s.calls', 1)} WHERE s.trace_id = $id"
+_DECISIONS = f"{VIEWS['decisions']} WHERE trace_id = $id"
+
+
+def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id."""
+    trace_id = trace_uuid(params["trace_id"])
+    at = instant(params.get("at"), now=utc_now())
+    spans = _once(_read(store, _SPANS, "s.start_time", trace_id, at), "span_id")
+    if not spans and at is not None:  # the time was off: look everywhere before saying no
+        return trace_detail(store, {"trace_id": params["trace_id"]})
+    if not spans:
+        raise LookupError(f"there is no trace {trace_id.hex}; it may be past the retention")
+    near = spans[0]["start_time"] if at is not None else None
+    trace = _facts(store, trace_id)
+    return {
+        "trace": trace,
+        "spans": spans,
+        "contexts": _read(store, _CONTEXTS, "start_time", trace_id, near, order="span_id, rank"),
+        "scores": [_scored(row) for row in _read(store, _SCORES, "s.request_time", trace_id, near)],
+        "decisions": _read(store, _DECISIONS, "request_time", trace_id, near, order="decided_at"),
+        "labels": _labels(store, trace_id),
+        "previous": _neighbour(store, trace["start_time"], "<", "DESC"),
+        "next": _neighbour(store, trace["start_time"], ">", "ASC"),
+    }
+
+
+def trace_uuid(text: Any) -> UUID:
+    """Read a trace id; raises ValueError unless it is 32 hex digits."""
+    if not re.match(r"[0-9a-fA-F]{32}\Z", str(text)):
+        raise ValueError(f"{str(text)[:80]!r} is no trace id: 32 hex digits are expected")
+    return UUID(str(text))
+
+
+def span_number(text: Any) -> int:
+    """Read a span id as the tables keep it; raises ValueError unless it is 16 hex digits."""
+    if not re.match(r"[0-9a-fA-F]{16}\Z", str(text)):
+        raise ValueError(f"{str(text)[:80]!r} is no span id: 16 hex digits are expected")
+    return int(str(text), 16)
+
+
+def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:
+    """Return the trace's first unit and its request time; raises LookupError where it is not decided yet."""
+    rows = store.read(
+        "SELECT unit_span_id, start_time FROM raw.trace_facts WHERE latest AND trace_id = $id", {"id": trace_id}
+    ).rows
+    if not rows:
+        raise LookupError(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
+    return rows[0][0], rows[0][1]
+
+
+def _read(
+    store: Store, select: str, column: str, trace_id: UUID, at: datetime | None, *, order: str | None = None
+) -> list[dict[str, Any]]:
+    parameters: dict[str, Any] = {"id": trace_id}
+    if at is not None:
+        select += f" AND {column} BETWEEN $first AND $last"
+        parameters |= {"first": at - AROUND, "last": at + AROUND}
+    return [_parsed(row) for row in store.read(f"{select} ORDER BY {order or column}", parameters).dicts()]
+
+
+def _parsed(row: dict[str, Any]) -> dict[str, Any]:
+    for column in _JSON:
+        if isinstance(row.get(column), str):
+            try:
+                row[column] = json.loads(row[column])
+            except ValueError:  # a client's own text in a JSON place: shown as it came
+                continue
+    return row
+
+
+def _once(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Drop rows whose key was seen before (a span re-sent across a restart)."""
+    return list({row[key]: row for row in reversed(rows)}.values())[::-1]
+
+
+def _scored(row: dict[str, Any]) -> dict[str, Any]:
+    lo, hi = row.pop("ci_lo"), row.pop("ci_hi")
+    return row | {"ci95": None if lo is None else [lo, hi]}
+
+
+def _facts(store: Store, trace_id: UUID) -> dict[str, Any]:
+    decided = store.read(
+        f"SELECT {_FACTS} FROM raw.trace_facts WHERE latest AND trace_id = $id", {"id": trace_id}
+    ).dicts()
+    found = (
+        decided
+        or store.read(
+            f"SELECT {_FACTS} FROM traces WHERE NOT decided AND trace_id = $hex", {"hex": trace_id.hex}
+        ).dicts()
+    )
+    return {"trace_id": trace_id.hex, **found[0]}
+
+
+def _labels(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
+    return store.read(
+        "SELECT evaluator, score, passing, comment, annotator, created_at FROM raw.labels WHERE trace_id = $id"
+        " ORDER BY created_at",
+        {"id": trace_id},
+    ).dicts()
+
+
+def _neighbour(store: Store, start: datetime, sign: str, order: str) -> dict[str, Any] | None:
+    rows = store.read(
+        f"SELECT trace_id, start_time FROM raw.trace_facts WHERE latest AND start_time {sign} $start"
+        f" ORDER BY start_time {order} LIMIT 1",
+        {"start": start},
+    ).rows
+    return {"trace_id": rows[0][0].hex, "start_time": rows[0][1]} if rows else None

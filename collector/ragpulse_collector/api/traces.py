@@ -1,0 +1,171 @@
+"""`GET traces`: the list, filtered, sorted, in pages, each trace with its scores."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.metrics.filters import Filter, filter_of
+from ragpulse_collector.metrics.window import instant
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.views import FACT_COLUMNS
+
+DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
+FACETS = ("service", "model", "prompt_version", "variant", "environment")
+MAX_FACET_VALUES = 20
+_COLUMNS = ", ".join(("trace_id", *FACT_COLUMNS))
+_SORTS = {
+    "time": "start_time DESC, trace_id DESC",
+    "slow": "latency_ms DESC NULLS LAST, start_time DESC, trace_id DESC",
+    "worst": "score ASC NULLS LAST, start_time DESC, trace_id DESC",
+    "best": "score DESC NULLS LAST, start_time DESC, trace_id DESC",
+}
+
+
+def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer the operation; raises ValueError naming a malformed parameter."""
+    limit = _limit(params.get("limit"))
+    sort = str(params.get("sort") or "time")
+    if sort not in _SORTS:
+        raise ValueError(f"sort {sort!r} is unknown; possible: {', '.join(_SORTS)}")
+    keep, parameters = _conditions(store, params, clock())
+    query = f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
+    page = _page(params, sort, parameters)
+    offset = 0 if sort == "time" else _offset(params)
+    order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
+    rows = store.read(query + page + order, parameters).dicts()
+    more, rows = len(rows) > limit, rows[:limit]
+    scores = _scores(store, rows)
+    answer: dict[str, Any] = {
+        "traces": [_shown(row) | {"scores": scores[row["trace_id"]]} for row in rows],
+        "next": _cursor(rows[-1], sort, offset + limit) if more else None,
+        "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.get("after"),
+    }
+    if str(params.get("facets", "")).lower() in ("true", "1"):
+        answer["facets"] = {name: _facet(store, name, keep, parameters, params) for name in FACETS}
+    return answer
+
+
+def _limit(value: Any) -> int:
+    try:
+        limit = int(value or DEFAULT_LIMIT)
+    except ValueError:
+        raise ValueError(f"limit must be a number, not {value!r}") from None
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ValueError(f"limit must lie between 1 and {MAX_LIMIT}")
+    return limit
+
+
+def _conditions(store: Store, params: Mapping[str, Any], now: datetime) -> tuple[list[str], dict[str, Any]]:
+    common: Filter = filter_of(store, params)
+    keep, parameters = [common.sql], dict(common.parameters)
+    for name, sign in (("from", ">="), ("to", "<")):
+        at = instant(params.get(name), now=now)
+        if at is not None:
+            keep.append(f"start_time {sign} ${name}_time")
+            parameters[f"{name}_time"] = at
+    if params.get("evaluator"):
+        parameters["evaluator"] = str(params["evaluator"]).partition("@")[0]
+    for name, sign in (("min_score", ">="), ("max_score", "<=")):
+        if params.get(name) not in (None, ""):
+            keep.append(f"score {sign} ${name}")
+            parameters[name] = float(params[name])
+    if str(params.get("failing", "")).lower() in ("true", "1"):
+        keep.append("failing")
+    return keep, parameters
+
+
+def _needs_score(params: Mapping[str, Any]) -> bool:
+    asked = ("min_score", "max_score", "failing", "evaluator")
+    return params.get("sort") in ("worst", "best") or any(params.get(name) for name in asked)
+
+
+def _score_column(params: Mapping[str, Any]) -> str:
+    return ", score" if _needs_score(params) else ", NULL AS score"
+
+
+def _score_join(params: Mapping[str, Any]) -> str:
+    """Join each trace's latest score of the chosen evaluator, or its lowest over all of them."""
+    if not _needs_score(params):
+        return ""
+    only = " AND evaluator = $evaluator" if params.get("evaluator") else ""
+    return (
+        " JOIN (SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, min(normalized) AS score,"
+        " bool_or(coalesce(NOT passing, normalized < 0.5)) AS failing"
+        f" FROM raw.scores WHERE status = 'ok'{only} GROUP BY trace_id) s ON s.scored_id = t.trace_id"
+    )
+
+
+def _page(params: Mapping[str, Any], sort: str, parameters: dict[str, Any]) -> str:
+    """Continue after a cursor: by key where rows are in order of time, by offset elsewhere."""
+    if params.get("after"):
+        parameters |= _key(params["after"])
+        return " AND (start_time, trace_id) > ($cursor_time, $cursor_id)"
+    if not params.get("cursor"):
+        return ""
+    if sort == "time":
+        parameters |= _key(params["cursor"])
+        return " AND (start_time, trace_id) < ($cursor_time, $cursor_id)"
+    return ""
+
+
+def _offset(params: Mapping[str, Any]) -> int:
+    return int(_decoded(params["cursor"])[2]) if params.get("cursor") else 0
+
+
+def _key(cursor: Any) -> dict[str, Any]:
+    time, trace_id, _ = _decoded(cursor)
+    return {"cursor_time": datetime.fromisoformat(time), "cursor_id": trace_id}
+
+
+def _cursor(row: Mapping[str, Any], sort: str, offset: int) -> str:
+    content = [row["start_time"].isoformat(), row["trace_id"], offset if sort != "time" else 0]
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+def _decoded(cursor: Any) -> tuple[str, str, int]:
+    try:
+        text = str(cursor)
+        time, trace_id, offset = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        datetime.fromisoformat(time)
+        return time, str(trace_id), int(offset)
+    except (ValueError, TypeError) as error:
+        raise ValueError("this cursor is not one of ours; start again without it") from error
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    row.pop("score", None)
+    return row
+
+
+def _scores(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Read the newest score of each evaluator for the traces of one page."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    if not rows:
+        return found
+    times = [row["start_time"] for row in rows]
+    read = store.read(
+        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
+        " WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
+        " AND request_time BETWEEN $first AND $last + INTERVAL 1 DAY ORDER BY created_at",
+        {"ids": [row["trace_id"] for row in rows], "first": min(times), "last": max(times)},
+    )
+    for trace_id, evaluator, normalized, status, passing, label in read.rows:
+        found[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
+    return found
+
+
+def _facet(
+    store: Store, name: str, keep: Sequence[str], parameters: Mapping[str, Any], params: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    named = {key: value for key, value in parameters.items() if not key.startswith("cursor_")}
+    return store.read(
+        f"SELECT {name} AS value, count(*) AS n FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
+        f" AND {name} IS NOT NULL GROUP BY 1 ORDER BY n DESC, value LIMIT {MAX_FACET_VALUES}",
+        named,
+    ).dicts()

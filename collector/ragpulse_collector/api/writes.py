@@ -1,0 +1,120 @@
+"""What people add to a trace: labels, scores (feedback), and evaluations asked for by hand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ragpulse_collector.api.trace import span_number, trace_uuid, unit_of
+from ragpulse_collector.store import Store, Transaction
+
+_LABEL_COLUMNS = (
+    "trace_id", "span_id", "request_time", "evaluator", "score", "passing", "comment", "annotator", "label_pi",
+    "created_at",
+)  # fmt: skip
+_FEEDBACK_COLUMNS = (
+    "feedback_id", "trace_id", "span_id", "time", "received_at", "name", "score", "label", "explanation", "source",
+)  # fmt: skip
+_JOB_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
+MAX_TEXT = 10_000
+
+
+def label(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer `POST labels`: a person's verdict on an evaluator's question; raises ValueError, LookupError."""
+    trace_id, evaluator = trace_uuid(params.get("trace_id")), _text(params, "evaluator", needed=True)
+    score, passing = _number(params, "score"), _truth(params, "passing")
+    if score is None and passing is None:
+        raise ValueError("a label needs `score` (0..1) or `passing` (true or false)")
+    if score is not None and not 0 <= score <= 1:
+        raise ValueError("a label's score lies between 0 and 1, as the normalized score it is compared with")
+    unit, request_time = unit_of(store, trace_id)
+    span = span_number(params["span_id"]) if params.get("span_id") else unit
+    score = float(bool(passing)) if score is None else score
+    passing = score >= 0.5 if passing is None else passing
+    comment, annotator = _text(params, "comment"), _text(params, "annotator") or "page"
+    label_pi = _number(params, "label_pi")
+
+    def work(transaction: Transaction) -> None:
+        row = (trace_id.hex, f"{span:016x}", request_time, evaluator, score, passing, comment, annotator, label_pi)
+        transaction.append("labels", _LABEL_COLUMNS, [(*row, transaction.at)])
+
+    store.write(work).result()
+    return {"ok": True}
+
+
+def score(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends; raises ValueError."""
+    trace_id, name = trace_uuid(params.get("trace_id")), _text(params, "name") or "feedback"
+    value, label_text = _number(params, "score"), _text(params, "label")
+    if value is None and label_text is None:
+        raise ValueError("a score needs `score` (a number) or `label` (a text)")
+    span = f"{span_number(params['span_id']):016x}" if params.get("span_id") else None
+    comment = _text(params, "comment") or _text(params, "explanation")
+
+    def work(transaction: Transaction) -> None:
+        identity = uuid.uuid4().hex
+        row = (identity, trace_id.hex, span, transaction.at, transaction.at, name, value, label_text, comment, "human")
+        transaction.append("feedback", _FEEDBACK_COLUMNS, [row])
+
+    store.write(work).result()
+    return {"ok": True}
+
+
+def force(
+    store: Store, params: Mapping[str, Any], *, known: Callable[[str], object], wake: Callable[[], None]
+) -> dict[str, Any]:
+    """Answer `POST evaluate`: run evaluators on one trace now; the designed pi stays, so estimates stay honest."""
+    trace_id = trace_uuid(params.get("trace_id"))
+    names = params.get("evaluators") or []
+    names = [names] if isinstance(names, str) else list(names)
+    if not names:
+        raise ValueError("evaluators is a list of names")
+    for name in names:
+        known(name)
+    unit, request_time = unit_of(store, trace_id)
+
+    def work(transaction: Transaction) -> None:
+        rows: Sequence[Sequence[Any]] = [
+            (uuid.uuid4().hex, trace_id.hex, f"{unit:016x}", request_time, name, None, "online", None, transaction.at)
+            for name in names
+        ]
+        transaction.append("eval_jobs", _JOB_COLUMNS, rows)
+
+    store.write(work).result()
+    wake()
+    return {"ok": True, "queued": len(names)}
+
+
+def _text(params: Mapping[str, Any], name: str, *, needed: bool = False) -> str | None:
+    value = params.get(name)
+    if value in (None, ""):
+        if needed:
+            raise ValueError(f"{name} is missing")
+        return None
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text")
+    return value[:MAX_TEXT]
+
+
+def _number(params: Mapping[str, Any], name: str) -> float | None:
+    value = params.get(name)
+    if value in (None, ""):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, not {value!r}") from None
+    if number != number or abs(number) == float("inf"):
+        raise ValueError(f"{name} must be a finite number")
+    return number
+
+
+def _truth(params: Mapping[str, Any], name: str) -> bool | None:
+    value = params.get(name)
+    if value in (None, ""):
+        return None
+    text = str(value).lower()
+    if text not in ("true", "false", "1", "0"):
+        raise ValueError(f"{name} must be true or false")
+    return text in ("true", "1")

@@ -1,0 +1,131 @@
+"""Every part of a collector, made and joined on one screen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from starlette.types import ASGIApp
+
+from ragpulse_collector.api.guard import Sessions
+from ragpulse_collector.api.rules import Rules
+from ragpulse_collector.api.status import Status
+from ragpulse_collector.app.operations import operations
+from ragpulse_collector.app.redaction import redacting
+from ragpulse_collector.app.server import Server, bind
+from ragpulse_collector.app.ticker import Job, Ticker
+from ragpulse_collector.app.web import web
+from ragpulse_collector.budget import Caps, Ledger, Pacer
+from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.conventions import decode
+from ragpulse_collector.otlp.intake import MIB, Counters, Flight, Limits
+from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.settings import Settings, is_loopback
+from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.worker import Worker
+
+_log = logging.getLogger("ragpulse.collector")
+DECIDE_EVERY_S = 0.25
+PACE_EVERY_S = 60.0
+MONITOR_EVERY_S = 60.0
+PRUNE_EVERY_S = 3600.0
+
+
+class Collector:
+    """One process: `start` serves in the background (demo, tests), `run` in this thread until a signal."""
+
+    def __init__(self, settings: Settings, *, loads: Iterable[str] = ()) -> None:
+        """Open the store and bind the port; raises SettingsError, StoreError or OSError with the mend."""
+        settings.check()
+        self.settings = settings
+        told = settings.collector
+        self._socket = bind(told.host, told.port)
+        self.counters, limits = Counters(), Limits(max_body_bytes=told.max_body_mb * MIB)
+        self.store = EmbeddedStore(told.db, decode=redacting(decode, told.redact))
+        self.catalog = Catalog(settings, loads=loads)
+        self.rules = Rules(settings, self.store, known=self.catalog.resolve)
+        caps = _caps(settings)
+        self.ledger, self.pacer = Ledger(self.store, caps), Pacer(self.store, caps)
+        self.sampler = Sampler(
+            self.store,
+            self.rules.effective,
+            settle_s=told.settle_s,
+            quiet_s=told.quiet_s,
+            pi_scale=self.pacer.pi_scale,
+        )
+        self.worker = Worker(
+            self.store,
+            self.catalog.resolve,
+            self.ledger,
+            pacer=self.pacer,
+            concurrency=settings.judge.concurrency,
+            requests_per_minute=settings.judge.requests_per_minute,
+        )
+        status = Status(self.store, settings, counters=self.counters, queued_bytes=lambda: self.store.waiting_bytes)
+        self.operations = operations(
+            self.store, settings, catalog=self.catalog, rules=self.rules, status=status, wake=self.worker.wake
+        )
+        self.app: ASGIApp = web(
+            self.store,
+            settings,
+            operations=self.operations,
+            sessions=Sessions(),
+            flight=Flight(limits),
+            limits=limits,
+            counters=self.counters,
+        )
+        self._server = Server(self.app, self._socket, told)
+        self._ticker = Ticker(self._jobs(told.roles))
+
+    @property
+    def url(self) -> str:
+        """Where the pages are."""
+        host = self.settings.collector.host
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        scheme = "https" if self.settings.collector.tls_certificate else "http"
+        return f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{self._server.port}"
+
+    def start(self) -> None:
+        """Serve and evaluate in background threads; returns once requests are accepted."""
+        self._start_background()
+        self._server.start()
+
+    def run(self) -> None:
+        """Serve in this thread until SIGINT or SIGTERM, then stop in order."""
+        self._start_background()
+        try:
+            self._server.run()
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Take no new requests, commit what was accepted, let evaluations in hand finish, close the file."""
+        self._server.stop()
+        self._ticker.stop()
+        self.worker.stop()
+        self.store.close()
+
+    def _start_background(self) -> None:
+        if "evaluate" in self.settings.collector.roles:
+            self.worker.start()
+        self._ticker.start()
+
+    def _jobs(self, roles: Sequence[str]) -> list[Job]:
+        jobs = []
+        if "evaluate" in roles:
+            jobs.append(Job("deciding units", DECIDE_EVERY_S, self._decide))
+            jobs.append(Job("pacing the judge budget", PACE_EVERY_S, lambda: self.pacer.update(utc_now())))
+        return jobs
+
+    def _decide(self) -> None:
+        if self.sampler.decide(utc_now()):
+            self.worker.wake()
+
+
+def _caps(settings: Settings) -> Caps:
+    """A judge on loopback costs nothing and needs no budget."""
+    base = settings.judge.api_base or ""
+    host = base.partition("://")[2].partition("/")[0].rpartition(":")[0] or base
+    unlimited = bool(base) and is_loopback(host)
+    return Caps(usd_per_day=None if unlimited else settings.judge.budget_usd_per_day)

@@ -1,0 +1,69 @@
+"""The operations over a closed file, for the command line's `--db`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ragpulse_collector.api import Operations
+from ragpulse_collector.api.rules import Rules
+from ragpulse_collector.api.status import Status
+from ragpulse_collector.app.operations import operations
+from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.otlp.intake import Counters
+from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.settings import load_settings
+from ragpulse_collector.store import FileReader, Refused, StoreError, Transaction
+
+T = TypeVar("T")
+Ask = Callable[[str, Mapping[str, Any]], Any]
+
+
+class ClosedFile(FileReader):
+    """A file that is only read: whatever would write says how to get a collector."""
+
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Refuse."""
+        raise Refused("a closed file takes no spans: start `ragpulse serve`")
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Refuse."""
+        raise Refused("this changes something: start `ragpulse serve` and leave --db away")
+
+
+def offline(db: str, config: Path | None) -> Operations:
+    """Return the operations over a file that no collector has open; those that write are refused.
+
+    Raises ValueError naming the mend where the file is absent, locked or of a newer version.
+    """
+    settings = load_settings(config).with_options("collector", {"db": db})
+    if not Path(db).is_file():
+        raise ValueError(f"there is no file {db}")
+    try:
+        store = ClosedFile(db)
+    except StoreError as error:
+        raise ValueError(str(error)) from error
+    catalog = Catalog(settings)
+    rules = Rules(settings, store, known=catalog.resolve)
+    status = Status(store, settings, counters=Counters())
+    return operations(store, settings, catalog=catalog, rules=rules, status=status, wake=lambda: None)
+
+
+@contextmanager
+def working_on(db: str, config: Path | None, *, loads: Iterable[str], judge: str | None) -> Iterator[Ask]:
+    """Open a closed file with a collector on a free loopback port for as long as the block runs."""
+    from ragpulse_collector.app.collector import Collector
+    from ragpulse_collector.client import connect
+
+    settings = load_settings(config).with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0})
+    settings = settings.with_options("judge", {"model": judge})
+    collector = Collector(settings, loads=loads)
+    collector.start()
+    try:
+        client = connect(collector.url)
+        yield client.call
+    finally:
+        collector.stop()

@@ -1,0 +1,87 @@
+"""The table of operations: every question the API and the pages may ask, and which function answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ragpulse_collector.api import Operation, Operations, writes
+from ragpulse_collector.api.rules import Rules
+from ragpulse_collector.api.sql import sql
+from ragpulse_collector.api.status import Status
+from ragpulse_collector.api.trace import trace_detail
+from ragpulse_collector.api.traces import trace_list
+from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.metrics.series import series
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.store import Store
+
+FILTERS = (
+    "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",
+    "user_id", "name", "error", "q", "where",
+)  # fmt: skip
+
+
+def operations(
+    store: Store,
+    settings: Settings,
+    *,
+    catalog: Catalog,
+    rules: Rules,
+    status: Status,
+    wake: Callable[[], None],
+) -> Operations:
+    """Join each operation to its function."""
+    return Operations((*_reads(store, settings, catalog, status), *_rules(rules), *_writes(store, catalog, wake)))
+
+
+def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *parameters: str) -> Operation:
+    many = tuple(name for name in parameters if name == "group_by")
+    return Operation(method="GET", path=path, run=run, summary=summary, parameters=parameters, repeatable=many)
+
+
+def _reads(store: Store, settings: Settings, catalog: Catalog, status: Status) -> tuple[Operation, ...]:
+    def evaluators(params: Mapping[str, Any]) -> dict[str, Any]:
+        del params
+        return {"evaluators": catalog.describe()}
+
+    return (
+        _get("traces", partial(trace_list, store), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
+             "sort", "evaluator", "failing", "min_score", "max_score", "facets"),
+        _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.", "at"),
+        _get("metrics", partial(series, store), "A metric over request time.", "name", "step", "width", "group_by",
+             "corrected", *FILTERS),
+        _get("evaluators", evaluators, "The evaluators of this installation."),
+        _get("status", status, "Received, rejected, evaluated, dropped; and why."),
+        Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), scope="read",
+                  summary="One read-only SELECT over the views.", parameters=("query", "params")),
+    )  # fmt: skip
+
+
+def _rules(rules: Rules) -> tuple[Operation, ...]:
+    parameters = ("name", "evaluators", "rate", "where", "strata")
+    return (
+        _get("rules", rules.list, "The rules in force."),
+        _get("rules/preview", rules.preview, "What a rule would select, and cost.", *parameters),
+        Operation(method="POST", path="rules", run=rules.create, scope="admin", summary="Add a rule.",
+                  parameters=parameters),
+        Operation(method="PUT", path="rules/{name}", run=rules.replace, scope="admin", summary="Change a rule.",
+                  parameters=parameters),
+        Operation(method="DELETE", path="rules/{name}", run=rules.delete, scope="admin", summary="Remove a rule."),
+    )  # fmt: skip
+
+
+def _writes(store: Store, catalog: Catalog, wake: Callable[[], None]) -> tuple[Operation, ...]:
+    force = partial(writes.force, store, known=catalog.resolve, wake=wake)
+    return (
+        Operation(method="POST", path="labels", run=partial(writes.label, store), scope="admin",
+                  summary="A person's verdict.",
+                  parameters=("trace_id", "span_id", "evaluator", "score", "passing", "comment", "annotator",
+                              "label_pi")),
+        Operation(method="POST", path="scores", run=partial(writes.score, store), scope="ingest",
+                  summary="Feedback on a trace.",
+                  parameters=("trace_id", "span_id", "name", "score", "label", "comment")),
+        Operation(method="POST", path="evaluate", run=force, scope="admin", summary="Evaluate one trace now.",
+                  parameters=("trace_id", "evaluators")),
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""`ragpulse serve`: a collector in the foreground, with everything a person should know printed at the start."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+
+from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.settings import Settings, is_loopback
+
+Say = Callable[[str], object]
+
+
+def serve(settings: Settings, *, loads: Sequence[str] = (), say: Say) -> None:
+    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend before listening."""
+    _log_to_stderr(as_json=settings.collector.log_format == "json")
+    collector = Collector(settings, loads=loads)
+    for line in _greeting(collector):
+        say(line)
+    collector.run()
+
+
+def _greeting(collector: Collector) -> list[str]:
+    settings = collector.settings
+    told = settings.collector
+    lines = [
+        f"ragpulse collector at {collector.url}   (pages, API and OTLP/HTTP on one port)",
+        "",
+        "  in your application:",
+        "    import ragpulse",
+        f'    ragpulse.configure(service_name="my-service", endpoint="{collector.url}")',
+        "    # then @ragpulse.rag, @ragpulse.retriever, @ragpulse.llm on your functions",
+        f"  or, for any OpenTelemetry exporter: OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}",
+        "",
+        f"  stored in {told.db}; kept {told.retention_days:g} days or {told.retention_gb:g} GB",
+        f"  evaluators: {_rules_told(collector)}",
+        f"  leaves this computer: {_leaving(settings)}",
+    ]
+    if told.api_keys:
+        lines.append(f"  keys needed: {', '.join(key.name for key in told.api_keys)}")
+    return lines
+
+
+def _rules_told(collector: Collector) -> str:
+    rules = collector.rules.effective()
+    return "; ".join(f"{', '.join(rule.evaluators)} at {rule.rate:g}" for rule in rules) or "none"
+
+
+def _leaving(settings: Settings) -> str:
+    judge = settings.judge
+    if judge.model is None:
+        return "nothing (no judge is configured)"
+    if judge.api_base and is_loopback(judge.api_base.partition("://")[2].partition("/")[0].partition(":")[0]):
+        return f"nothing (the judge {judge.model} is on this computer)"
+    place = judge.api_base or "its provider"
+    return (
+        f"questions, contexts and answers of sampled traces go to {judge.model} at {place}, "
+        f"at most {judge.budget_usd_per_day:g} USD a day"
+    )
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line, for log pipelines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _log_to_stderr(*, as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    for noisy in ("uvicorn", "uvicorn.error", "LiteLLM", "httpx", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,102 @@
+"""The HTTP side: OTLP, JSON, pages, health and Prometheus on one port, all behind the guard."""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import parse_qs
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+import ragpulse_dashboards
+from ragpulse_collector import receiver
+from ragpulse_collector.api import Operations, http, openapi, prometheus
+from ragpulse_collector.api.guard import COOKIE, Guard, Sessions, find_key
+from ragpulse_collector.api.status import VERSION
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.store import Store
+
+MAX_LOGIN_BYTES = 4096
+
+
+def web(
+    store: Store,
+    settings: Settings,
+    *,
+    operations: Operations,
+    sessions: Sessions,
+    flight: Flight,
+    limits: Limits,
+    counters: Counters,
+) -> ASGIApp:
+    """Join all routes under the guard and the security headers."""
+    routes: list[BaseRoute] = [
+        *receiver.routes(store, limits=limits, flight=flight, counters=counters),
+        *http.routes(operations),
+        Route("/healthz", _alive, methods=["GET"]),
+        Route("/readyz", partial(_ready, store), methods=["GET"]),
+        Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
+        Route("/openapi.json", partial(_openapi, operations), methods=["GET"]),
+        Route("/login", partial(_login, settings, sessions), methods=["POST"]),
+        *ragpulse_dashboards.routes(operations.call),
+    ]
+    middleware = [Middleware(ragpulse_dashboards.SecurityHeaders)]
+    origins = list(settings.collector.allowed_origins)
+    if origins:
+        allowed = ["content-type", "content-encoding", "authorization"]
+        middleware.append(
+            Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
+        )
+    return Guard(Starlette(routes=routes, middleware=middleware), settings=settings.collector, sessions=sessions)
+
+
+async def _alive(request: Request) -> Response:
+    del request
+    return PlainTextResponse("ok\n")
+
+
+async def _ready(store: Store, request: Request) -> Response:
+    """Say whether a write reaches the disk now."""
+    del request
+    try:
+        await anyio.to_thread.run_sync(lambda: store.write(lambda transaction: None).result(timeout=5))
+    except Exception as error:  # noqa: BLE001 - whatever the store says, the answer is: not ready, and why
+        return PlainTextResponse(f"not ready: {error}\n", 503, headers={"Retry-After": "1"})
+    return PlainTextResponse("ready\n")
+
+
+async def _prometheus(operations: Operations, request: Request) -> Response:
+    del request
+    status = await operations.call("GET status", {})
+    overview = await operations.call("GET overview", {"from": "-24h"})
+    text = prometheus.render(status, overview["quality"])
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _openapi(operations: Operations, request: Request) -> Response:
+    del request
+    return http.json_response(openapi.document(operations, VERSION))
+
+
+async def _login(settings: Settings, sessions: Sessions, request: Request) -> Response:
+    """Exchange a key for a cookie that scripts cannot read and other sites cannot send."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_LOGIN_BYTES:
+            return PlainTextResponse("too large\n", 413)
+    given = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0]
+    key = find_key(settings.collector.api_keys, given.strip())
+    if key is None:
+        return RedirectResponse("/login?failed=1", 303)
+    answer = RedirectResponse("/", 303)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(COOKIE, sessions.open(key), httponly=True, samesite="strict", secure=secure, path="/")
+    return answer

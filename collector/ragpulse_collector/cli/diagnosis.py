@@ -1,0 +1,136 @@
+"""What `ragpulse doctor` looks for: each finding names what is, and the mend where it is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragpulse_collector.cli.options import Failure, asker, config_path
+from ragpulse_collector.client import DEFAULT_URL
+from ragpulse_collector.settings import SettingsError, is_loopback, load_settings
+
+LOW_DISK_BYTES = 1024**3
+OLD_SPAN_S = 3600
+SKEW_S = 60
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    ok: bool
+    what: str
+    mend: str | None = None
+
+
+Ask = Callable[[str, Mapping[str, Any]], Any]
+
+
+def diagnose(*, url: str | None, db: str | None, api_key: str | None) -> list[Finding]:
+    """Look at configuration, environment, port, collector and data; never raises for what it finds."""
+    address = url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
+    findings = [_configuration(), *_environment(address), _judge_library(), _disk()]
+    try:
+        ask = asker(url, db, api_key)
+        status = ask("GET status", {})
+    except Failure as failure:
+        return [*findings, _port(address, failure)]
+    return [*findings, Finding(True, f"collector {status['version']} answers"), *_data(status), *_roundtrip(ask, db)]
+
+
+def _configuration() -> Finding:
+    path = config_path(None)
+    try:
+        load_settings(path).check()
+    except SettingsError as error:
+        return Finding(False, str(error), "correct the line, then start again")
+    return Finding(True, f"configuration: {path or 'defaults (no ragpulse.toml here)'}")
+
+
+def _environment(address: str) -> Iterator[Finding]:
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        yield Finding(False, "OTEL_SDK_DISABLED is true: nothing is recorded", "unset OTEL_SDK_DISABLED")
+    endpoint = os.environ.get("RAGPULSE_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if endpoint and urlsplit(endpoint).port != urlsplit(address).port:
+        mend = f"set RAGPULSE_ENDPOINT={address}"
+        yield Finding(False, f"applications here send to {endpoint}, the collector is {address}", mend)
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    if protocol == "grpc" and importlib.util.find_spec("grpc") is None:
+        yield Finding(False, "exporters here use gRPC, which this collector lacks", "pip install 'ragpulse[grpc]'")
+    host = urlsplit(address).hostname or ""
+    if os.environ.get("HTTP_PROXY") and is_loopback(host) and "127.0.0.1" not in os.environ.get("NO_PROXY", ""):
+        yield Finding(False, "HTTP_PROXY is set and NO_PROXY lacks 127.0.0.1", "export NO_PROXY=127.0.0.1,localhost")
+    content = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
+    if content.upper() == "NO_CONTENT":
+        yield Finding(False, "content capture is switched off: evaluators have nothing to read", "unset the variable")
+
+
+def _judge_library() -> Finding:
+    settings = load_settings(None)
+    with suppress(SettingsError):  # reported by _configuration
+        settings = load_settings(config_path(None))
+    if settings.judge.model and importlib.util.find_spec("litellm") is None:
+        return Finding(False, f"the judge {settings.judge.model} needs litellm", "pip install 'ragpulse[judge]'")
+    return Finding(True, f"judge: {settings.judge.model or 'none configured'}")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free
+    mend = "free some space, or lower retention_gb" if free < LOW_DISK_BYTES else None
+    return Finding(free >= LOW_DISK_BYTES, f"{free / 1024**3:.1f} GB free in this folder", mend)
+
+
+def _port(address: str, failure: Failure) -> Finding:
+    parts = urlsplit(address)
+    try:
+        with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=2):
+            mend = "stop the other program (often an OpenTelemetry Collector) or use --port"
+            return Finding(False, f"something answers at {address}, but not a ragpulse collector: {failure}", mend)
+    except OSError:
+        return Finding(False, str(failure), "ragpulse serve")
+
+
+def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
+    newest = status["newest_span"]
+    if newest is None:
+        yield Finding(False, "no span has arrived yet", "call ragpulse.configure() and one decorated function")
+    else:
+        age = (datetime.now(UTC) - datetime.fromisoformat(str(newest)).replace(tzinfo=UTC)).total_seconds()
+        skew = age < -SKEW_S
+        mend = "set the clock of the sending machine" if skew else None
+        yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), mend)
+    for code, count in status["rejected"]["requests_by_code"].items():
+        yield Finding(False, f"{count} requests were refused with {code}", "look at the sender's log for the reason")
+    errors = status["evaluations"]["by_status"].get("error", 0)
+    if errors:
+        yield Finding(False, f"{errors} evaluation attempts failed", 'ragpulse sql "select explanation from scores"')
+    if status["truncated"]:
+        mend = "raise the sender's attribute limit, or use ragpulse's retriever decorator"
+        yield Finding(False, f"{status['truncated']} spans lost contexts to an attribute limit", mend)
+
+
+def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
+    if db:
+        return
+    started = time.perf_counter()
+    ask("POST sql", {"query": "select count(*) from traces", "params": []})
+    yield Finding(True, f"a query takes {(time.perf_counter() - started) * 1000:.0f} ms")
+    unpriced = ask("POST sql", {"query": _UNPRICED, "params": []})["rows"]
+    for model, count in unpriced:
+        mend = f'add [prices."{model}"] input = ..., output = ... to ragpulse.toml'
+        yield Finding(False, f"{count} calls of {model} have no price", mend)
+
+
+_UNPRICED = (
+    "select model, count(*) from spans where kind = 'llm' and cost_usd is null and model is not null"
+    " and input_tokens is not null group by 1 order by 2 desc limit 5"
+)
