@@ -1,9 +1,12 @@
-"""Many cases or many metrics as one number."""
+"""Many cases or many metrics as one number: labels, efficiency, composites, summaries, tournaments."""
 
 from __future__ import annotations
 
+from ragpulse_evaluators.aggregate import composite, efficiency, labels
+from ragpulse_evaluators.aggregate.summary import Summary, summarize
+from ragpulse_evaluators.aggregate.tournament import Game, Standings, play, tournament
 from ragpulse_evaluators.entry import Entry
 
-__all__ = ("ENTRIES",)
+__all__ = ("ENTRIES", "Game", "Standings", "Summary", "play", "summarize", "tournament")
 
-ENTRIES: tuple[Entry, ...] = ()
+ENTRIES: tuple[Entry, ...] = (*labels.ENTRIES, *efficiency.ENTRIES, *composite.ENTRIES)

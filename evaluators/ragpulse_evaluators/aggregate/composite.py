@@ -1,0 +1,89 @@
+"""Several metrics as one weighted number."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.evaluator import Estimate, Evaluator, Scale
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
+
+__all__ = ("ENTRIES", "Composite")
+
+
+class Composite(Evaluator):
+    """The weighted mean of other evaluators' `normalized`, divided by the sum of the weights.
+
+    A part that is skipped, invalid or has no `normalized` makes the whole invalid: weights are never silently spread
+    over what is left. Parts: each `normalized`. `params` holds parameters per name; `evaluators` ready ones by name.
+    """
+
+    name = "composite"
+    parser = "composite"
+
+    def __init__(
+        self,
+        *,
+        weights: Mapping[str, float],
+        params: Mapping[str, Mapping[str, Any]] | None = None,
+        evaluators: Mapping[str, Evaluator] | None = None,
+        threshold: float | None = None,
+        resolve: Callable[..., Evaluator],
+    ) -> None:
+        _check(weights)
+        given, options = evaluators or {}, params or {}
+        self._parts = {name: given.get(name) or resolve(name, **options.get(name, {})) for name in weights}
+        self._weights = dict(weights)
+        versions = {name: part.version for name, part in self._parts.items()}
+        super().__init__(threshold=threshold, weights=self._weights, parts=versions)
+        self.judge = next((part.judge for part in self._parts.values() if part.judge is not None), None)
+        costs = {part.cost_class for part in self._parts.values()}
+        self.cost_class = next((cost for cost in ("k calls", "1 call", "embedding") if cost in costs), "free")
+
+    def estimate(self, case: Case) -> Estimate:
+        """What all parts together may cost."""
+        return sum((part.estimate(case) for part in self._parts.values()), Estimate())
+
+    async def run(self, case: Case) -> Outcome:
+        """Run the parts at once and weigh them."""
+        return await self._attempt(case, [])
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        results = dict(
+            zip(self._parts, await asyncio.gather(*(part(case) for part in self._parts.values())), strict=True)
+        )
+        calls.extend(call for result in results.values() for call in result.calls)
+        if lacking := [f"{name} ({_why(result)})" for name, result in results.items() if result.normalized is None]:
+            raise Unreadable("no score from " + ", ".join(lacking))
+        units = {name: result.normalized or 0.0 for name, result in results.items()}
+        total = math.fsum(weight * units[name] for name, weight in self._weights.items())
+        return Outcome(score=total / math.fsum(self._weights.values()), parts=units)
+
+
+def _check(weights: Mapping[str, float]) -> None:
+    if not weights or any(not math.isfinite(weight) or weight < 0 for weight in weights.values()):
+        raise ConfigurationError("composite needs weights={name: number >= 0, ...}")
+    if not any(weights.values()):
+        raise ConfigurationError("composite needs a weight above 0")
+
+
+def _why(result: EvaluationResult) -> str:
+    return result.explanation or f"{result.status}, but without a 0..1 form"
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        name="composite",
+        factory=Composite,
+        needs=(),
+        scale=Scale(),
+        source="Prompt Evaluation (S3)",
+        description="How good is the answer by several metrics together, weighted?",
+        example='get_evaluator("composite", weights={"token_f1": 0.7, "rouge": 0.3})',
+    ),
+)

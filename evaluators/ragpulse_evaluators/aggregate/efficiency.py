@@ -1,0 +1,181 @@
+"""How fast, how dear, how many: latency, cost, throughput and pass rate of answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from ragpulse_evaluators.aggregate.sets import SetEvaluator
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.statistics import wilson
+
+__all__ = ("ENTRIES", "Budgeted", "PassRate", "Throughput")
+
+_LESS = Scale(hi=None, reverse=True)
+_MORE = Scale(hi=None)
+
+
+class Budgeted(Evaluator):
+    """A figure of the run as it is; with a `target` it passes within, where `normalized` is 1, above it target/figure.
+
+    Without a target there is no `normalized`: seconds and dollars have no natural best.
+    """
+
+    scale = _LESS
+    parser = "figure"
+
+    def __init__(self, name: str, field: str, *, target: float | None = None, threshold: float | None = None) -> None:
+        if target is not None and not target > 0:
+            raise ConfigurationError(f"{name}: target is a number above 0, got {target!r}")
+        super().__init__(threshold=target if threshold is None else threshold, target=target)
+        self.name = name
+        self.needs = frozenset({field})
+        self._field, self._target = field, target
+
+    async def run(self, case: Case) -> Outcome:
+        """Read the figure; a negative one is invalid."""
+        figure = float(getattr(case, self._field))
+        if figure < 0:
+            raise Unreadable(f"{self._field} is {figure:g}")
+        target = self._target
+        return Outcome(
+            score=figure, normalized=None if target is None else 1.0 if figure <= target else target / figure
+        )
+
+
+class Throughput(SetEvaluator):
+    """Requests a second over the window they ran in.
+
+    The window is `window_s`; else from the first start to the last end where each case's metadata has `start_time`
+    (ISO 8601 or seconds); else the sum of latencies, as if one request ran after another. With a `target`,
+    `normalized` is the share of it reached.
+    """
+
+    name = "throughput"
+    scale = _MORE
+
+    def __init__(
+        self, *, window_s: float | None = None, target: float | None = None, threshold: float | None = None
+    ) -> None:
+        super().__init__(threshold=target if threshold is None else threshold, window_s=window_s, target=target)
+        self.needs = frozenset() if window_s else frozenset({"latency_s"})
+        self._window_s, self._target = window_s, target
+
+    async def measure(self, cases: Sequence[Case]) -> Outcome:
+        """Divide the requests by the window."""
+        window, how = self._window(cases)
+        if window <= 0:
+            raise Unreadable("the requests took no time")
+        rate = len(cases) / window
+        reached = None if self._target is None else min(1.0, rate / self._target)
+        return Outcome(score=rate, normalized=reached, explanation=f"{len(cases)} requests in {window:g} s, {how}")
+
+    def _window(self, cases: Sequence[Case]) -> tuple[float, str]:
+        if self._window_s is not None:
+            return self._window_s, "the window given"
+        starts = [case.metadata.get("start_time") for case in cases]
+        if all(start is not None for start in starts):
+            spans = [(_seconds(start), case.latency_s or 0.0) for start, case in zip(starts, cases, strict=True)]
+            return max(at + took for at, took in spans) - min(at for at, _ in spans), "first start to last end"
+        return sum(case.latency_s or 0.0 for case in cases), "one after another"
+
+
+def _seconds(moment: Any) -> float:
+    if isinstance(moment, int | float):
+        return float(moment)
+    if isinstance(moment, datetime):
+        return moment.timestamp()
+    try:
+        return datetime.fromisoformat(str(moment)).timestamp()
+    except ValueError:
+        raise Unreadable(f"start_time {str(moment)[:40]!r} is no time") from None
+
+
+class PassRate(SetEvaluator):
+    """The share of cases that pass the evaluator `of`, with Wilson's interval; what could not be judged counts apart.
+
+    `of` is a name or an evaluator; parameters for it go in `params`. Skipped, invalid and failed results are parts.
+    """
+
+    name = "pass_rate"
+    parser = "pass rate"
+
+    def __init__(
+        self,
+        *,
+        of: str | Evaluator = "exact_match",
+        params: dict[str, Any] | None = None,
+        threshold: float | None = None,
+        resolve: Callable[..., Evaluator],
+    ) -> None:
+        self._of = of if isinstance(of, Evaluator) else resolve(of, **(params or {}))
+        super().__init__(threshold=threshold, of=f"{self._of.name}@{self._of.version}")
+        self.judge, self.cost_class = self._of.judge, self._of.cost_class
+        self.needs = self._of.needs
+
+    async def measure(self, cases: Sequence[Case]) -> Outcome:
+        """Evaluate each and count."""
+        results = await asyncio.gather(*(self._of(case) for case in cases))
+        verdicts = [result.passing for result in results if result.status == "ok" and result.passing is not None]
+        if not verdicts:
+            raise Unreadable(f"{self._of.name} gave no verdict; does it have a threshold?")
+        found = wilson(sum(verdicts), len(verdicts))
+        counts = {status: sum(r.status == status for r in results) for status in ("invalid", "error")}
+        return Outcome(
+            score=sum(verdicts) / len(verdicts),
+            ci95=None if found is None else (found.lo or 0.0, found.hi or 0.0),
+            parts={"passed": sum(verdicts), "judged": len(verdicts), **counts},
+        )
+
+
+def _latency(*, target: float | None = None, threshold: float | None = None) -> Evaluator:
+    return Budgeted("latency", "latency_s", target=target, threshold=threshold)
+
+
+def _cost(*, target: float | None = None, threshold: float | None = None) -> Evaluator:
+    return Budgeted("cost", "cost_usd", target=target, threshold=threshold)
+
+
+_entry = partial(Entry, source="Prompt Evaluation (S3)")
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry(
+        name="latency",
+        factory=_latency,
+        needs=("latency_s",),
+        scale=_LESS,
+        description="How many seconds did the answer take?",
+        example='get_evaluator("latency", target=2.0)',
+    ),
+    _entry(
+        name="cost",
+        factory=_cost,
+        needs=("cost_usd",),
+        scale=_LESS,
+        description="How many USD did the answer cost?",
+        example='get_evaluator("cost", target=0.01)',
+    ),
+    _entry(
+        name="throughput",
+        factory=Throughput,
+        needs=("latency_s",),
+        scale=_MORE,
+        description="How many requests a second were served?",
+        example='get_evaluator("throughput", target=5.0)',
+    ),
+    _entry(
+        name="pass_rate",
+        factory=PassRate,
+        needs=("reference", "response"),
+        scale=Scale(),
+        description="Which share of the cases passes another evaluator?",
+        example='get_evaluator("pass_rate", of="exact_match")',
+    ),
+)

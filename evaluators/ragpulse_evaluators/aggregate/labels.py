@@ -1,0 +1,173 @@
+"""Answers that are labels: accuracy, precision, recall and ROC AUC over a set of cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, get_args
+
+from ragpulse_evaluators.aggregate.sets import SetEvaluator
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.statistics import roc_auc, wilson
+from ragpulse_evaluators.text.words import normalize_answer
+
+__all__ = ("ENTRIES", "Accuracy", "LabelRate", "RocAuc")
+
+Average = Literal["macro", "micro"]
+_YES = frozenset({"yes", "true", "1", "positive", "pass", "sim", "是", "对"})
+_NO = frozenset({"no", "false", "0", "negative", "fail", "não", "nao", "否", "错"})
+
+
+def _pairs(cases: Sequence[Case]) -> list[tuple[str, str]]:
+    """What was said and what was right, normalised; the first reference counts."""
+    return [(normalize_answer(case.response or ""), normalize_answer(case.references[0])) for case in cases]
+
+
+class Accuracy(SetEvaluator):
+    """The share of answers that are the reference label, with Wilson's interval."""
+
+    name = "accuracy"
+    needs = frozenset({"response", "reference"})
+
+    def __init__(self, *, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold)
+
+    async def measure(self, cases: Sequence[Case]) -> Outcome:
+        """Count."""
+        right = sum(said == wanted for said, wanted in _pairs(cases))
+        return Outcome(score=right / len(cases), ci95=_interval(right, len(cases)))
+
+
+def _interval(k: int, n: int) -> tuple[float, float] | None:
+    found = wilson(k, n)
+    return None if found is None or found.lo is None or found.hi is None else (found.lo, found.hi)
+
+
+class LabelRate(SetEvaluator):
+    """Precision or recall of answers that are labels.
+
+    Of one class where `positive` names it, or where all labels are a yes or a no ("pass", "1", "true", "是", ...);
+    else the mean over classes (`average="macro"`) or over cases ("micro"), as scikit-learn has them, an absent class
+    counting 0. Parts: f1, and the value of each class.
+    """
+
+    needs = frozenset({"response", "reference"})
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        positive: str | None = None,
+        average: Average = "macro",
+        threshold: float | None = None,
+    ) -> None:
+        if average not in get_args(Average):
+            raise ConfigurationError(f"{name} has no average {average!r}; choose macro or micro")
+        super().__init__(threshold=threshold, positive=positive, average=average)
+        self.name = name
+        self._positive = None if positive is None else frozenset({normalize_answer(positive)})
+        self._average = average
+
+    async def measure(self, cases: Sequence[Case]) -> Outcome:
+        """Count by class."""
+        pairs = _pairs(cases)
+        labels = {label for pair in pairs for label in pair}
+        positive = self._positive or (_YES if labels <= _YES | _NO else None)
+        if positive is not None:
+            rates = _Rates.of([(said in positive, wanted in positive) for said, wanted in pairs])
+            return Outcome(score=getattr(rates, self.name), parts={"f1": rates.f1})
+        classes = {label: _Rates.of([(s == label, w == label) for s, w in pairs]) for label in sorted(labels)}
+        by_class = {label: getattr(rates, self.name) for label, rates in classes.items()}
+        if self._average == "micro":
+            share = sum(said == wanted for said, wanted in pairs) / len(pairs)
+            return Outcome(score=share, parts={"f1": share, "classes": by_class})
+        f1 = math.fsum(rates.f1 for rates in classes.values()) / len(classes)
+        return Outcome(score=math.fsum(by_class.values()) / len(by_class), parts={"f1": f1, "classes": by_class})
+
+
+class _Rates:
+    """Precision, recall and F1 of yes/no pairs (said, right)."""
+
+    def __init__(self, hits: int, said: int, right: int) -> None:
+        self.precision = hits / said if said else 0.0
+        self.recall = hits / right if right else 0.0
+        self.f1 = 2.0 * hits / (said + right) if hits else 0.0
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[bool, bool]]) -> _Rates:
+        return cls(sum(s and r for s, r in pairs), sum(s for s, _ in pairs), sum(r for _, r in pairs))
+
+
+class RocAuc(SetEvaluator):
+    """The chance that a positive case got a higher number than a negative one; answers are numbers, references labels.
+
+    A positive reference is `positive`, or a yes ("1", "true", "pass", "是", ...).
+    """
+
+    name = "roc_auc"
+    needs = frozenset({"response", "reference"})
+
+    def __init__(self, *, positive: str | None = None, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, positive=positive)
+        self._positive = _YES if positive is None else frozenset({normalize_answer(positive)})
+
+    async def measure(self, cases: Sequence[Case]) -> Outcome:
+        """Rank the numbers."""
+        labels = [normalize_answer(case.references[0]) in self._positive for case in cases]
+        area = roc_auc([_number(case.response or "") for case in cases], labels)
+        if area is None:
+            raise Unreadable("ROC AUC needs positive and negative references")
+        return Outcome(score=area)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise Unreadable(f"{text[:40]!r} is no number to rank by") from None
+    if not math.isfinite(value):
+        raise Unreadable(f"{text[:40]!r} is no finite number")
+    return value
+
+
+def _precision(*, positive: str | None = None, average: Average = "macro", threshold: float | None = None) -> Evaluator:
+    return LabelRate("precision", positive=positive, average=average, threshold=threshold)
+
+
+def _recall(*, positive: str | None = None, average: Average = "macro", threshold: float | None = None) -> Evaluator:
+    return LabelRate("recall", positive=positive, average=average, threshold=threshold)
+
+
+_entry = partial(Entry, needs=("response", "reference"), scale=Scale(), source="scikit-learn's definitions")
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry(
+        name="accuracy",
+        factory=Accuracy,
+        description="Which share of the answers is the right label?",
+        example='get_evaluator("accuracy")',
+    ),
+    _entry(
+        name="precision",
+        factory=_precision,
+        description="Of the answers that gave a label, how many were right to?",
+        example='get_evaluator("precision", positive="spam")',
+    ),
+    _entry(
+        name="recall",
+        factory=_recall,
+        description="Of the cases that have a label, how many answers gave it?",
+        example='get_evaluator("recall", positive="spam")',
+    ),
+    _entry(
+        name="roc_auc",
+        factory=RocAuc,
+        description="Do positive cases get higher numbers than negative ones?",
+        example='get_evaluator("roc_auc", positive="grounded")',
+    ),
+)

@@ -1,0 +1,144 @@
+"""Results of one evaluator over a set, in one report: means with intervals, pass rate, what could not be read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.result import EvaluationResult
+from ragpulse_evaluators.statistics import Estimate, hajek, mean_ci, wilson
+
+__all__ = ("Summary", "summarize")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a set of results says. Means are over results that have the number, never over zeros made of failures."""
+
+    evaluator: str
+    version: str
+    judge: str | None
+    n: int
+    """Results of every status."""
+    counts: Mapping[str, int]
+    """Results by status: ok, skipped, invalid, error."""
+    mean: float | None
+    """Mean native score."""
+    mean_ci: Estimate | None
+    normalized: Estimate | None
+    """Mean of `normalized` with its interval."""
+    pass_rate: float | None
+    """Share of passing results among those with a verdict."""
+    pass_ci: Estimate | None
+    """The pass rate with Wilson's interval."""
+    parsing_success: float | None
+    """Share of readable replies among those that came: ok / (ok + invalid)."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Mean of each numeric part over the results that have it (GroUSE's report); also read as attributes."""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    """How often each label was given."""
+    precision: float | None = None
+    """With `expected`: of the results that passed, how many should have."""
+    recall: float | None = None
+    f1: float | None = None
+    accuracy: float | None = None
+
+    def __getattr__(self, name: str) -> float:
+        parts = self.__dict__.get("parts", {})
+        if name in parts:
+            return float(parts[name])
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; parts are {', '.join(parts) or 'none'}")
+
+    def __str__(self) -> str:
+        told = [f"{status} {count}" for status, count in self.counts.items() if count]
+        return f"{self.evaluator}: {_value(self.normalized)}, pass rate {_value(self.pass_ci)} ({', '.join(told)})"
+
+
+def _value(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    lo, hi = estimate
+    return f"{estimate.estimate:.3f}" + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None and hi is not None else "")
+
+
+@overload
+def summarize(results: Sequence[EvaluationResult], *, expected: Sequence[bool] | None = None) -> Summary: ...
+@overload
+def summarize(
+    results: Mapping[str, Sequence[EvaluationResult]], *, expected: Sequence[bool] | None = None
+) -> dict[str, Summary]: ...
+def summarize(
+    results: Sequence[EvaluationResult] | Mapping[str, Sequence[EvaluationResult]],
+    *,
+    expected: Sequence[bool] | None = None,
+) -> Summary | dict[str, Summary]:
+    """Sum up results of one evaluator, or each of what `evaluate` returned.
+
+    `expected` says for each result whether it should pass: precision, recall, F1 and accuracy of the verdicts then
+    appear. Raises `ConfigurationError` for results of several evaluators or versions in one list: they do not pool.
+    """
+    if isinstance(results, Mapping):
+        return {name: _summary(list(found), expected) for name, found in results.items()}
+    return _summary(list(results), expected)
+
+
+def _summary(results: list[EvaluationResult], expected: Sequence[bool] | None) -> Summary:
+    series = {(result.evaluator, result.version, result.judge) for result in results}
+    if len(series) > 1:
+        raise ConfigurationError(f"results of {len(series)} evaluators or versions do not pool; sum each up alone")
+    name, version, judge = series.pop() if series else ("", "", None)
+    counts = Counter(result.status for result in results)
+    scored = [result for result in results if result.status == "ok"]
+    scores = [result.score for result in scored if result.score is not None]
+    units = [result.normalized for result in scored if result.normalized is not None]
+    verdicts = [result.passing for result in scored if result.passing is not None]
+    rate = wilson(sum(verdicts), len(verdicts))
+    replies = counts["ok"] + counts["invalid"]
+    mean = mean_ci(scores)
+    return Summary(
+        evaluator=name,
+        version=version,
+        judge=judge,
+        n=len(results),
+        counts={status: counts[status] for status in ("ok", "skipped", "invalid", "error")},
+        mean=mean.estimate if mean else None,
+        mean_ci=mean,
+        normalized=hajek(units, [1.0] * len(units)),
+        pass_rate=rate.estimate if rate else None,
+        pass_ci=rate,
+        parsing_success=counts["ok"] / replies if replies else None,
+        parts=_part_means(scored),
+        labels=dict(Counter(result.label for result in scored if result.label is not None)),
+        **_against(results, expected),
+    )
+
+
+def _part_means(results: Iterable[EvaluationResult]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for result in results:
+        for name, value in result.parts.items():
+            if isinstance(value, int | float):
+                found.setdefault(name, []).append(float(value))
+    return {name: math.fsum(values) / len(values) for name, values in found.items()}
+
+
+def _against(results: Sequence[EvaluationResult], expected: Sequence[bool] | None) -> dict[str, float | None]:
+    if expected is None:
+        return {}
+    if len(expected) != len(results):
+        raise ConfigurationError(f"{len(results)} results but {len(expected)} expectations")
+    pairs = [
+        (r.passing, e) for r, e in zip(results, expected, strict=True) if r.status == "ok" and r.passing is not None
+    ]
+    hits = sum(passed and wanted for passed, wanted in pairs)
+    passed, wanted = sum(bool(p) for p, _ in pairs), sum(e for _, e in pairs)
+    return {
+        "precision": hits / passed if passed else None,
+        "recall": hits / wanted if wanted else None,
+        "f1": 2.0 * hits / (passed + wanted) if passed + wanted else None,
+        "accuracy": sum(p == e for p, e in pairs) / len(pairs) if pairs else None,
+    }
