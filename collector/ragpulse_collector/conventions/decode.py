@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from ragpulse_collector.conventions.evaluations import scores_on
 from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_id
 from ragpulse_collector.conventions.lifting import restore_attributes
 from ragpulse_collector.conventions.logs import add_log
@@ -42,7 +41,9 @@ def remap(record: SpanRecord) -> SpanRecord:
     Give the record as stored, with its texts. Texts that came from a log event, not from an attribute, are kept.
     """
     attributes = restore_attributes(record.attributes, record.query, record.response, record.contexts)
-    fresh = Mapper(_BOOK).record(_as_sent(record, attributes))
+    batch = Batch()
+    Mapper(_BOOK).add(_as_sent(record, attributes), batch)
+    (fresh,) = batch.spans
     kept: dict[str, Any] = {
         name: getattr(record, name)
         for name in ("query", "response", "contexts")
@@ -59,8 +60,7 @@ def _add_spans(batch: Batch, body: RawBody, mapper: Mapper) -> None:
             continue
         if span.parent_span_id is not None and not valid_span_id(span.parent_span_id):
             span.parent_span_id = None
-        batch.spans.append(mapper.record(span))
-        batch.scores.extend(scores_on(span))
+        mapper.add(span, batch)
     if batch.rejected:
         batch.message = "spans need a trace_id of 16 bytes and a span_id of 8 bytes, not all zero"
 

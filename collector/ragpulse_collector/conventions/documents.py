@@ -11,9 +11,10 @@ from ragpulse_collector.conventions.rules import Carrier, Found, Read
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
-_TEXT_KEYS = ("content", "text", "page_content", "document", "chunk", "body")
+_TEXT_KEYS = ("text", "page_content", "document", "chunk", "body")
 _ID_KEYS = ("id", "document_id", "doc_id", "node_id", "id_", "chunk_id")
 _SCORE_KEYS = ("score", "relevance_score", "similarity", "similarity_score")
+_MEMBERS = (("id", _ID_KEYS), ("score", _SCORE_KEYS), ("metadata", ("metadata", "meta", "extra_info")))
 _INNER_KEYS = ("document", "node", "kwargs", "payload")
 _LIST_KEYS = (
     "documents",
@@ -118,8 +119,8 @@ def _row(item: Any) -> tuple[dict[str, Any] | None, Path | None]:
         return (None, None) if row is None else ({**row, "score": item[1]}, None if path is None else (0, *path))
     if not isinstance(item, dict):
         return None, None
-    text_key = next((key for key in _TEXT_KEYS if type(item.get(key)) is str), None)
-    inner_key = next((key for key in _INNER_KEYS if text_key is None and isinstance(item.get(key), dict)), None)
+    text_key = "content" if type(item.get("content")) is str else _first_key(item, _TEXT_KEYS, str)
+    inner_key = _first_key(item, _INNER_KEYS, dict) if text_key is None else None
     if inner_key is not None:
         row, path = _row(item[inner_key])
         return {**(row or {}), **_members(item)}, None if path is None else (inner_key, *path)
@@ -129,23 +130,29 @@ def _row(item: Any) -> tuple[dict[str, Any] | None, Path | None]:
     return (row, None if text_key is None else (text_key,)) if row else (None, None)
 
 
+def _first_key(item: dict[str, Any], keys: Sequence[str], kind: type) -> str | None:
+    return next((key for key in keys if isinstance(item.get(key), kind)), None)
+
+
 def _members(item: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for name, keys in (("id", _ID_KEYS), ("score", _SCORE_KEYS), ("metadata", ("metadata", "meta", "extra_info"))):
-        value = next((item[key] for key in keys if item.get(key) is not None), None)
-        if value is not None:
-            row[name] = value
+    for name, keys in _MEMBERS:
+        for key in keys:
+            if item.get(key) is not None:
+                row[name] = item[key]
+                break
     return row
 
 
 def _record(rank: int, row: dict[str, Any]) -> ContextRecord:
     words = row.get("content", row.get("document"))
     identity = row.get("id")
+    score = row.get("score")
     metadata = row.get("metadata")
     return ContextRecord(
         rank=rank,
-        id=identity if type(identity) is str else None if identity is None else str(identity),
-        score=number(row.get("score"), _NOTHING),
+        id=identity if type(identity) is str or identity is None else str(identity),
+        score=None if score is None else number(score, _NOTHING),
         text=words if type(words) is str and words else None,
         metadata=_object(metadata) if metadata else None,
     )

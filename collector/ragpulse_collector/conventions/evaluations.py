@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ragpulse_collector.conventions.rules import Carrier
@@ -16,14 +17,18 @@ _NAME = re.compile(
 )
 
 
-def scores_on(span: WireSpan) -> list[ScoreRecord]:
+def is_score(name: str) -> bool:
+    """Tell whether an attribute is part of a score."""
+    return _NAME.fullmatch(name) is not None
+
+
+def scores_on(span: WireSpan, score_names: Iterable[str]) -> list[ScoreRecord]:
     """Return the scores written on a span; those of scope trace or session belong to the trace's first unit."""
     rows: dict[tuple[str | None, str, str], dict[str, Any]] = {}
-    for name, value in span.attributes.items():
-        if "annotation" in name or "evaluation" in name:
-            match = _NAME.fullmatch(name)
-            if match:
-                rows.setdefault((match[1], match[2], match[3]), {})[match[4]] = value
+    for name in score_names:
+        match = _NAME.fullmatch(name)
+        if match:
+            rows.setdefault((match[1], match[2], match[3]), {})[match[4]] = span.attributes[name]
     return [_score(span, scope, row) for (scope, _, _), row in rows.items() if row.get("name")]
 
 

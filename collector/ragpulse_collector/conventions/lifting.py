@@ -42,9 +42,11 @@ _KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"
 
 def attributes_text(attributes: Mapping[str, Any], replaced: Mapping[str, Any]) -> str:
     """Return the raw attributes as JSON text, lifted values replaced by their references."""
-    out = {name: escape(value) if type(value) in (dict, list) else value for name, value in attributes.items()}
-    out.update(replaced)
-    return json_text(out)
+    for value in attributes.values():
+        if type(value) is dict or type(value) is list:
+            attributes = {name: escape(value) for name, value in attributes.items()}
+            break
+    return json_text({**attributes, **replaced} if replaced else attributes)
 
 
 def json_text(value: Any) -> str:

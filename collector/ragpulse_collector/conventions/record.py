@@ -10,11 +10,21 @@ from typing import Any
 import orjson
 
 from ragpulse import attributes as names
-from ragpulse_collector.conventions import genai, langfuse, lifting, mlflow, openinference, others, own, traceloop
+from ragpulse_collector.conventions import (
+    evaluations,
+    genai,
+    langfuse,
+    lifting,
+    mlflow,
+    openinference,
+    others,
+    own,
+    traceloop,
+)
 from ragpulse_collector.conventions.rules import Carrier, Mapping, RuleBook
 from ragpulse_collector.conventions.values import parsed
 from ragpulse_collector.otlp import Origin, Vector, WireEvent, WireSpan
-from ragpulse_collector.records import SpanRecord, Status
+from ragpulse_collector.records import Batch, SpanRecord, Status
 
 _log = logging.getLogger(__name__)
 
@@ -34,13 +44,17 @@ class Mapper:
         self._book = book
         self._origins: dict[int, tuple[Origin, dict[str, Any]]] = {}
 
-    def record(self, span: WireSpan) -> SpanRecord:
-        """Return the canonical record of a span; a span that defeats the rules is kept raw, as kind `other`."""
+    def add(self, span: WireSpan, batch: Batch) -> None:
+        """Add a span and the scores on it to the batch; a span that defeats the rules is kept raw, as `other`."""
         try:
-            return self._record(span, self.resolve(span))
+            mapping = self.resolve(span)
+            record = self._record(span, mapping)
+            if "scores" in mapping.watched:
+                batch.scores.extend(evaluations.scores_on(span, mapping.watched["scores"]))
         except Exception:  # noqa: BLE001 - one strange span must not refuse the whole request
             _log.warning("span %s kept without mapping", span.span_id, exc_info=True)
-            return self._record(span, Mapping(mapped_from={"flags": ["unmapped"]}))
+            record = self._record(span, Mapping(mapped_from={"flags": ["unmapped"]}))
+        batch.spans.append(record)
 
     def resolve(self, span: WireSpan) -> Mapping:
         """Return the canonical fields of a span (or of a log record dressed as one)."""
@@ -48,6 +62,8 @@ class Mapper:
         return self._book.resolve(Carrier(attributes, span.start_ns, span.dropped_attributes, span.events))
 
     def _record(self, span: WireSpan, mapping: Mapping) -> SpanRecord:
+        for name in mapping.watched.get("vectors", ()):
+            mapping.replaced[name] = _vector(span.attributes[name])
         values = {**self._shared(span.origin), **mapping.values}
         flags = _flags(span, values)
         if flags:
@@ -71,7 +87,7 @@ class Mapper:
             contexts_truncated=mapping.truncated or _lost_contexts(span, values),
             upstream_pi=_upstream_pi(span.trace_state) if span.trace_state else 1.0,
             dropped_attributes=span.dropped_attributes,
-            attributes=lifting.attributes_text(_without_vectors(span.attributes), mapping.replaced),
+            attributes=lifting.attributes_text(span.attributes, mapping.replaced),
             events=_events(span.events) if span.events else None,
             mapped_from=orjson.dumps(mapping.mapped_from).decode(),
             **values,
@@ -86,7 +102,7 @@ class Mapper:
 
 def rule_book() -> RuleBook:
     """Return the rules of all dialects."""
-    return RuleBook(DIALECTS)
+    return RuleBook(DIALECTS, watch={"vectors": _is_vector, "scores": evaluations.is_score})
 
 
 def _from_origin(origin: Origin) -> dict[str, Any]:
@@ -130,12 +146,8 @@ def _upstream_pi(trace_state: str) -> float:
     return 1.0 if match is None else (2**56 - int(match[1].ljust(14, "0"), 16)) / 2**56
 
 
-def _without_vectors(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes without embedding vectors, which nothing here reads and which outweigh all texts."""
-    vectors = [name for name in attributes if name.endswith(".embedding.vector")]
-    if not vectors:
-        return attributes
-    return {**attributes, **{name: _vector(attributes[name]) for name in vectors}}
+def _is_vector(name: str) -> bool:
+    return name.endswith(".embedding.vector")
 
 
 def _vector(value: Any) -> Any:

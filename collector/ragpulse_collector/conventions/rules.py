@@ -2,21 +2,22 @@
 
     dialects (ordered) ─▶ RuleBook ─ resolve(carrier) ─▶ Mapping: values, where each came from, what was lifted out
 
-An attribute is looked up once, by name; only names that some rule wants are read. Span events take part under the
-name `event:<event name>`, families of names (`retrieval.documents.0.document.id`, ...) under their common prefix.
+Spans of one instrumentation carry the same names, so the rules that concern a set of names are looked up once and
+remembered. Span events take part under the name `event:<event name>`, families of names
+(`retrieval.documents.0.document.id`, ...) under their common prefix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragpulse_collector.otlp import WireEvent
 
-_KNOWN_NAMES = 8192
-"""Attribute names remembered with their rules; more names than that are a sender's invention and are looked up anew."""
-_LONGEST_KNOWN = 128
+_KNOWN_PLANS = 1024
+"""Sets of attribute names remembered with their rules; a sender that invents more has them looked up anew."""
+_LONGEST_NAMES = 8192
 
 
 @dataclass(slots=True)
@@ -64,32 +65,50 @@ class Mapping:
     mapped_from: dict[str, Any] = field(default_factory=dict)
     replaced: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
+    watched: dict[str, list[str]] = field(default_factory=dict)
+    """Attribute names by what they were watched for (see RuleBook)."""
 
 
-_Candidate = tuple[int, Rule, str, Any]
+class _Plan(NamedTuple):
+    """What to do with one set of attribute names: spans of one instrumentation share it."""
+
+    steps: list[tuple[int, Rule, str]]
+    families: dict[str, list[tuple[str, str]]]
+    """Prefix → (name, suffix) of its members."""
+    watched: dict[str, list[str]]
 
 
 class RuleBook:
-    """All rules of all dialects in one order: kind first, then as the dialects are given."""
+    """All rules of all dialects in one order: kind first, then as the dialects are given.
 
-    def __init__(self, dialects: Iterable[Sequence[Rule]]) -> None:
+    `watch` names predicates over attribute names; names that satisfy one are listed in the mapping.
+    """
+
+    def __init__(
+        self, dialects: Iterable[Sequence[Rule]], *, watch: dict[str, Callable[[str], bool]] | None = None
+    ) -> None:
         rules = [rule for dialect in dialects for rule in dialect]
         rules.sort(key=lambda rule: (rule.field != "kind", rule.last))
-        self._exact: dict[str, list[tuple[int, Rule]]] = {}
-        self._families: dict[str, list[tuple[int, Rule]]] = {}
+        self._rules: dict[str, list[tuple[int, Rule]]] = {}
         for order, rule in enumerate(rules):
-            book = self._families if rule.attribute.endswith(".") else self._exact
-            book.setdefault(rule.attribute, []).append((order, rule))
-        self._known: dict[str, tuple[list[tuple[int, Rule]], str | None]] = {}
+            self._rules.setdefault(rule.attribute, []).append((order, rule))
+        self._prefixes = tuple(name for name in self._rules if name.endswith("."))
+        self._watch = watch or {}
+        self._plans: dict[tuple[str, ...], _Plan] = {}
 
     def resolve(self, carrier: Carrier) -> Mapping:
         """Return every canonical field that the carrier's attributes and events yield."""
-        mapping = Mapping()
+        attributes = carrier.attributes
+        plan = self._plan(attributes)
+        mapping = Mapping(watched=plan.watched)
         values = mapping.values
-        for _, rule, name, value in sorted(self._candidates(carrier), key=_order):
-            known = values.get(rule.field)
-            if known is not None:
-                if value == known and type(value) is str and rule.field in _TEXTS:
+        steps, found = plan.steps, attributes
+        if plan.families or carrier.events:
+            steps, found = self._with_groups(plan, carrier)
+        for _, rule, name in steps:
+            value = found[name]
+            if rule.field in values:
+                if rule.field in _TEXTS and value == values[rule.field]:
                     mapping.replaced.setdefault(name, {"$lifted": rule.field})
                 continue
             result = rule.read(value, carrier)
@@ -97,35 +116,41 @@ class RuleBook:
                 self._take(mapping, carrier, rule, name, value, result)
         return mapping
 
-    def _candidates(self, carrier: Carrier) -> list[_Candidate]:
-        out: list[_Candidate] = []
-        families: dict[str, dict[str, Any]] = {}
-        known = self._known
-        for name, value in carrier.attributes.items():
-            entry = known.get(name) or self._look_up(name)
-            for order, rule in entry[0]:
-                out.append((order, rule, name, value))
-            if entry[1] is not None:
-                families.setdefault(entry[1], {})[name[len(entry[1]) :]] = value
-        for prefix, members in families.items():
-            out.extend((order, rule, prefix, members) for order, rule in self._families[prefix])
-        if carrier.events:
-            self._add_events(carrier.events, out)
-        return out
+    def _plan(self, attributes: dict[str, Any]) -> _Plan:
+        names = tuple(attributes)
+        plan = self._plans.get(names)
+        if plan is None:
+            plan = self._make_plan(names)
+            if len(self._plans) < _KNOWN_PLANS and sum(map(len, names)) <= _LONGEST_NAMES:
+                self._plans[names] = plan
+        return plan
 
-    def _add_events(self, events: Sequence[WireEvent], out: list[_Candidate]) -> None:
-        by_name: dict[str, list[WireEvent]] = {}
-        for event in events:
-            by_name.setdefault(f"event:{event.name}", []).append(event)
-        for name, same in by_name.items():
-            out.extend((order, rule, name, same) for order, rule in self._exact.get(name, ()))
+    def _make_plan(self, names: Iterable[str]) -> _Plan:
+        steps: list[tuple[int, Rule, str]] = []
+        families: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            steps.extend((order, rule, name) for order, rule in self._rules.get(name, ()))
+            prefix = next((prefix for prefix in self._prefixes if name.startswith(prefix)), None)
+            if prefix is not None:
+                families.setdefault(prefix, []).append((name, name[len(prefix) :]))
+        for prefix in families:
+            steps.extend((order, rule, prefix) for order, rule in self._rules[prefix])
+        watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
+        steps.sort(key=_order)
+        return _Plan(steps, families, {label: found for label, found in watched.items() if found})
 
-    def _look_up(self, name: str) -> tuple[list[tuple[int, Rule]], str | None]:
-        exact = self._exact.get(name, [])
-        family = next((prefix for prefix in self._families if name.startswith(prefix)), None)
-        if len(self._known) < _KNOWN_NAMES and len(name) <= _LONGEST_KNOWN:
-            self._known[name] = (exact, family)
-        return exact, family
+    def _with_groups(self, plan: _Plan, carrier: Carrier) -> tuple[list[tuple[int, Rule, str]], dict[str, Any]]:
+        """Return the steps and the values by name, families and span events gathered under theirs."""
+        attributes = carrier.attributes
+        found = dict(attributes)
+        for prefix, members in plan.families.items():
+            found[prefix] = {suffix: attributes[name] for name, suffix in members}
+        events: dict[str, list[WireEvent]] = {}
+        for event in carrier.events:
+            events.setdefault(f"event:{event.name}", []).append(event)
+        found.update(events)
+        extra = [(order, rule, name) for name in events for order, rule in self._rules.get(name, ())]
+        return sorted(plan.steps + extra, key=_order) if extra else plan.steps, found
 
     @staticmethod
     def _take(mapping: Mapping, carrier: Carrier, rule: Rule, name: str, value: Any, result: Any) -> None:
@@ -144,5 +169,5 @@ class RuleBook:
 _TEXTS = frozenset({"query", "response"})
 
 
-def _order(candidate: _Candidate) -> int:
-    return candidate[0]
+def _order(step: tuple[int, Rule, str]) -> int:
+    return step[0]
