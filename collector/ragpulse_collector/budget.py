@@ -161,9 +161,9 @@ class Pacer:
         self.floor, self.reserve, self.window = floor, reserve, window
         self._scales: dict[str, float] = {}
 
-    def pi_scale(self, evaluator: str) -> float:
-        """The factor on the designed inclusion probability of this evaluator, in [floor, 1]."""
-        return self._scales.get(evaluator, 1.0)
+    def pi_scale(self, evaluator: str) -> tuple[float, str]:
+        """The factor on this evaluator's designed inclusion probability, in [floor, 1], and the reason for it."""
+        return self._scales.get(evaluator, 1.0), "budget"
 
     def update(self, now: datetime) -> dict[str, float]:
         """Recompute the scales from the ledger and the latest decisions; call it about once a minute."""
@@ -174,7 +174,7 @@ class Pacer:
             budgets = self._budgets(name, demand, midnight)
             if budgets and usd_per_s > 0:
                 affordable = min(budgets) / left_s
-                self._scales[name] = paced(self.pi_scale(name), affordable, usd_per_s, floor=self.floor)
+                self._scales[name] = paced(self._scales.get(name, 1.0), affordable, usd_per_s, floor=self.floor)
         return dict(self._scales)
 
     def _budgets(self, name: str, demand: Mapping[str, float], midnight: datetime) -> list[float]:
@@ -197,7 +197,7 @@ class Pacer:
             "   FROM raw.ledger l WHERE l.created_at > ?::TIMESTAMP - INTERVAL 2 DAY GROUP BY evaluator)"
             " SELECT d.evaluator, sum(d.pi) * any_value(c.usd), min(d.decided_at)"
             " FROM raw.decisions d JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
-            " WHERE d.decided_at > ? AND d.decided_at <= ? AND d.reason IN ('sampled', 'not_sampled') GROUP BY 1",
+            " WHERE d.decided_at > ? AND d.decided_at <= ? AND d.revision = 0 GROUP BY 1",
             [now, now - self.window, now],
         ).rows
         return {name: usd / max(60.0, (now - first).total_seconds()) for name, usd, first in rows}

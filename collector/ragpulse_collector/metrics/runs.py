@@ -58,7 +58,6 @@ def set_status(
     run_id: str,
     status: str,
     *,
-    at: datetime,
     error: str | None = None,
     max_usd: float | None = None,
     only_from: tuple[str, ...] = ("running",),
@@ -69,11 +68,11 @@ def set_status(
         " created_at, coalesce($max_usd, max_usd) AS max_usd)"
         " FROM (SELECT * FROM raw.runs r WHERE r.run_id = $run ORDER BY r.created_at DESC LIMIT 1)"
         " WHERE status IN (SELECT unnest($before::VARCHAR[]))",
-        {"status": status, "error": error, "now": at, "run": run_id, "before": list(only_from), "max_usd": max_usd},
+        {"status": status, "error": error, "now": tx.at, "run": run_id, "before": list(only_from), "max_usd": max_usd},
     )
 
 
-def close_finished(store: Store, *, now: datetime) -> list[str]:
+def close_finished(store: Store) -> list[str]:
     """Mark the running replays whose every job is finished (or a dead letter) as done; returns their ids."""
     running = latest_runs(store, status="running")
     if not running:
@@ -88,7 +87,7 @@ def close_finished(store: Store, *, now: datetime) -> list[str]:
 
     def work(tx: Transaction) -> None:
         for run_id in done:
-            set_status(tx, run_id, "done", at=now)
+            set_status(tx, run_id, "done")
 
     if done:
         store.write(work).result()

@@ -132,7 +132,7 @@ def _quality(
     empty = point(None) | {"counts": {"skipped": 0, "invalid": 0, "error": 0}, "dropped": 0, "bounds": None}
     return [
         _line(groups, key[2:], key[0], key[1], _filled(window, points, empty))
-        for key, points in sorted(found.items(), key=lambda item: (str(item[0][2:]), min(item[1])))
+        for key, points in sorted(found.items(), key=lambda item: (str(item[0][2:]), min(item[1]), str(item[0])))
     ]
 
 
@@ -159,7 +159,9 @@ def _dropped(
         f"SELECT {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)}, count(*),"
         " sum(1 / d.pi) FROM raw.decisions d"
         f" JOIN (SELECT * FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
-        " WHERE d.latest AND d.evaluator = $evaluator AND d.reason IN ('budget', 'throttled') AND d.pi > 0"
+        " WHERE d.latest AND d.evaluator = $evaluator AND d.reason = 'budget' AND NOT d.sampled"
+        # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
+        " AND d.pi > 0 AND d.u * coalesce(t.upstream_pi, 1) < d.pi"
         " AND d.request_time >= $first AND d.request_time < $last GROUP BY ALL",
         {"evaluator": evaluator, **window.parameters, **keep.parameters},
     ).rows

@@ -55,8 +55,8 @@ WITH latest AS (
     UNION ALL SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL
     UNION ALL SELECT job_id FROM raw.scores WHERE status = 'error' AND attempt >= $attempts AND created_at >= $since
 ), dropped AS (
-    SELECT trace_id, span_id, evaluator, max(decided_at) AS decided_at FROM raw.decisions
-    WHERE reason = 'budget' AND decided_at >= $since GROUP BY ALL
+    SELECT trace_id, span_id, evaluator, decided_at FROM raw.decisions
+    WHERE latest AND NOT sampled AND reason = 'budget' AND decided_at >= $since
 ), waiting AS (
     SELECT j.* FROM raw.eval_jobs j ANTI JOIN finished USING (job_id) WHERE j.created_at >= $since
 ), tried AS (
@@ -116,7 +116,7 @@ def stored_keys(store: Store, units: Sequence[Unit], keys: Sequence[str]) -> set
     return {key for (key,) in rows}
 
 
-def drop(tx: Transaction, job: Job, *, at: datetime) -> None:
+def drop(tx: Transaction, job: Job) -> None:
     """Append the decision that the cap left this selected job out: same pi, same u, reason `budget`."""
     which = "trace_id = $trace::UUID AND span_id = $span AND evaluator = $name"
     unit = {"trace": job.unit.trace_id, "span": int(job.unit.span_id, 16), "name": job.evaluator}
@@ -124,7 +124,7 @@ def drop(tx: Transaction, job: Job, *, at: datetime) -> None:
         "INSERT INTO raw.decisions (trace_id, span_id, request_time, evaluator, rule, policy, pi, u, sampled, reason,"
         " decided_at, revision, latest) SELECT trace_id, span_id, request_time, evaluator, rule, policy, pi, u, false,"
         f" 'budget', $now::TIMESTAMP, revision + 1, NULL FROM raw.decisions WHERE latest AND {which}",
-        unit | {"now": at},
+        unit | {"now": tx.at},
     )
     tx.execute(f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", unit)
 
@@ -153,7 +153,7 @@ def _letter(row: dict[str, Any]) -> dict[str, Any]:
     return {**ids, **told, **times, "error": row["explanation"], "attempts": row["attempt"]}
 
 
-def retry(store: Store, *, now: datetime, job_ids: Collection[str] | None = None) -> int:
+def retry(store: Store, job_ids: Collection[str] | None = None) -> int:
     """Queue dead letters again (None: all of them) under new job ids; returns how many."""
     wanted = None if job_ids is None else set(job_ids)
 
@@ -161,7 +161,7 @@ def retry(store: Store, *, now: datetime, job_ids: Collection[str] | None = None
         dead = tx.execute(
             f"SELECT d.*, j.u FROM ({_DEAD}) d JOIN raw.eval_jobs j ON j.job_id = d.job_id", [MAX_ATTEMPTS]
         )
-        rows = [_job_row(row, now) for row in dead.dicts() if wanted is None or row["job_id"].hex in wanted]
+        rows = [_job_row(row, tx.at) for row in dead.dicts() if wanted is None or row["job_id"].hex in wanted]
         tx.append("eval_jobs", _JOB_COLUMNS, rows)
         return len(rows)
 
@@ -171,6 +171,6 @@ def retry(store: Store, *, now: datetime, job_ids: Collection[str] | None = None
 _JOB_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
 
 
-def _job_row(dead: dict[str, Any], now: datetime) -> tuple[Any, ...]:
+def _job_row(dead: dict[str, Any], created_at: datetime) -> tuple[Any, ...]:
     ids = (uuid.uuid4().hex, dead["trace_id"].hex, dead["span_id"])
-    return (*ids, *(dead[column] for column in _JOB_COLUMNS[3:-1]), now)
+    return (*ids, *(dead[column] for column in _JOB_COLUMNS[3:-1]), created_at)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ragpulse_collector.metrics.runs import Run
 from ragpulse_collector.worker.queue import Job
@@ -15,13 +15,9 @@ from ragpulse_evaluators.evaluator import Estimate
 __all__ = ["Evaluators", "Resolve", "Work"]
 
 
-class Resolve(Protocol):
-    """Makes the evaluator of a name; a replay may ask for a judge, for prompts and for files to load of its own."""
-
-    def __call__(
-        self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
-    ) -> Evaluator:
-        """Return the evaluator; raises ValueError or LookupError when it cannot be made."""
+Resolve = Callable[..., Evaluator]
+"""(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises
+ValueError or LookupError where it cannot be made."""
 
 
 class Evaluators:

@@ -149,7 +149,7 @@ class Worker:
         if claimed:
             return
         if not self._tasks and not self._claimed:
-            await asyncio.to_thread(close_finished, self._store, now=self._clock())
+            await asyncio.to_thread(close_finished, self._store)
             if wakes == self._wakes:
                 self._idle.set()
         try:
@@ -248,6 +248,8 @@ class Worker:
             job = replace(work.job, attempts=attempt)
             try:
                 async with lane.slots:
+                    if self._stopping.is_set():
+                        return False
                     verdict = await self._ask(work, job, lane)
             except OverBudget as refusal:
                 await self._drop(work, str(refusal))
@@ -310,23 +312,21 @@ class Worker:
 
     async def _drop(self, work: Work, reason: str) -> None:
         """The cap refused: an online job becomes a `budget` decision, a replay stops as `capped`."""
-        now, job = self._clock(), work.job
+        job = work.job
         if job.run_id is None:
-            await asyncio.wrap_future(self._store.write(lambda tx: drop(tx, job, at=now)))
+            await asyncio.wrap_future(self._store.write(lambda tx: drop(tx, job)))
             self.counts["dropped"] += 1
         else:
             run_id = job.run_id
-            await asyncio.wrap_future(
-                self._store.write(lambda tx: set_status(tx, run_id, "capped", at=now, error=reason))
-            )
+            await asyncio.wrap_future(self._store.write(lambda tx: set_status(tx, run_id, "capped", error=reason)))
         if reason not in self._told:
             self._told.add(reason)
             _log.warning("evaluation stopped: %s", reason)
 
     async def _fail_run(self, work: Work) -> None:
-        now, run_id = self._clock(), work.job.run_id or ""
+        run_id = work.job.run_id or ""
         told = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
-        await asyncio.wrap_future(self._store.write(lambda tx: set_status(tx, run_id, "failed", at=now, error=told)))
+        await asyncio.wrap_future(self._store.write(lambda tx: set_status(tx, run_id, "failed", error=told)))
 
     def _count(self, verdict: Verdict, lane: _Lane) -> None:
         status = "ok" if verdict.result is None else verdict.result.status

@@ -1,0 +1,277 @@
+"""The worker: jobs become scores, once each, whatever fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import SPAN_ID, T0, Units, open_store, trace_id
+
+from ragpulse_collector.budget import Caps, Ledger
+from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.worker import Worker, dead_letters, retry
+from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
+from ragpulse_evaluators.evaluator import Estimate
+
+
+@evaluator
+def said(response: str) -> float:
+    """1 where the response says anything."""
+    return float(bool(response))
+
+
+class Judged(Evaluator):
+    """Asks its judge once; each reply costs a cent."""
+
+    name = "judged"
+
+    def __init__(self, judge: Any) -> None:
+        super().__init__()
+        self.judge = judge
+
+    def estimate(self, case: Case) -> Estimate:
+        return Estimate(calls=1, input_tokens=1000, output_tokens=0)
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+        assert self.judge is not None
+        calls += await self.judge.ask([{"role": "user", "content": case.response or ""}])
+        return float(calls[-1].completion)
+
+    async def run(self, case: Case) -> Any:
+        raise AssertionError("not reached")
+
+
+class Replies:
+    """A judge that gives a reply or raises it; knows the most calls it saw at once."""
+
+    id = "replies"
+
+    def __init__(self, *replies: Any, gate: threading.Event | None = None) -> None:
+        self.replies, self.gate, self.asked, self.at_once, self.most = list(replies), gate, 0, 0, 0
+
+    async def ask(self, messages: Any, **_: Any) -> list[JudgeCall]:
+        self.asked += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        while self.gate is not None and not self.gate.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return [JudgeCall(prompt="p", completion=str(reply), model="replies", cost_usd=0.01)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def working(store: EmbeddedStore, *evaluators: Evaluator, caps: Caps | None = None, **options: Any) -> Iterator[Worker]:
+    """A started worker over these evaluators."""
+    known = {one.name: one for one in evaluators}
+    ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
+    worker = Worker(store, lambda name, **_: known[name], ledger, retry_first_s=0.001, clock=lambda: T0, **options)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def queue(store: EmbeddedStore, names: tuple[str, ...], count: int) -> None:
+    """Store `count` decided units with one job per name."""
+    units = Units(store)
+    for number in range(count):
+        units.unit(number, response="yes" if number else "")
+        for name in names:
+            units.decision(number, name)
+            units.job(number, name)
+    units.save()
+
+
+def scores(store: EmbeddedStore) -> list[tuple[Any, ...]]:
+    """What was scored: trace, evaluator, status, normalized."""
+    return store.read("SELECT trace_id, evaluator, status, normalized FROM scores ORDER BY ALL").rows
+
+
+def test_jobs_become_scores(store: EmbeddedStore) -> None:
+    """Every pending job gets one row with the request's time, and a restart finds nothing to do."""
+    queue(store, ("said",), 100)
+    with working(store, said) as worker:
+        assert worker.wait_idle(20)
+        assert worker.counts["ok"] == 100
+    rows = scores(store)
+    assert len(rows) == len({row[0] for row in rows}) == 100
+    assert {row[3] for row in rows if row[0] == trace_id(0)} == {0.0}
+    with working(store, said) as worker:
+        assert worker.wait_idle(20)
+        assert not worker.counts
+
+
+def test_a_missing_field_is_skipped_with_its_name(store: EmbeddedStore) -> None:
+    """An evaluator that needs a reference says so, once, as a final result."""
+
+    @evaluator
+    def against(response: str, reference: str) -> bool:
+        return response == reference
+
+    queue(store, ("against",), 1)
+    with working(store, against) as worker:
+        assert worker.wait_idle(20)
+    assert store.read("SELECT status, explanation FROM scores").rows == [("skipped", "missing: reference")]
+
+
+def test_a_deleted_span_is_skipped(store: EmbeddedStore) -> None:
+    """A job whose span retention has deleted ends instead of waiting for ever."""
+    units = Units(store)
+    units.job(1, "said")
+    units.save()
+    with working(store, said) as worker:
+        assert worker.wait_idle(20)
+    assert store.read("SELECT status, explanation FROM scores").rows == [("skipped", "missing: the stored span")]
+
+
+def test_errors_are_retried_with_backoff(store: EmbeddedStore) -> None:
+    """Two refusals and an answer: two error rows with their attempts, then the score."""
+    queue(store, ("judged",), 1)
+    judge = Replies(OSError("429"), OSError("503"), 1)
+    with working(store, Judged(judge)) as worker:
+        assert worker.wait_idle(20)
+    rows = store.read("SELECT status, attempt FROM raw.scores ORDER BY attempt").rows
+    assert rows == [("error", 1), ("error", 2), ("ok", 3)]
+
+
+def test_a_job_that_always_fails_is_a_dead_letter_until_retried(store: EmbeddedStore) -> None:
+    """After five errors it is visible with its reason, stays quiet over a restart, and can be queued again."""
+    queue(store, ("judged",), 1)
+    judge = Replies(OSError("down"))
+    for _ in range(2):
+        with working(store, Judged(judge)) as worker:
+            assert worker.wait_idle(20)
+    (letter,) = dead_letters(store)
+    assert (judge.asked, letter["attempts"], letter["trace_id"]) == (5, 5, trace_id(0))
+    assert "down" in letter["error"]
+    assert retry(store) == 1
+    with working(store, Judged(Replies(1))) as worker:
+        assert worker.wait_idle(20)
+    assert dead_letters(store) == []
+
+
+def test_an_unreadable_reply_is_invalid_and_final(store: EmbeddedStore) -> None:
+    """A reply that is no verdict is never asked for again and never becomes a number."""
+    queue(store, ("judged",), 1)
+    judge = Replies("7")
+    with working(store, Judged(judge)) as worker:
+        assert worker.wait_idle(20)
+    assert [row[2:] for row in scores(store)] == [("invalid", None)]
+    assert judge.asked == 1
+
+
+def test_an_unknown_evaluator_is_an_error_that_says_so(store: EmbeddedStore) -> None:
+    """A rule that names an evaluator that is gone leaves dead letters, not a hanging queue."""
+    queue(store, ("gone",), 1)
+    with working(store) as worker:
+        assert worker.wait_idle(20)
+    assert "gone" in dead_letters(store)[0]["error"]
+
+
+def test_concurrency_is_bounded(store: EmbeddedStore) -> None:
+    """No more judge calls run at once than allowed, and free evaluators are not held up by them."""
+    queue(store, ("judged", "said"), 20)
+    gate = threading.Event()
+    judge = Replies(1, gate=gate)
+    with working(store, said, Judged(judge), concurrency=3) as worker:
+        for _ in range(2000):
+            if worker.counts["ok"] == 20:
+                break
+            gate.wait(0.005)
+        assert (worker.counts["ok"], judge.at_once) == (20, 3)
+        gate.set()
+        assert worker.wait_idle(20)
+    assert (judge.most, judge.asked) == (3, 20)
+
+
+def test_two_jobs_for_one_verdict_ask_once(store: EmbeddedStore) -> None:
+    """A forced job beside the online one for the same case reuses its verdict."""
+    queue(store, ("judged",), 1)
+    units = Units(store)
+    units.add("eval_jobs", job_id="ab" * 16, trace_id=trace_id(0), span_id=int(SPAN_ID, 16), request_time=T0,
+              evaluator="judged", run_id=None, source="forced", u=0.5, created_at=T0)  # fmt: skip
+    units.save()
+    judge = Replies(1)
+    with working(store, Judged(judge)) as worker:
+        assert worker.wait_idle(20)
+    assert (judge.asked, len(scores(store))) == (1, 1)
+
+
+def test_the_budget_is_reserved_and_settled(store: EmbeddedStore) -> None:
+    """The ledger holds what was really spent, and a reservation is released by its settlement."""
+    queue(store, ("judged",), 3)
+    with working(store, Judged(Replies(1)), caps=Caps(usd_per_day=1.0)) as worker:
+        assert worker.wait_idle(20)
+    ledger = Ledger(store, Caps())
+    assert ledger.spent(T0) == pytest.approx(0.03)
+    assert ledger.spent(T0, evaluator="other") == 0
+
+
+def test_the_cap_drops_what_it_cannot_pay_and_says_so(store: EmbeddedStore) -> None:
+    """With money for two calls, two are made; the rest are `budget` decisions with their pi kept."""
+    queue(store, ("judged",), 5)
+    judge = Replies(1)
+    with working(store, Judged(judge), caps=Caps(usd_per_day=0.021), concurrency=1) as worker:
+        assert worker.wait_idle(20)
+        assert worker.counts["dropped"] == 3
+    rows = store.read("SELECT sampled, reason, pi, count(*) FROM raw.decisions WHERE latest GROUP BY ALL ORDER BY ALL")
+    assert rows.rows == [(False, "budget", 1.0, 3), (True, "sampled", 1.0, 2)]
+    assert judge.asked == 2
+    with working(store, Judged(judge), caps=Caps(usd_per_day=10.0)) as worker:
+        assert worker.wait_idle(20)
+    assert judge.asked == 2
+
+
+def test_an_unknown_price_is_refused_under_a_cap(store: EmbeddedStore) -> None:
+    """Where the price is unknown, a cap that cannot be kept refuses instead of counting zero."""
+    queue(store, ("judged",), 1)
+    judge = Replies(1)
+    ledger = Ledger(store, Caps(usd_per_day=1.0), price=lambda *_: None)
+    worker = Worker(store, lambda _name, **_: Judged(judge), ledger, clock=lambda: T0)
+    worker.start()
+    assert worker.wait_idle(20)
+    worker.stop()
+    assert (judge.asked, worker.counts["dropped"]) == (0, 1)
+
+
+def test_jobs_that_arrive_later_are_found(store: EmbeddedStore) -> None:
+    """`wake` is enough to take up what was decided after the start."""
+    with working(store, said, poll_s=60.0) as worker:
+        assert worker.wait_idle(20)
+        queue(store, ("said",), 3)
+        assert worker.wait_idle(20)
+        assert worker.counts["ok"] == 3
+
+
+def test_stopping_leaves_the_rest_pending(store: EmbeddedStore) -> None:
+    """A stop in the middle loses nothing: the next worker finishes, and each unit has one verdict."""
+    queue(store, ("judged",), 30)
+    gate = threading.Event()
+    judge = Replies(1, gate=gate)
+    with working(store, Judged(judge), concurrency=2) as worker:
+        while judge.at_once < 2:
+            gate.wait(0.001)
+        threading.Timer(0.05, gate.set).start()
+        worker.stop()
+    assert 2 <= len(scores(store)) < 30
+    with working(store, Judged(judge)) as worker:
+        assert worker.wait_idle(20)
+    assert len({row[0] for row in scores(store)}) == len(scores(store)) == 30
