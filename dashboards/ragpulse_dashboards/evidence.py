@@ -43,8 +43,15 @@ def find_sentences(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
         for holder in (score.get("parts"), score.get("details")):
             for candidate in [holder, *(holder.values() if isinstance(holder, Mapping) else ())]:
                 if _is_evidence(candidate):
-                    return list(candidate)
+                    return [_with_context(one) for one in candidate]
     return []
+
+
+def _with_context(sentence: Mapping[str, Any]) -> dict[str, Any]:
+    """The index of the best context from either spelling: `context` from 0 or `rank` from 1."""
+    context, rank = sentence.get("context"), sentence.get("rank")
+    index = context if isinstance(context, int) else rank - 1 if isinstance(rank, int) else None
+    return {**sentence, "context": index, "claim": sentence.get("claim") is not False}
 
 
 def _is_evidence(candidate: Any) -> bool:
@@ -67,19 +74,23 @@ def answer_pieces(response: str, sentences: Sequence[Mapping[str, Any]]) -> list
             continue
         if span[0] > position:
             pieces.append(Piece(text=response[position : span[0]]))
-        context = sentence.get("context")
-        pieces.append(
-            Piece(
-                text=response[span[0] : span[1]],
-                sentences=(number,),
-                supported=bool(sentence.get("supported")),
-                score=_float(sentence.get("score")),
-                context=context if isinstance(context, int) else None,
-                reasons=_words(sentence.get("reasons")),
-            )
-        )
+        pieces.append(_sentence_piece(response[span[0] : span[1]], number, sentence))
         position = span[1]
     return [*pieces, Piece(text=response[position:])] if position < len(response) else pieces
+
+
+def _sentence_piece(text: str, number: int, sentence: Mapping[str, Any]) -> Piece:
+    """A sentence that claims nothing ("Yes.") is plain text: it can be neither supported nor not."""
+    if sentence.get("claim") is False:
+        return Piece(text=text)
+    return Piece(
+        text=text,
+        sentences=(number,),
+        supported=bool(sentence.get("supported")),
+        score=_float(sentence.get("score")),
+        context=sentence.get("context"),
+        reasons=_words(sentence.get("reasons")),
+    )
 
 
 def _locate(response: str, sentence: Mapping[str, Any], position: int) -> tuple[int, int] | None:

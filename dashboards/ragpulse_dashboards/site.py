@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -15,7 +15,7 @@ from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.security import SECURITY_HEADERS, require_same_origin
 from ragpulse_dashboards.view import read_view
 
-__all__ = ["Api", "Handler", "Site", "read_form", "see_other"]
+__all__ = ["Api", "Handler", "Site", "read_form", "see_other", "segment"]
 
 Api = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """`await api("GET traces", params)`: the operations and shapes of `/api/v1`."""
@@ -65,8 +65,8 @@ def see_other(url: str) -> Response:
     return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """A url-encoded form as a flat mapping (last value wins); raises ApiError 413 and 415."""
+async def read_form(request: Request) -> QueryParams:
+    """A url-encoded form, read like a query string; raises ApiError 413 and 415."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         raise ApiError(415, "Send the form as application/x-www-form-urlencoded.")
     body = b""
@@ -74,4 +74,11 @@ async def read_form(request: Request) -> dict[str, str]:
         body += chunk
         if len(body) > MAX_FORM_BYTES:
             raise ApiError(413, f"The form is larger than {MAX_FORM_BYTES // 1024} kB.")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+    return QueryParams(body.decode("utf-8", "replace"))
+
+
+def segment(name: str) -> str:
+    """A name as one part of an operation's path; raises ApiError 404 for what cannot be one."""
+    if not name or "/" in name:
+        raise ApiError(404, "There is nothing of this name.")
+    return name

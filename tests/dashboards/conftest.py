@@ -17,9 +17,10 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from tests.dashboards.fake_api import FakeApi
 
 from ragpulse_dashboards import SecurityHeaders, routes
+
+from .fake_api import FakeApi
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

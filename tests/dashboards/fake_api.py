@@ -578,10 +578,336 @@ class FakeApi:
             "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044},
         }
 
+    def get_exemplars(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Three traces of each kind."""
+        return {"worst": self.rows[9:12], "median": self.rows[1:3], "best": self.rows[24:27]}
+
+    def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A slow region after the prompt change."""
+        start, end = moment_of(params.get("from"), NOW - timedelta(days=1)), moment_of(params.get("to"), NOW)
+        draw = random.Random(7)
+        x = [iso(start + (end - start) * number / 48) for number in range(48)]
+        cells = [
+            [
+                0 if self.empty else max(0, int(draw.gauss(9 - abs(row - (5 if column < 32 else 9)) * 3, 3)))
+                for row in range(16)
+            ]
+            for column in range(48)
+        ]
+        attributes = [
+            {
+                "attribute": name,
+                "value": value,
+                "selected": {"n": 80, "share": share},
+                "baseline": {"n": 300, "share": base},
+                "lift": share / base,
+                "p_adjusted": p,
+            }
+            for name, value, share, base, p in (
+                ("prompt_version", "v7", 0.96, 0.34, 1e-12),
+                ("model", "claude-haiku-5", 0.41, 0.22, 0.003),
+                ("document", "operations/backups.md", 0.5, 0.31, 0.04),
+            )
+        ]
+        selected = bool(params.get("sel_from") or params.get("sel_lo"))
+        return {
+            "n_selected": 83 if selected else 0,
+            "n_baseline": 1207,
+            "heatmap": {"x": x, "y": [150.0 * number for number in range(16)], "cells": cells},
+            "attributes": attributes if selected else [],
+        }
+
+    def get_evaluators(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A registry of eight, four of them in use."""
+        names = (*EVALUATORS, "faithfulness", "relevancy", "correctness", "exact_match")
+        stats = {"ok": 1204, "skipped": 80, "invalid": 2, "error": 1, "cost_usd": 0.31, "mean_latency_ms": 4.2}
+        return {
+            "evaluators": [
+                {
+                    "name": name,
+                    "version": hexid(name, 12),
+                    "needs": ["response", "contexts"],
+                    "scale": {"lo": 0, "hi": 1, "threshold": 0.5, "reverse": False},
+                    "cost_class": "judge" if number > 3 else "offline",
+                    "source": "built-in",
+                    "description": "Is every statement of the answer covered by what was retrieved?",
+                    "online": [{"rule": "offline", "rate": 1.0}] if number < 4 else [],
+                    "stats_24h": stats if number < 4 else None,
+                    "calibration": {"kappa": 0.71, "lo": 0.58, "hi": 0.83, "n": 104} if number == 0 else None,
+                }
+                for number, name in enumerate(names)
+            ]
+        }
+
+    def get_rules(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One rule of each source."""
+        base: dict[str, Any] = {"where": None, "strata": [], "policy": "9f2c", "enabled": True, "created_at": iso(NOW)}
+        return {
+            "rules": [
+                {**base, "name": "offline", "evaluators": list(EVALUATORS), "rate": 1.0, "source": "built-in"},
+                {
+                    **base,
+                    "name": "judged",
+                    "evaluators": ["faithfulness"],
+                    "rate": 0.05,
+                    "source": "api",
+                    "where": "service = 'helpdesk'",
+                    "strata": [{"where": "error or feedback < 0", "rate": 1.0}],
+                },
+                {
+                    **base,
+                    "name": "nightly",
+                    "evaluators": ["relevancy"],
+                    "rate": 0.02,
+                    "source": "file",
+                    "enabled": False,
+                },
+            ]
+        }
+
+    def get_rules_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The prediction for a rule."""
+        if "drop" in str(params.get("where")):
+            raise ApiError(400, "`where` must be one SQL boolean: unexpected 'drop'.")
+        return {
+            "traces_per_day": 1290,
+            "selected_per_day": 1290 * params["rate"],
+            "cost_usd_per_day": 0.27 * params["rate"],
+            "half_width_per_day": {name: 0.031 for name in params["evaluators"]},
+            "uncovered_share": 0.0 if params["rate"] else 1.0,
+        }
+
+    def _run(self, number: int, status: str) -> dict[str, Any]:
+        return {
+            "run_id": hexid(f"run{number}", 16),
+            "evaluator": "faithfulness",
+            "version": hexid("faith", 12),
+            "judge": "openai/gpt-5-mini",
+            "where": "prompt_version = 'v7'",
+            "since": "7d",
+            "status": status,
+            "total": 820,
+            "done": 820 if status == "done" else 310,
+            "ok": 301,
+            "skipped": 4,
+            "invalid": 3,
+            "error": 2,
+            "cost_usd": 0.0713,
+            "max_usd": 2.0 if number != 1 else None,
+            "rate_per_s": 6.4,
+            "eta_s": 80 if status == "running" else None,
+            "created_at": iso(NOW - timedelta(hours=number)),
+            "finished_at": None if status == "running" else iso(NOW),
+            "u_max": 0.378,
+        }
+
+    def get_replays(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One run of each outcome."""
+        return {
+            "replays": []
+            if self.empty
+            else [self._run(number, status) for number, status in enumerate(("running", "done", "capped", "cancelled"))]
+        }
+
+    def get_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A run by its id."""
+        for run in self.get_replays({})["replays"]:
+            if run["run_id"] == run_id:
+                return dict(run)
+        raise ApiError(404, "There is no such run.")
+
+    def get_compare(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """v7 is worse than v6; variants do not differ enough."""
+        small = str(params["a"]).startswith("variant")
+        flips = [
+            {
+                "trace_id": row["trace_id"],
+                "start_time": row["start_time"],
+                "query": row["query"],
+                "a": 0.93,
+                "b": 0.21,
+                "explanation_a": "all sentences covered",
+                "explanation_b": "the last sentence is nowhere in the contexts",
+            }
+            for row in self.rows[:5]
+        ]
+        return {
+            "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612},
+            "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598},
+            "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
+            if small
+            else {"value": -0.149, "lo": -0.18, "hi": -0.119},
+            "paired": not small,
+            "test": {"name": "mSPRT, clustered by session", "p": 0.31 if small else 2e-9},
+            "verdict": "not enough data" if small else "worse",
+            "need_more": 420 if small else None,
+            "flips": [] if small else flips,
+            "also": [
+                {
+                    "metric": "latency_p50",
+                    "a": 612.0,
+                    "b": 655.0,
+                    "difference": {"value": 43.0, "lo": 12.0, "hi": 74.0},
+                    "verdict": "worse",
+                },
+                {
+                    "metric": "cost_usd",
+                    "a": 0.00061,
+                    "b": 0.00048,
+                    "difference": {"value": -0.00013, "lo": -0.0002, "hi": -0.00006},
+                    "verdict": "better",
+                },
+            ],
+        }
+
+    def get_documents(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The five topics' documents."""
+        documents = [
+            {
+                "id": path,
+                "hash": hexid(path, 64),
+                "text": text,
+                "retrieved": 410 - 70 * number,
+                "queries": 88 - 9 * number,
+                "used_share": 0.71 - 0.15 * number,
+                "quality": {
+                    "value": 0.9 - 0.07 * number,
+                    "lo": 0.86 - 0.08 * number,
+                    "hi": 0.93 - 0.05 * number,
+                    "n": 300 - 61 * number,
+                },
+                "quality_without": 0.84,
+                "shrunk": 0.89 - 0.05 * number,
+                "hub": number == 1,
+                "last_seen": iso(NOW),
+            }
+            for number, (_, text, path) in enumerate(TOPICS)
+        ]
+        return {"documents": [] if self.empty else documents, "never_used": 0 if self.empty else 12}
+
+    def get_blame(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Retrieval fails more after the change."""
+        cells = [
+            {
+                "t": iso(NOW - timedelta(hours=24 - number)),
+                "group": {},
+                "good": 40 - (number > 15) * 9,
+                "retrieval": 3 + (number > 15) * 8,
+                "generation": 4,
+                "refusal_right": 2,
+                "refusal_wrong": 1,
+                "unknown": 1,
+            }
+            for number in range(24)
+        ]
+        return {"cells": [] if self.empty else cells}
+
+    def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Suggestions with their probability."""
+        return {"traces": [{**row, "label_pi": 0.21} for row in self.rows[:6]]}
+
+    def get_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One firing, one fine."""
+        history = [
+            {
+                "t": iso(NOW - timedelta(hours=4)),
+                "state": "firing",
+                "text": "groundedness fell 0.90 to 0.74 since Sat 04:00; prompt v7 started 03:52",
+                "delivery": "webhook 200",
+            }
+        ]
+        base = {
+            "group_by": ["prompt_version"],
+            "condition": "fell",
+            "since": iso(NOW - timedelta(hours=4)),
+            "lo": 0.716,
+            "hi": 0.767,
+            "false_alarm_rate": 0.01,
+        }
+        return {
+            "monitors": []
+            if self.empty
+            else [
+                {
+                    **base,
+                    "name": "latency",
+                    "metric": "latency_p95",
+                    "state": "ok",
+                    "value": 1450,
+                    "lo": None,
+                    "hi": None,
+                    "history": [],
+                },
+                {
+                    **base,
+                    "name": "quality",
+                    "metric": "quality:groundedness",
+                    "state": "firing",
+                    "value": 0.742,
+                    "history": history,
+                },
+            ]
+        }
+
+    def get_status(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A healthy collector with one drop."""
+        return {
+            "version": "0.1.0",
+            "started_at": iso(NOW),
+            "uptime_s": 93784,
+            "db": {"path": "ragpulse.duckdb", "size_bytes": 182_000_000, "wal_bytes": 1_200_000},
+            "retention": {"days": 30, "gb": 10},
+            "received": {"requests": 4102, "spans": 90422, "bytes": 180_000_000, "logs": 12},
+            "rejected": {"spans": 0, "requests_by_code": {"415": 2}},
+            "duplicates": 3,
+            "late": 7,
+            "truncated": 1,
+            "queue": {"bodies": 1, "bytes": 20_000, "oldest_s": 0.1},
+            "newest_span": None if self.empty else iso(NOW),
+            "evaluations": {
+                "due": 4,
+                "done": 4816,
+                "dropped": {"budget": 3},
+                "by_status": {"ok": 4700, "skipped": 110, "invalid": 2, "error": 4},
+            },
+            "judge": {"model": "openai/gpt-5-mini", "spent_today_usd": 0.31, "budget_usd": 1.0},
+            "slow_queries": [{"sql": "select * from traces where query ilike '%backup%'", "ms": 412}],
+            "roles": ["ingest", "evaluate", "maintain"],
+        }
+
     # -- changes --------------------------------------------------------------
 
     def post_labels(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Accepted; `calls` shows what was asked."""
         return {"ok": True}
 
-    post_scores = post_evaluate = post_labels
+    post_scores = post_evaluate = post_rules = post_labels
+
+    def put_rules_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Rules of the file are read-only."""
+        if name == "nightly":
+            raise ApiError(409, "`nightly` is defined in ragpulse.toml: change it there.")
+        return {"ok": True}
+
+    delete_rules_one = put_rules_one
+
+    def post_replays(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The bill, or a started run."""
+        if params.get("dry_run"):
+            return {
+                "count": 820,
+                "already": 64,
+                "input_tokens": 501_000,
+                "output_tokens": 33_000,
+                "cost_usd": 0.1913,
+                "cost_unknown_reason": None,
+            }
+        return self._run(0, "running")
+
+    def post_replays_one(self, run_id: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
+        """Cancel or resume."""
+        return {"ok": True}
+
+    def post_monitors_one(self, name: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
+        """A test delivery."""
+        return {"ok": True}

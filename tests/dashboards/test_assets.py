@@ -8,10 +8,11 @@ from importlib.resources import files
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from tests.dashboards.fake_api import FakeApi
 
 from ragpulse_dashboards import routes
 from ragpulse_dashboards.assets import load_assets
+
+from .fake_api import FakeApi
 
 STATIC = files("ragpulse_dashboards") / "static"
 TRAVERSALS = (

@@ -6,9 +6,10 @@ from html import unescape
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from tests.dashboards.fake_api import FakeApi
 
 from ragpulse_dashboards import CONTENT_SECURITY_POLICY, routes
+
+from .fake_api import FakeApi
 
 
 def client(api: FakeApi | None = None) -> TestClient:

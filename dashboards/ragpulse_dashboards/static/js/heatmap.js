@@ -1,1 +1,62 @@
-export function startHeatmap() {}
+// Drag a box over the heatmap; the form below gets its edges and is sent.
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+/** The value at a fraction of an axis given by the lower edges of its bins. */
+function edge(edges, at) {
+  const step = edges.length > 1 ? edges[1] - edges[0] : 1;
+  return at < edges.length ? edges[at] : edges[edges.length - 1] + step;
+}
+
+function cellAt(svg, event, columns, rows) {
+  const box = svg.getBoundingClientRect();
+  return {
+    x: clamp(Math.floor(((event.clientX - box.left) / box.width) * columns), 0, columns - 1),
+    y: clamp(Math.floor(((event.clientY - box.top) / box.height) * rows), 0, rows - 1),
+  };
+}
+
+export function startHeatmap() {
+  const root = document.querySelector("[data-heatmap]");
+  if (!root) return;
+  const svg = root.querySelector("svg");
+  const marked = root.querySelector("[data-marked]");
+  const form = document.querySelector("[data-heat-form]");
+  const times = JSON.parse(root.dataset.x).map((text) => Date.parse(text));
+  const values = JSON.parse(root.dataset.y);
+  let start = null;
+  let region = null;
+
+  const mark = (a, b) => {
+    region = { x0: Math.min(a.x, b.x), x1: Math.max(a.x, b.x) + 1, y0: Math.min(a.y, b.y), y1: Math.max(a.y, b.y) + 1 };
+    marked.setAttribute("x", region.x0);
+    marked.setAttribute("y", region.y0);
+    marked.setAttribute("width", region.x1 - region.x0);
+    marked.setAttribute("height", region.y1 - region.y0);
+  };
+  const shown = () => {
+    const { sel_from: from, sel_to: to, sel_lo: low, sel_hi: high } = form.elements;
+    if (!from.value || !to.value) return;
+    const column = (time) => times.filter((begin) => begin <= Date.parse(time)).length - 1;
+    const row = (value) => values.length - 1 - clamp(values.filter((begin) => begin <= Number(value)).length - 1, 0, values.length - 1);
+    mark({ x: clamp(column(from.value), 0, times.length - 1), y: high.value ? row(Number(high.value) - 1e-9) : 0 },
+      { x: clamp(column(to.value) - 1, 0, times.length - 1), y: low.value ? row(low.value) : values.length - 1 });
+  };
+  svg.addEventListener("pointerdown", (event) => {
+    start = cellAt(svg, event, times.length, values.length);
+    svg.setPointerCapture(event.pointerId);
+    mark(start, start);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    if (start) mark(start, cellAt(svg, event, times.length, values.length));
+  });
+  svg.addEventListener("pointerup", () => {
+    if (!start) return;
+    start = null;
+    form.elements.sel_from.value = new Date(times[region.x0]).toISOString();
+    form.elements.sel_to.value = new Date(edge(times, region.x1)).toISOString();
+    form.elements.sel_lo.value = values[values.length - region.y1];
+    form.elements.sel_hi.value = edge(values, values.length - region.y0);
+    form.requestSubmit();
+  });
+  shown();
+}

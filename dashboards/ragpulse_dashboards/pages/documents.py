@@ -1,0 +1,66 @@
+"""`/documents`: which documents help, which mislead, and whether retrieval or generation is to blame."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ragpulse_dashboards.site import Site
+from ragpulse_dashboards.view import read_view
+
+__all__ = ["routes"]
+
+SORTS: Final = (("retrieved", "most retrieved"), ("worst", "worst quality"), ("unused", "least used"), ("hub", "hubs"))
+CAUSES: Final = (
+    ("good", "good answer"),
+    ("retrieval", "retrieval: contexts insufficient"),
+    ("generation", "generation: contexts ignored"),
+    ("refusal_right", "rightly declined"),
+    ("refusal_wrong", "wrongly declined"),
+    ("unknown", "not decidable"),
+)
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """One page."""
+    return [site.page("/documents", documents)]
+
+
+async def documents(site: Site, request: Request) -> Response:
+    """Blame over time on top, then the documents."""
+    view, query = read_view(request), request.query_params
+    own = {name: query[name] for name in ("evaluator", "sort") if query.get(name)}
+    answer, blame = await asyncio.gather(
+        site.api("GET documents", {**view.params(), **own}),
+        site.api("GET blame", {**view.params(), **({"group_by": list(view.group_by)} if view.group_by else {})}),
+    )
+    cells = blame.get("cells") or []
+    context = {
+        "view": view,
+        "own": own,
+        "sorts": SORTS,
+        "causes": CAUSES,
+        "documents": answer.get("documents") or [],
+        "never_used": answer.get("never_used"),
+        "cells": [_shares(cell) for cell in cells],
+        "total": _shares(_sum(cells)) if cells else None,
+    }
+    return site.render(request, "documents.html", context)
+
+
+def _sum(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {cause: sum(cell.get(cause) or 0 for cell in cells) for cause, _ in CAUSES}
+
+
+def _shares(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the blame table with each cause's place in its stacked bar, in percent."""
+    total = sum(cell.get(cause) or 0 for cause, _ in CAUSES)
+    left, bars = 0.0, []
+    for cause, _ in CAUSES:
+        width = (cell.get(cause) or 0) / total * 100 if total else 0
+        bars.append((cause, round(left, 2), round(width, 2)))
+        left += width
+    return {**cell, "total": total, "bars": bars}

@@ -1,0 +1,129 @@
+"""`/evaluators`: who judges, how often, at what cost and how well; and the rules that decide it."""
+
+from typing import Any, Final
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards.site import Site, read_form, see_other, segment
+
+__all__ = ["routes"]
+
+STRATA: Final = 3
+"""Rows of the form; more strata are the configuration file's."""
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """Registry and rules, the editor, its cost preview, and the forms behind them."""
+    return [
+        site.page("/evaluators", evaluators),
+        site.page("/rules/new", edit),
+        site.page("/rules/preview", preview),
+        site.page("/rules/{name}/edit", edit),
+        site.page("/rules", save, post=True),
+        site.page("/rules/{name}/toggle", toggle, post=True),
+        site.page("/rules/{name}/delete", delete, post=True),
+    ]
+
+
+async def evaluators(site: Site, request: Request) -> Response:
+    """Rules on top, then every evaluator; those in use first."""
+    known = await site.api("GET evaluators", {})
+    rules = await site.api("GET rules", {})
+    listed = sorted(known.get("evaluators") or [], key=lambda one: (not one.get("online"), str(one.get("name"))))
+    context = {"evaluators": listed, "rules": rules.get("rules") or [], "done": request.query_params.get("done", "")}
+    return site.render(request, "evaluators.html", context)
+
+
+async def _rule(site: Site, name: str) -> dict[str, Any]:
+    rules = await site.api("GET rules", {})
+    found: dict[str, Any] | None = next((one for one in rules.get("rules") or [] if one.get("name") == name), None)
+    if found is None:
+        raise ApiError(404, "There is no rule of this name; it may have been deleted.")
+    return found
+
+
+async def edit(site: Site, request: Request) -> Response:
+    """The form of one rule, empty or filled, with the predicted cost beside it."""
+    name = request.path_params.get("name")
+    rule: dict[str, Any] = (
+        await _rule(site, name) if name else {"rate": 0.05, "evaluators": [], "strata": [], "enabled": True}
+    )
+    known = await site.api("GET evaluators", {})
+    strata: list[dict[str, Any]] = list(rule.get("strata") or [])
+    rows = strata + [{} for _ in range(STRATA - len(strata))]
+    context = {"rule": rule, "new": name is None, "evaluators": known.get("evaluators") or [], "strata": rows}
+    return site.render(request, "rule.html", context)
+
+
+def _read_rule(form: QueryParams) -> dict[str, Any]:
+    """A rule out of form fields; raises ApiError 400 in words."""
+    strata = []
+    for number in range(STRATA * 4):
+        where = form.get(f"stratum_where_{number}", "").strip()
+        if where:
+            strata.append(
+                {"where": where, "rate": _rate(form.get(f"stratum_rate_{number}", ""), f"stratum {number + 1}")}
+            )
+    evaluators = form.getlist("evaluators")
+    if not evaluators:
+        raise ApiError(400, "Choose at least one evaluator.")
+    return {
+        "name": form.get("name", "").strip(),
+        "evaluators": evaluators,
+        "rate": _rate(form.get("rate", ""), "the rate"),
+        "where": form.get("where", "").strip() or None,
+        "strata": strata,
+        "enabled": form.get("enabled", "true") == "true",
+    }
+
+
+def _rate(text: str, what: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise ApiError(400, f"{what} must be a number from 0 to 1, such as 0.05.")
+    return rate
+
+
+async def preview(site: Site, request: Request) -> Response:
+    """What the rule in the form would select and cost a day."""
+    try:
+        rule = _read_rule(request.query_params)
+        answer = await site.api(
+            "GET rules/preview", {name: value for name, value in rule.items() if value not in (None, "")}
+        )
+    except ApiError as error:
+        return site.render(request, "rule_preview.html", {"problem": error.message})
+    return site.render(request, "rule_preview.html", {"preview": answer})
+
+
+async def save(site: Site, request: Request) -> Response:
+    """Create or change a rule."""
+    form = await read_form(request)
+    rule = _read_rule(form)
+    if form.get("existing"):
+        await site.api(f"PUT rules/{segment(form['existing'])}", rule)
+    else:
+        await site.api("POST rules", rule)
+    return see_other("/evaluators?done=saved")
+
+
+async def toggle(site: Site, request: Request) -> Response:
+    """Pause or resume a rule."""
+    rule = await _rule(site, request.path_params["name"])
+    wanted = ("name", "evaluators", "rate", "where", "strata")
+    changed = {**{name: rule.get(name) for name in wanted}, "enabled": not rule.get("enabled", True)}
+    await site.api(f"PUT rules/{segment(str(rule['name']))}", changed)
+    return see_other("/evaluators?done=saved")
+
+
+async def delete(site: Site, request: Request) -> Response:
+    """Delete a rule; its scores stay."""
+    await site.api(f"DELETE rules/{segment(request.path_params['name'])}", {})
+    return see_other("/evaluators?done=deleted")

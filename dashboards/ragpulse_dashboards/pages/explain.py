@@ -1,0 +1,76 @@
+"""`/explain`: mark a region of a heatmap, see which attributes are more common in it than outside."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ragpulse_dashboards.site import Site
+from ragpulse_dashboards.view import read_view
+
+__all__ = ["Heatmap", "build_heatmap", "routes"]
+
+SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
+SHADES: Final = 4
+DEFAULT_METRIC: Final = "latency_ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heatmap:
+    """Counts over time and value, with what the browser needs to name a marked region."""
+
+    columns: int
+    rows: int
+    cells: Sequence[tuple[int, int, int, int]]
+    """Column, row from the bottom, shade 1..4, count; empty cells are left out."""
+    x: Sequence[str]
+    """Start of each column."""
+    y: Sequence[float]
+    """Lower edge of each row."""
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """One page; its result part is also swapped in alone."""
+    return [site.page("/explain", explain)]
+
+
+async def explain(site: Site, request: Request) -> Response:
+    """Heatmap, marked region, attributes ranked by lift."""
+    view, query = read_view(request), request.query_params
+    metric = query.get("metric") or DEFAULT_METRIC
+    selection = {name: query[name] for name in SELECTION if query.get(name)}
+    params = {**view.params(), "metric": metric, **selection}
+    answer = await site.api("GET explain", params)
+    known = await site.api("GET evaluators", {})
+    metrics = [
+        DEFAULT_METRIC,
+        *(f"quality:{one['name']}" for one in known.get("evaluators") or [] if one.get("online")),
+    ]
+    context = {
+        "view": view,
+        "metric": metric,
+        "metrics": list(dict.fromkeys([*metrics, metric])),
+        "selection": selection,
+        "answer": answer,
+        "heatmap": build_heatmap(answer.get("heatmap") or {}),
+        "attributes": answer.get("attributes") or [],
+        "unit": "ms" if metric == DEFAULT_METRIC else "ratio",
+    }
+    return site.render(request, "explain.html", context)
+
+
+def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
+    """Cells as `cells[column][row]`, shaded by the square root of their share of the fullest."""
+    x, y = answer.get("x") or [], answer.get("y") or []
+    counts = answer.get("cells") or []
+    most = max((number or 0 for column in counts for number in column), default=0)
+    cells = [
+        (left, up, max(1, min(SHADES, round((number / most) ** 0.5 * SHADES))), number)
+        for left, column in enumerate(counts)
+        for up, number in enumerate(column)
+        if number
+    ]
+    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y)

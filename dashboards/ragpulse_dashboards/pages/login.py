@@ -1,0 +1,22 @@
+"""`/login`: the form that exchanges a key for a cookie; the collector handles what it posts."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ragpulse_dashboards.site import Site
+
+__all__ = ["routes"]
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The form only: `POST /login` is the collector's."""
+    return [site.page("/login", login)]
+
+
+async def login(site: Site, request: Request) -> Response:
+    """One field. `next` is a path on this server or nothing."""
+    after = request.query_params.get("next", "/")
+    if not after.startswith("/") or after.startswith(("//", "/\\")):
+        after = "/"
+    return site.render(request, "login.html", {"after": after, "failed": "failed" in request.query_params})

@@ -1,0 +1,90 @@
+"""`/replays`: stored traces through new evaluators: the bill first, then the progress."""
+
+import asyncio
+from typing import Any
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards.site import Site, read_form, see_other
+
+__all__ = ["routes"]
+
+FIELDS = ("evaluators", "since", "where", "limit", "max_usd", "judge")
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """List and form, one run, and the actions on it."""
+    return [
+        site.page("/replays", replays),
+        site.page("/replays", start, post=True),
+        site.page("/replays/bill", bill),
+        site.page("/replays/{run_id}", replay),
+        site.page("/replays/{run_id}/{action}", act, post=True),
+    ]
+
+
+async def replays(site: Site, request: Request) -> Response:
+    """Runs, newest first; running ones refresh themselves."""
+    answer, known = await asyncio.gather(site.api("GET replays", {}), site.api("GET evaluators", {}))
+    query = request.query_params
+    context = {
+        "runs": answer.get("replays") or [],
+        "evaluators": known.get("evaluators") or [],
+        "form": {name: query.get(name, "") for name in FIELDS},
+    }
+    return site.render(request, "replays.html", context)
+
+
+def _read(form: QueryParams) -> dict[str, Any]:
+    params: dict[str, Any] = {name: form[name].strip() for name in FIELDS if form.get(name, "").strip()}
+    if not params.get("evaluators"):
+        raise ApiError(400, "Choose an evaluator to replay.")
+    params["evaluators"] = [params["evaluators"]]
+    for name, kind in (("limit", int), ("max_usd", float)):
+        if name in params:
+            try:
+                params[name] = kind(params[name])
+            except ValueError:
+                raise ApiError(400, f"{name} must be a number.") from None
+    return params
+
+
+async def bill(site: Site, request: Request) -> Response:
+    """The dry run: how many, how much, before anything is spent."""
+    try:
+        params = _read(request.query_params)
+        answer = await site.api("POST replays", {**params, "dry_run": True})
+    except ApiError as error:
+        return site.render(request, "bill.html", {"problem": error.message})
+    return site.render(request, "bill.html", {"bill": answer})
+
+
+async def start(site: Site, request: Request) -> Response:
+    """Start a run and look at it."""
+    run = await site.api("POST replays", _read(await read_form(request)))
+    return see_other(f"/replays/{_run_id(str(run.get('run_id', '')))}")
+
+
+async def replay(site: Site, request: Request) -> Response:
+    """One run: progress, rate, time left, spent against the cap."""
+    run = await site.api(f"GET replays/{_run_id(request.path_params['run_id'])}", {})
+    return site.render(request, "replay.html", {"run": run})
+
+
+async def act(site: Site, request: Request) -> Response:
+    """Cancel or resume."""
+    run_id, action = _run_id(request.path_params["run_id"]), request.path_params["action"]
+    if action not in ("cancel", "resume"):
+        raise ApiError(404, "A run can be cancelled or resumed.")
+    await site.api(f"POST replays/{run_id}/{action}", {})
+    return see_other(f"/replays/{run_id}")
+
+
+def _run_id(text: str) -> str:
+    if not text or not all(letter.isalnum() or letter in "-_" for letter in text):
+        raise ApiError(404, "There is no such run.")
+    return text
