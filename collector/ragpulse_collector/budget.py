@@ -18,7 +18,7 @@ from typing import Any
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["Caps", "Ledger", "OverBudget", "Pacer", "Price", "Reservation"]
+__all__ = ["Caps", "Controller", "Ledger", "OverBudget", "Pacer", "Price", "Reservation"]
 
 Price = Callable[[str, int, int], float | None]
 """(model, input tokens, output tokens) → USD; None where the price is not known."""
@@ -140,12 +140,36 @@ def _append(tx: Transaction, entries: Iterable[tuple[Any, ...]]) -> None:
     tx.append("ledger", _COLUMNS, list(entries))
 
 
+@dataclass(slots=True)
+class Controller:
+    """Chooses the scale of one evaluator so that what is left of the day's money lasts the day; pure arithmetic.
+
+    It follows the demand at full rate, smoothed over `memory_s`, so that calling it twice changes nothing.
+    """
+
+    floor: float = 0.02
+    memory_s: float = 600.0
+    scale: float = 1.0
+    demand: float | None = None
+    """USD a second that would be spent at scale 1."""
+
+    def update(self, *, usd: float, seconds: float, budget_usd: float, left_s: float) -> float:
+        """Take in what the last `seconds` selected (in USD, at the present scale); return the next scale."""
+        seen = usd / self.scale / seconds
+        fresh = 1.0 if self.demand is None else 1.0 - math.exp(-seconds / self.memory_s)
+        self.demand = seen * fresh + (self.demand or 0.0) * (1.0 - fresh)
+        affordable = budget_usd / max(1.0, left_s)
+        wanted = 1.0 if self.demand <= 0.0 else affordable / self.demand
+        self.scale = min(1.0, max(self.floor, wanted))
+        return self.scale
+
+
 class Pacer:
     """Moves the inclusion probabilities so that the day's money lasts the day.
 
-    `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It is set so that spending at the present
-    pace uses what is left, minus a reserve; it never falls below `floor`, and the reserve pays for the floor. Since pi
-    is stored with each decision, estimates stay unbiased however the scale moves.
+    `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It follows the demand and what is left,
+    minus a reserve; it never falls below `floor`, and the reserve pays for the floor. Since pi is stored with each
+    decision, estimates stay unbiased however the scale moves.
     """
 
     def __init__(
@@ -155,57 +179,61 @@ class Pacer:
         *,
         floor: float = 0.02,
         reserve: float = 0.1,
-        window: timedelta = timedelta(minutes=15),
+        first: timedelta = timedelta(minutes=15),
     ) -> None:
         self._store, self._caps = store, caps
-        self.floor, self.reserve, self.window = floor, reserve, window
-        self._scales: dict[str, float] = {}
+        self.floor, self.reserve, self._first = floor, reserve, first
+        self._controllers: dict[str, Controller] = {}
+        self._seen: datetime | None = None
 
     def pi_scale(self, evaluator: str) -> tuple[float, str]:
         """The factor on this evaluator's designed inclusion probability, in [floor, 1], and the reason for it."""
-        return self._scales.get(evaluator, 1.0), "budget"
+        controller = self._controllers.get(evaluator)
+        return (1.0 if controller is None else controller.scale), "budget"
 
     def update(self, now: datetime) -> dict[str, float]:
-        """Recompute the scales from the ledger and the latest decisions; call it about once a minute."""
+        """Recompute the scales from the ledger and the decisions since the last time; call it about once a minute."""
+        since = self._seen or now - self._first
+        seconds = (now - since).total_seconds()
+        if seconds < 1.0:
+            return self._scales()
+        self._seen = now
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         left_s = 86_400.0 - (now - midnight).total_seconds()
-        demand = self._demand(now)
-        for name, usd_per_s in demand.items():
-            budgets = self._budgets(name, demand, midnight)
-            if budgets and usd_per_s > 0:
-                affordable = min(budgets) / left_s
-                self._scales[name] = paced(self._scales.get(name, 1.0), affordable, usd_per_s, floor=self.floor)
-        return dict(self._scales)
+        selected = self._selected(since, now)
+        for name in self._controllers.keys() | selected.keys():
+            controller = self._controllers.setdefault(name, Controller(floor=self.floor))
+            budget = self._budget(name, midnight)
+            if budget is not None:
+                usd = selected.get(name, 0.0)
+                controller.update(usd=usd, seconds=seconds, budget_usd=budget, left_s=left_s)
+        return self._scales()
 
-    def _budgets(self, name: str, demand: Mapping[str, float], midnight: datetime) -> list[float]:
-        """What this evaluator may still spend today under each cap, the reserve held back."""
+    def _scales(self) -> dict[str, float]:
+        return {name: controller.scale for name, controller in self._controllers.items()}
+
+    def _budget(self, name: str, midnight: datetime) -> float | None:
+        """What this evaluator may still spend today under each cap, the reserve held back; None without a cap."""
         keep = 1.0 - self.reserve
         found: list[float] = []
         if self._caps.usd_per_day is not None:
             left = self._caps.usd_per_day * keep - _spent(self._store.read, midnight, None)
-            share = demand[name] / (sum(demand.values()) or 1.0)
-            found.append(max(0.0, left) * share)
+            demands = {key: controller.demand or 0.0 for key, controller in self._controllers.items()}
+            whole = sum(demands.values())
+            found.append(left * demands.get(name, 0.0) / whole if whole and demands.get(name) else left)
         own = self._caps.per_evaluator.get(name)
         if own is not None:
-            found.append(max(0.0, own * keep - _spent(self._store.read, midnight, name)))
-        return found
+            found.append(own * keep - _spent(self._store.read, midnight, name))
+        return max(0.0, min(found)) if found else None
 
-    def _demand(self, now: datetime) -> dict[str, float]:
-        """USD a second that the latest decisions will cost, by evaluator: selected units times the mean cost of one."""
+    def _selected(self, since: datetime, now: datetime) -> dict[str, float]:
+        """USD that the units selected since then will cost, by evaluator: their pi times the mean cost of one."""
         rows = self._store.read(
-            "WITH cost AS (SELECT evaluator, sum(usd) FILTER (kind = 'spend') / count(*) FILTER (kind = 'spend') AS usd"
-            "   FROM raw.ledger l WHERE l.created_at > ?::TIMESTAMP - INTERVAL 2 DAY GROUP BY evaluator)"
-            " SELECT d.evaluator, sum(d.pi) * any_value(c.usd), min(d.decided_at)"
-            " FROM raw.decisions d JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
-            " WHERE d.decided_at > ? AND d.decided_at <= ? AND d.revision = 0 GROUP BY 1",
-            [now, now - self.window, now],
+            "WITH cost AS (SELECT l.evaluator, avg(l.usd) AS usd FROM raw.ledger l"
+            "   WHERE l.kind = 'spend' AND l.created_at > $now::TIMESTAMP - INTERVAL 2 DAY GROUP BY l.evaluator)"
+            " SELECT d.evaluator, sum(d.pi) * any_value(c.usd) FROM raw.decisions d"
+            " JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
+            " WHERE d.decided_at > $since AND d.decided_at <= $now AND d.revision = 0 GROUP BY 1",
+            {"since": since, "now": now},
         ).rows
-        return {name: usd / max(60.0, (now - first).total_seconds()) for name, usd, first in rows}
-
-
-def paced(scale: float, affordable: float, current: float, *, floor: float) -> float:
-    """The next scale: towards affordable/current, at most threefold a step so that one odd window does not swing it."""
-    wanted = scale * affordable / current
-    step = min(3.0, max(1 / 3.0, wanted / scale)) if scale > 0 else 1.0
-    moved = scale * step
-    return min(1.0, max(floor, moved if math.isfinite(moved) else floor))
+        return dict(rows)
