@@ -133,7 +133,8 @@ class Rules:
 
     def _load(self) -> tuple[tuple[Rule, ...], frozenset[str]]:
         rows = self._store.read(
-            "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY name ORDER BY name"
+            "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules"
+            " GROUP BY name ORDER BY name"
         ).rows
         stored = tuple(Rule.from_json(json.loads(text), source="api") for _, text, deleted in rows if not deleted)
         return stored, frozenset(name for name, _, deleted in rows if deleted)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from ragpulse_collector.api.guard import Sessions
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
+from ragpulse_collector.app.money import judge_is_local, judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.redaction import redacting
 from ragpulse_collector.app.server import Server, bind
@@ -19,9 +20,11 @@ from ragpulse_collector.budget import Caps, Ledger, Pacer
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.otlp.intake import MIB, Counters, Flight, Limits
+from ragpulse_collector.replay import Replays
 from ragpulse_collector.sampler import Sampler
-from ragpulse_collector.settings import Settings, is_loopback
+from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import Worker
 
@@ -42,11 +45,13 @@ class Collector:
         told = settings.collector
         self._socket = bind(told.host, told.port)
         self.counters, limits = Counters(), Limits(max_body_bytes=told.max_body_mb * MIB)
-        self.store = EmbeddedStore(told.db, decode=redacting(decode, told.redact))
+        prices = Prices(settings.prices)
+        self.store = EmbeddedStore(told.db, decode=redacting(decode, told.redact), price=prices)
         self.catalog = Catalog(settings, loads=loads)
         self.rules = Rules(settings, self.store, known=self.catalog.resolve)
-        caps = _caps(settings)
-        self.ledger, self.pacer = Ledger(self.store, caps), Pacer(self.store, caps)
+        price = judge_price(settings, prices)
+        caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
+        self.ledger, self.pacer = Ledger(self.store, caps, price=price), Pacer(self.store, caps)
         self.sampler = Sampler(
             self.store,
             self.rules.effective,
@@ -63,8 +68,15 @@ class Collector:
             requests_per_minute=settings.judge.requests_per_minute,
         )
         status = Status(self.store, settings, counters=self.counters, queued_bytes=lambda: self.store.waiting_bytes)
+        replays = Replays(self.store, self.catalog.resolve, price=price, wake=self.worker.wake)
         self.operations = operations(
-            self.store, settings, catalog=self.catalog, rules=self.rules, status=status, wake=self.worker.wake
+            self.store,
+            settings,
+            catalog=self.catalog,
+            rules=self.rules,
+            status=status,
+            replays=replays,
+            wake=self.worker.wake,
         )
         self.app: ASGIApp = web(
             self.store,
@@ -121,11 +133,3 @@ class Collector:
     def _decide(self) -> None:
         if self.sampler.decide(utc_now()):
             self.worker.wake()
-
-
-def _caps(settings: Settings) -> Caps:
-    """A judge on loopback costs nothing and needs no budget."""
-    base = settings.judge.api_base or ""
-    host = base.partition("://")[2].partition("/")[0].rpartition(":")[0] or base
-    unlimited = bool(base) and is_loopback(host)
-    return Caps(usd_per_day=None if unlimited else settings.judge.budget_usd_per_day)

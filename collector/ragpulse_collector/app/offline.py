@@ -11,12 +11,15 @@ from typing import Any, TypeVar
 from ragpulse_collector.api import Operations
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
+from ragpulse_collector.app.money import judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import load_settings
 from ragpulse_collector.store import FileReader, Refused, StoreError, Transaction
+from ragpulse_collector.store.prices import Prices
 
 T = TypeVar("T")
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -49,7 +52,8 @@ def offline(db: str, config: Path | None) -> Operations:
     catalog = Catalog(settings)
     rules = Rules(settings, store, known=catalog.resolve)
     status = Status(store, settings, counters=Counters())
-    return operations(store, settings, catalog=catalog, rules=rules, status=status, wake=lambda: None)
+    replays = Replays(store, catalog.resolve, price=judge_price(settings, Prices(settings.prices)))
+    return operations(store, settings, catalog=catalog, rules=rules, status=status, replays=replays, wake=lambda: None)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from ragpulse_collector.api.trace import trace_detail
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.series import series
+from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
 
@@ -30,10 +31,12 @@ def operations(
     catalog: Catalog,
     rules: Rules,
     status: Status,
+    replays: Replays,
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
-    return Operations((*_reads(store, settings, catalog, status), *_rules(rules), *_writes(store, catalog, wake)))
+    reads = _reads(store, settings, catalog, status)
+    return Operations((*reads, *_rules(rules), *_writes(store, catalog, wake), *_replays(replays)))
 
 
 def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *parameters: str) -> Operation:
@@ -69,6 +72,29 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
         Operation(method="PUT", path="rules/{name}", run=rules.replace, scope="admin", summary="Change a rule.",
                   parameters=parameters),
         Operation(method="DELETE", path="rules/{name}", run=rules.delete, scope="admin", summary="Remove a rule."),
+    )  # fmt: skip
+
+
+def _replays(replays: Replays) -> tuple[Operation, ...]:
+    def get(params: Mapping[str, Any]) -> dict[str, Any]:
+        return replays.get(str(params["id"]))
+
+    def cancel(params: Mapping[str, Any]) -> dict[str, Any]:
+        return replays.cancel(str(params["id"]))
+
+    def resume(params: Mapping[str, Any]) -> dict[str, Any]:
+        cap = params.get("max_usd")
+        return replays.resume(str(params["id"]), max_usd=None if cap is None else float(cap))
+
+    asked = ("evaluators", "since", "where", "limit", "max_usd", "judge", "dry_run", *FILTERS)
+    return (
+        _get("replays", replays.list, "Replays, newest first."),
+        _get("replays/{id}", get, "One replay with its progress."),
+        Operation(method="POST", path="replays", run=replays.create, scope="admin", parameters=asked,
+                  summary="Run stored traces through evaluators, or only say what it would take."),
+        Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
+        Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
+                  summary="Continue a stopped replay."),
     )  # fmt: skip
 
 
