@@ -8,7 +8,11 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-WORDS = ["window", "refund", "invoice", "delivery", "account", "password", "reset", "policy", "order", "status", "warranty", "return", "shipping", "address", "customer", "support", "ticket", "billing", "payment", "card", "transfer", "network", "cable", "device", "update", "version", "manual", "battery"]
+WORDS = (
+    "window refund invoice delivery account password reset policy order status",
+    "warranty return shipping address customer support ticket billing payment card",
+    "transfer network cable device update version manual battery release calendar",
+)
 START_NS = 1_795_000_000_000_000_000
 
 
@@ -79,9 +83,10 @@ def _set(pairs: Any, attributes: dict[str, Any]) -> None:
 
 
 def _text(rng: random.Random, length: int) -> str:
+    vocabulary = " ".join(WORDS).split()
     words: list[str] = []
     size = 0
     while size < length:
-        words.append(rng.choice(WORDS))
+        words.append(rng.choice(vocabulary))
         size += len(words[-1]) + 1
     return " ".join(words)[:length]

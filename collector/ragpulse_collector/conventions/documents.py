@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from ragpulse_collector.conventions.lifting import Path, lifted_documents, lifted_many
@@ -28,6 +27,7 @@ _LIST_KEYS = (
     "chunks",
 )
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
+_PLAIN = frozenset({"id", "score", "content", "metadata"})
 _NOTHING = Carrier({})
 
 
@@ -84,7 +84,7 @@ _EVENT_KEYS = ("id", "score", "document", "metadata")
 def _found(value: Any, content: Any, items: list[Any], at: Path) -> Found | None:
     """Build the records and lift their texts out of `value`, whose list of documents lies at the path `at`."""
     records: list[ContextRecord] = []
-    paths: list[Path | None] = []
+    paths: list[Path] = []
     for rank, item in enumerate(items, start=1):
         row, path = _row(item)
         if row is None:
@@ -92,46 +92,43 @@ def _found(value: Any, content: Any, items: list[Any], at: Path) -> Found | None
         records.append(_record(rank, row))
         paths.append(path)
     template = lifted_documents(value, items, records) if type(value) is str and not at else None
-    return Found(records, _templates(template or _texts_lifted(value, content, records, paths, at)))
+    if template is None:
+        template = _texts_lifted(value, content, records, paths, at)
+    return Found(records, {} if template is None else {"": template})
 
 
-def _templates(template: Any) -> dict[str, Any]:
-    return {} if template is None else {"": template}
-
-
-def _texts_lifted(
-    value: Any, content: Any, records: Sequence[ContextRecord], paths: Sequence[Path | None], at: Path
-) -> Any:
+def _texts_lifted(value: Any, content: Any, records: list[ContextRecord], paths: list[Path], at: Path) -> Any:
     references = [
         ((*at, record.rank - 1, *path), {"$lifted": "contexts", "rank": record.rank})
         for record, path in zip(records, paths, strict=True)
-        if path is not None and record.text
+        if record.text is not None
     ]
     return lifted_many(value, content, references) if references else None
 
 
-def _row(item: Any) -> tuple[dict[str, Any] | None, Path | None]:
+def _row(item: Any) -> tuple[dict[str, Any] | None, Path]:
     """Return the members of one document and the path of its text; None where it is no document."""
     if type(item) is str:
         return {"content": item}, ()
     if type(item) is list and len(item) == 2 and isinstance(item[0], dict):
         row, path = _row(item[0])
-        return (None, None) if row is None else ({**row, "score": item[1]}, None if path is None else (0, *path))
+        return None if row is None else {**row, "score": item[1]}, (0, *path)
     if not isinstance(item, dict):
-        return None, None
-    text_key = "content" if type(item.get("content")) is str else _first_key(item, _TEXT_KEYS, str)
-    inner_key = _first_key(item, _INNER_KEYS, dict) if text_key is None else None
+        return None, ()
+    if type(item.get("content")) is str:
+        return item if _PLAIN.issuperset(item) else {**_members(item), "content": item["content"]}, ("content",)
+    return _unusual_row(item)
+
+
+def _unusual_row(item: dict[str, Any]) -> tuple[dict[str, Any] | None, Path]:
+    text_key = next((key for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
+    if text_key is not None:
+        return {**_members(item), "content": item[text_key]}, (text_key,)
+    inner_key = next((key for key in _INNER_KEYS if isinstance(item.get(key), dict)), None)
     if inner_key is not None:
         row, path = _row(item[inner_key])
-        return {**(row or {}), **_members(item)}, None if path is None else (inner_key, *path)
-    row = _members(item)
-    if text_key is not None:
-        row["content"] = item[text_key]
-    return (row, None if text_key is None else (text_key,)) if row else (None, None)
-
-
-def _first_key(item: dict[str, Any], keys: Sequence[str], kind: type) -> str | None:
-    return next((key for key in keys if isinstance(item.get(key), kind)), None)
+        return {**(row or {}), **_members(item)} or None, (inner_key, *path)
+    return _members(item) or None, ()
 
 
 def _members(item: dict[str, Any]) -> dict[str, Any]:

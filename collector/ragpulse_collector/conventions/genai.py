@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents
 from ragpulse_collector.conventions.rules import Carrier, Found, Rule
 from ragpulse_collector.conventions.texts import first_message_text, last_user_text, or_text, query_in, response_in
@@ -113,9 +113,9 @@ RULES = (
     Rule("prompt_name", names.PROMPT_NAME, text),
     Rule("prompt_version", names.PROMPT_VERSION, text),
     Rule("error_type", names.ERROR_TYPE, text),
-    Rule("query", "gen_ai.prompt.", _indexed_query, last=True),
+    Rule("query", "gen_ai.prompt.N.", _indexed_query, last=True),
     Rule("query", "gen_ai.prompt", or_text(query_in, field="query"), last=True),
-    Rule("response", "gen_ai.completion.", _indexed_response, last=True),
+    Rule("response", "gen_ai.completion.N.", _indexed_response, last=True),
     Rule("response", "gen_ai.completion", or_text(response_in, field="response"), last=True),
     Rule("query", "event:gen_ai.user.message", _event_query, last=True),
     Rule("query", "event:gen_ai.content.prompt", _event_query, last=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_id
 from ragpulse_collector.conventions.lifting import attributes_text
 from ragpulse_collector.conventions.record import Mapper

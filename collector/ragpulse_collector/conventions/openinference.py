@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
 from ragpulse_collector.conventions.rules import Carrier, Found, Rule
 from ragpulse_collector.conventions.texts import or_json, query_in, response_in
@@ -96,13 +96,13 @@ def _exception_message(events: Any, carrier: Carrier) -> str | None:
 RULES = (
     Rule("kind", names.OPENINFERENCE_KIND, one_of(KINDS)),
     Rule("query", names.RERANKER_QUERY, text),
-    Rule("query", "llm.input_messages.", _user_message),
+    Rule("query", "llm.input_messages.N.", _user_message),
     Rule("query", names.INPUT_VALUE, _query),
-    Rule("contexts", "reranker.output_documents.", flattened),
-    Rule("contexts", "retrieval.documents.", flattened),
+    Rule("contexts", "reranker.output_documents.N.", flattened),
+    Rule("contexts", "retrieval.documents.N.", flattened),
     Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval, last=True),
     Rule("response", names.OUTPUT_VALUE, _plain_response),
-    Rule("response", "llm.output_messages.", _first_message),
+    Rule("response", "llm.output_messages.N.", _first_message),
     Rule("response", names.OUTPUT_VALUE, _json_response),
     Rule("model", "llm.request.model_name", text),
     Rule("model", "llm.response.model_name", text),

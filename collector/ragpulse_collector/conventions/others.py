@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.rules import Carrier, Read, Rule
 from ragpulse_collector.conventions.texts import last_user_text, or_json, or_text, response_in
 from ragpulse_collector.conventions.values import amount, count, strings, text, unquoted
@@ -32,16 +32,16 @@ RULES = (
     Rule("environment", names.DEPLOYMENT_ENVIRONMENT, text, last=True),
     Rule("environment", "deployment.environment", text, last=True),
     Rule("status_message", "status.message", text, last=True),
-    Rule("kind", "reranker.output_documents.", _sign_of("reranker"), last=True),
-    Rule("kind", "reranker.input_documents.", _sign_of("reranker"), last=True),
-    Rule("kind", "retrieval.documents.", _sign_of("retriever"), last=True),
+    Rule("kind", "reranker.output_documents.N.", _sign_of("reranker"), last=True),
+    Rule("kind", "reranker.input_documents.N.", _sign_of("reranker"), last=True),
+    Rule("kind", "retrieval.documents.N.", _sign_of("retriever"), last=True),
     Rule("kind", names.RETRIEVAL_DOCUMENTS, _sign_of("retriever"), last=True),
     Rule("kind", "event:db.query.result", _sign_of("retriever"), last=True),
-    Rule("kind", "embedding.embeddings.", _sign_of("embedding"), last=True),
+    Rule("kind", "embedding.embeddings.N.", _sign_of("embedding"), last=True),
     Rule("kind", names.EMBEDDING_MODEL, _sign_of("embedding"), last=True),
-    Rule("kind", "llm.output_messages.", _sign_of("llm"), last=True),
-    Rule("kind", "llm.input_messages.", _sign_of("llm"), last=True),
-    Rule("kind", "gen_ai.completion.", _sign_of("llm"), last=True),
+    Rule("kind", "llm.output_messages.N.", _sign_of("llm"), last=True),
+    Rule("kind", "llm.input_messages.N.", _sign_of("llm"), last=True),
+    Rule("kind", "gen_ai.completion.N.", _sign_of("llm"), last=True),
     Rule("kind", names.OUTPUT_MESSAGES, _sign_of("llm"), last=True),
     Rule("kind", names.EVALUATION_NAME, _sign_of("evaluator"), last=True),
     Rule("kind", "llm.model_name", _sign_of("llm"), last=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragpulse import attributes as names
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.rules import Carrier, Rule
 from ragpulse_collector.conventions.values import one_of, text
 

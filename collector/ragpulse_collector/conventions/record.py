@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-from ragpulse import attributes as names
 from ragpulse_collector.conventions import (
     evaluations,
     genai,
     langfuse,
     lifting,
     mlflow,
+    names,
     openinference,
     others,
     own,

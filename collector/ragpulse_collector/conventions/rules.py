@@ -51,7 +51,8 @@ class Rule:
 
     field: str
     attribute: str
-    """An exact name, a prefix ending in "." (the reader gets {suffix: value}) or `event:NAME` (a list of events)."""
+    """An exact name; a prefix ending in "." or, where numbers follow, in ".N." (the reader gets {suffix: value});
+    or `event:NAME` (the reader gets the events)."""
     read: Read
     last: bool = False
     """Consulted after the rules of all dialects that are not `last`."""
@@ -68,13 +69,31 @@ class Mapping:
     watched: dict[str, list[str]] = field(default_factory=dict)
     """Attribute names by what they were watched for (see RuleBook)."""
 
+    def unpack(self, name: str, found: Found) -> Any:
+        """Return a found value, its templates noted."""
+        for suffix, template in found.templates.items():
+            self.replaced[name.removesuffix("N.") + suffix] = template
+        self.truncated |= found.truncated
+        return found.value
+
+    def lift(self, field_: str, text: Any, options: Iterable[tuple[int, str, Read]], found: dict[str, Any]) -> None:
+        """Reference the text wherever an attribute that could have given it says exactly the same."""
+        for _, name, _ in options:
+            value = found[name]
+            if value == text and type(value) is str:
+                self.replaced.setdefault(name, {"$lifted": field_})
+
+
+_Ways = dict[str, list[tuple[int, str, Read]]]
+"""Field → the ways to read it: (order of the rule, name of the value, reader)."""
+
 
 class _Plan(NamedTuple):
     """What to do with one set of attribute names: spans of one instrumentation share it."""
 
-    steps: list[tuple[int, Rule, str]]
+    ways: _Ways
     families: dict[str, list[tuple[str, str]]]
-    """Prefix → (name, suffix) of its members."""
+    """Attribute of a rule → (name, suffix) of the family's members."""
     watched: dict[str, list[str]]
 
 
@@ -92,28 +111,34 @@ class RuleBook:
         self._rules: dict[str, list[tuple[int, Rule]]] = {}
         for order, rule in enumerate(rules):
             self._rules.setdefault(rule.attribute, []).append((order, rule))
-        self._prefixes = tuple(name for name in self._rules if name.endswith("."))
+        self._families = [(name, name.removesuffix("N.")) for name in self._rules if name.endswith(".")]
         self._watch = watch or {}
         self._plans: dict[tuple[str, ...], _Plan] = {}
 
     def resolve(self, carrier: Carrier) -> Mapping:
         """Return every canonical field that the carrier's attributes and events yield."""
-        attributes = carrier.attributes
-        plan = self._plan(attributes)
-        mapping = Mapping(watched=plan.watched)
-        values = mapping.values
-        steps, found = plan.steps, attributes
+        found = carrier.attributes
+        plan = self._plan(found)
+        ways = plan.ways
         if plan.families or carrier.events:
-            steps, found = self._with_groups(plan, carrier)
-        for _, rule, name in steps:
-            value = found[name]
-            if rule.field in values:
-                if rule.field in _TEXTS and value == values[rule.field]:
-                    mapping.replaced.setdefault(name, {"$lifted": rule.field})
-                continue
-            result = rule.read(value, carrier)
-            if result is not None:
-                self._take(mapping, carrier, rule, name, value, result)
+            ways, found = self._with_groups(plan, carrier)
+        mapping = Mapping(watched=plan.watched)
+        values, mapped_from = mapping.values, mapping.mapped_from
+        for field_, options in ways.items():
+            for _, name, read in options:
+                value = found[name]
+                result = read(value, carrier)
+                if result is None:
+                    continue
+                if type(result) is Found:
+                    result = mapping.unpack(name, result)
+                values[field_] = result
+                mapped_from[field_] = name
+                if field_ in _TEXTS:
+                    mapping.lift(field_, result, options, found)
+                elif field_ == "kind":
+                    carrier.kind = result
+                break
         return mapping
 
     def _plan(self, attributes: dict[str, Any]) -> _Plan:
@@ -126,48 +151,39 @@ class RuleBook:
         return plan
 
     def _make_plan(self, names: Iterable[str]) -> _Plan:
-        steps: list[tuple[int, Rule, str]] = []
         families: dict[str, list[tuple[str, str]]] = {}
         for name in names:
-            steps.extend((order, rule, name) for order, rule in self._rules.get(name, ()))
-            prefix = next((prefix for prefix in self._prefixes if name.startswith(prefix)), None)
-            if prefix is not None:
-                families.setdefault(prefix, []).append((name, name[len(prefix) :]))
-        for prefix in families:
-            steps.extend((order, rule, prefix) for order, rule in self._rules[prefix])
+            for family, prefix in self._families:
+                suffix = name[len(prefix) :]
+                if name.startswith(prefix) and (family == prefix or suffix[:1].isdigit()):
+                    families.setdefault(family, []).append((name, suffix))
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
-        steps.sort(key=_order)
-        return _Plan(steps, families, {label: found for label, found in watched.items() if found})
+        watched = {label: found for label, found in watched.items() if found}
+        return _Plan(self._ways([*names, *families]), families, watched)
 
-    def _with_groups(self, plan: _Plan, carrier: Carrier) -> tuple[list[tuple[int, Rule, str]], dict[str, Any]]:
-        """Return the steps and the values by name, families and span events gathered under theirs."""
+    def _ways(self, names: Iterable[str]) -> _Ways:
+        steps = [(order, name, rule) for name in names for order, rule in self._rules.get(name, ())]
+        ways: _Ways = {}
+        for order, name, rule in sorted(steps, key=_order):
+            ways.setdefault(rule.field, []).append((order, name, rule.read))
+        return ways
+
+    def _with_groups(self, plan: _Plan, carrier: Carrier) -> tuple[_Ways, dict[str, Any]]:
+        """Return the ways and the values by name, families and span events gathered under theirs."""
         attributes = carrier.attributes
         found = dict(attributes)
-        for prefix, members in plan.families.items():
-            found[prefix] = {suffix: attributes[name] for name, suffix in members}
+        for family, members in plan.families.items():
+            found[family] = {suffix: attributes[name] for name, suffix in members}
         events: dict[str, list[WireEvent]] = {}
         for event in carrier.events:
             events.setdefault(f"event:{event.name}", []).append(event)
         found.update(events)
-        extra = [(order, rule, name) for name in events for order, rule in self._rules.get(name, ())]
-        return sorted(plan.steps + extra, key=_order) if extra else plan.steps, found
-
-    @staticmethod
-    def _take(mapping: Mapping, carrier: Carrier, rule: Rule, name: str, value: Any, result: Any) -> None:
-        if type(result) is Found:
-            mapping.replaced.update({name + suffix: template for suffix, template in result.templates.items()})
-            mapping.truncated |= result.truncated
-            result = result.value
-        elif result is value and rule.field in _TEXTS:
-            mapping.replaced[name] = {"$lifted": rule.field}
-        if rule.field == "kind":
-            carrier.kind = result
-        mapping.values[rule.field] = result
-        mapping.mapped_from[rule.field] = name
+        wanted = [name for name in events if name in self._rules]
+        return self._ways([*attributes, *plan.families, *wanted]) if wanted else plan.ways, found
 
 
 _TEXTS = frozenset({"query", "response"})
 
 
-def _order(step: tuple[int, Rule, str]) -> int:
+def _order(step: tuple[int, str, Rule]) -> int:
     return step[0]

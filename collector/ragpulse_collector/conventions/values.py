@@ -32,10 +32,12 @@ def unquoted(value: Any, _: Carrier) -> str | None:
 
 def count(value: Any, _: Carrier) -> int | None:
     """Return a whole number from 0 to 2^63-1, from a number or its text."""
+    if type(value) is int and 0 <= value < 2**63:
+        return value
     number_ = number(value, _)
     if number_ is None or not 0 <= number_ < 2**63 or number_ != int(number_):
         return None
-    return value if type(value) is int else int(number_)
+    return int(number_)
 
 
 def number(value: Any, _: Carrier) -> float | None:
@@ -45,9 +47,9 @@ def number(value: Any, _: Carrier) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    if type(value) not in (int, float) or not math.isfinite(value):
-        return None
-    return float(value)
+    if (type(value) is float or type(value) is int) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def amount(value: Any, carrier: Carrier) -> float | None:
@@ -133,6 +135,9 @@ def one_of(kinds: Mapping[str, str]) -> Read:
     """Make a reader of a closed vocabulary, blind to case and to extra quotes; unknown words are None."""
 
     def read(value: Any, carrier: Carrier) -> str | None:
+        known = kinds.get(value) if type(value) is str else None
+        if known is not None:
+            return known
         word = unquoted(value, carrier)
         return kinds.get(word.lower()) if word else None
 

@@ -27,6 +27,7 @@ from ragpulse_collector.otlp.wire import (
 from ragpulse_collector.records import DecodeError
 
 Message = dict[str, Any]
+_HEX = re.compile(r"[0-9a-fA-F]*")
 _DIGITS = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -78,9 +79,9 @@ def _span(span: Message, origin: Origin) -> WireSpan:
     status = _message(span, "status")
     _integer(span, "kind", 2**31)
     return WireSpan(
-        _text(span, "traceId").lower(),
-        _text(span, "spanId").lower(),
-        _text(span, "parentSpanId").lower() or None,
+        _id(span, "traceId"),
+        _id(span, "spanId"),
+        _id(span, "parentSpanId") or None,
         _text(span, "name"),
         _integer(span, "startTimeUnixNano"),
         _integer(span, "endTimeUnixNano"),
@@ -99,8 +100,8 @@ def _span(span: Message, origin: Origin) -> WireSpan:
 
 def _log(record: Message, origin: Origin) -> WireLog:
     return WireLog(
-        _text(record, "traceId").lower(),
-        _text(record, "spanId").lower(),
+        _id(record, "traceId"),
+        _id(record, "spanId"),
         _integer(record, "timeUnixNano") or _integer(record, "observedTimeUnixNano"),
         _text(record, "eventName"),
         _value(_message(record, "body"), 1),
@@ -134,6 +135,12 @@ def _text(parent: Message, key: str) -> str:
     if not isinstance(value, str):
         raise DecodeError(f"{key} is not a string")
     return value
+
+
+def _id(parent: Message, key: str) -> str:
+    """Return an id in lower case; what is no hex is no id."""
+    text = _text(parent, key)
+    return text.lower() if _HEX.fullmatch(text) else "?" if text else ""
 
 
 def _integer(parent: Message, key: str, limit: int = 2**64) -> int:
