@@ -47,6 +47,7 @@ class Words:
     labels: tuple[str, ...]
     guard: str
     repair: str
+    examples: str
 
 
 @cache

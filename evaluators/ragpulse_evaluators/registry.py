@@ -77,6 +77,8 @@ class Registry:
             raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{nearest(unknown[0], accepted)}")
         if "resolve" in accepted:
             chosen["resolve"] = self._resolver(given)
+        if missing := sorted(_required(entry.factory) - set(chosen)):
+            raise ConfigurationError(f"{name} needs {missing[0]}=..., as in {entry.example}")
         return entry.factory(**chosen)
 
     def _resolver(self, outer: Mapping[str, Any]) -> Any:
@@ -121,6 +123,12 @@ def _parameters(factory: Any) -> frozenset[str]:
 def _keywords(function: Any) -> set[str]:
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds}
+
+
+@cache
+def _required(factory: Any) -> frozenset[str]:
+    parameters = inspect.signature(factory).parameters.values()
+    return frozenset(p.name for p in parameters if p.default is p.empty and p.kind is p.KEYWORD_ONLY)
 
 
 def _takes_any(function: Any) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
@@ -24,7 +26,8 @@ class JudgedEvaluator(Evaluator):
     """Base of the judged families: subclasses write `assess`.
 
     `judge` is a model name or a judge, `language` chooses prompts and verdict words, `prompts` is a folder whose files
-    replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once.
+    replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once. `examples` (worked cases
+    with their mark) and `task` (a sentence in front of the prompt) are what alignment with people trains.
     """
 
     prompt_name: ClassVar[str | None] = None
@@ -41,9 +44,12 @@ class JudgedEvaluator(Evaluator):
         prompts: str | Path | None = None,
         repair: bool = True,
         threshold: float | None = None,
+        examples: Sequence[Mapping[str, Any]] = (),
+        task: str | None = None,
         **params: Any,
     ) -> None:
-        super().__init__(threshold=threshold, repair=repair, **params)
+        trained = {"examples": [dict(example) for example in examples], "task": task} if examples or task else {}
+        super().__init__(threshold=threshold, repair=repair, **trained, **params)
         self.judge = as_judge(judge)
         self.language = language
         self.words = words_of(language)
@@ -54,9 +60,23 @@ class JudgedEvaluator(Evaluator):
         """The source of the prompt file."""
         return self.prompts.source
 
-    def render(self, step: str, case: Case, **extra: Any) -> str:
-        """Fill in one step of the prompt with the case."""
-        return self.prompts.render(step, **fields_of(case), **extra)
+    def render(self, step: str, case: Case, *, file: PromptFile | None = None, **extra: Any) -> str:
+        """Fill in one step of the prompt (or of another file) with the case, after the trained task and examples."""
+        fields = {**fields_of(case), **extra}
+        return self._trained(fields["fence"]) + (file or self.prompts).render(step, **fields)
+
+    def _trained(self, fence: Callable[[str, str], str]) -> str:
+        task, examples = self.params.get("task"), self.params.get("examples", ())
+        head = f"{task}\n\n" if task else ""
+        blocks = [fence("example", _as_lines(example)) for example in examples]
+        return head + "".join(f"{block}\n\n" for block in ([self.words.examples, *blocks] if blocks else []))
+
+    def trained(self, *, examples: Sequence[Mapping[str, Any]] = (), task: str | None = None) -> Self:
+        """A copy with worked examples (mappings such as query, response, score) and a task; it has its own version."""
+        copied = copy.copy(self)
+        vars(copied).pop("version", None)
+        copied.params = self.params | {"examples": [dict(example) for example in examples], "task": task}
+        return copied
 
     @abstractmethod
     async def assess(self, case: Case, session: Session) -> Any:
@@ -85,3 +105,7 @@ class JudgedEvaluator(Evaluator):
         data = sum(count_tokens(text) for text in texts if text)
         per_call = data + count_tokens(self.prompts.source)
         return Estimate(calls=calls, input_tokens=calls * per_call, output_tokens=calls * self.reply_tokens)
+
+
+def _as_lines(example: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key}: {value}" for key, value in example.items())

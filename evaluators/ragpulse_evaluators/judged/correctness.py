@@ -20,7 +20,7 @@ __all__ = ("Correctness",)
 class Mark(BaseModel):
     """`{"reason": "...", "score": 4.5}`."""
 
-    reason: Reason
+    reason: Reason = ""
     score: Annotated[
         float, Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade"))
     ]

@@ -31,10 +31,7 @@ YesNo = Annotated[bool, BeforeValidator(_yes_or_no)]
 """A bool that judges also write as 1, 0, "YES", "否", "sim"."""
 Reason = Annotated[
     str,
-    Field(
-        default="",
-        validation_alias=AliasChoices("reason", "reasoning", "feedback", "justification", "explanation", "comment"),
-    ),
+    Field(validation_alias=AliasChoices("reason", "reasoning", "feedback", "justification", "explanation", "comment")),
 ]
 """The judge's words; every name that the seeds' judges use for them is accepted."""
 
@@ -42,7 +39,7 @@ Reason = Annotated[
 class Verdict(BaseModel):
     """`{"reason": "...", "verdict": "YES"}`."""
 
-    reason: Reason
+    reason: Reason = ""
     verdict: Annotated[YesNo, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
 
 

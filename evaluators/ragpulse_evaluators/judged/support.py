@@ -11,7 +11,6 @@ from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Verdict, verdict_reader
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.templates import fields_of
 from ragpulse_evaluators.tokens import count_tokens, split_text
 
 __all__ = ("Faithfulness", "Relevancy", "pack")
@@ -57,15 +56,12 @@ class _Support(JudgedEvaluator):
         for context in pack(case.texts, self._window):
             step = "evaluate" if found is None else "refine"
             existing = "" if found is None else ("YES" if found.verdict else "NO")
-            prompt = self.prompts.render(step, **self._fields(case, context), existing_answer=existing)
+            prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
             found = await session.read(prompt, verdict_reader(self.words), form=_FORM, schema=Verdict)
             if self._stop and found.verdict:
                 break
         assert found is not None, "contexts are needed, so there is a piece"
         return Outcome(score=float(found.verdict), passing=found.verdict, explanation=found.reason or None)
-
-    def _fields(self, case: Case, context: str) -> dict[str, Any]:
-        return {**fields_of(case), "context": context, "contexts": [context]}
 
     def calls_for(self, case: Case) -> int:
         """One call a piece of context."""

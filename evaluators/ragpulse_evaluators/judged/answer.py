@@ -1,0 +1,267 @@
+"""Judgements of the answer as a whole: answer correctness and relevancy (RAGAS), semantic similarity (PolyEval)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+from pydantic import AliasChoices, BaseModel, Field
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.embedder import Embedder, as_embedder, cosine
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
+from ragpulse_evaluators.evaluator import CostClass, Scale
+from ragpulse_evaluators.judge import warmed
+from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.replies import Reason, YesNo, either, rest_of
+from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.statements import check_statements, split_statements, told
+from ragpulse_evaluators.parsing import equal_count, read_model, read_number
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.templates import PromptFile
+
+__all__ = ("AnswerCorrectness", "AnswerRelevancy", "LLMSimilarity", "Similarity", "f_beta")
+
+
+class Share(BaseModel):
+    """`{"reason": "...", "score": 0.4}`: a number in 0..1."""
+
+    reason: Reason = ""
+    score: Annotated[
+        float, Field(ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "similarity"))
+    ]
+
+
+class LLMSimilarity(JudgedEvaluator):
+    """How close in meaning are response and reference, 0 to 1?"""
+
+    name = "llm_similarity"
+    needs = frozenset({"response", "reference"})
+    parser: ClassVar[str] = "share"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """One call a reference; the closest counts."""
+        pairs = [self.render("evaluate", case, left=case.response or "", right=one) for one in case.references]
+        found = [await read_share(session, prompt) for prompt in pairs]
+        best = max(found, key=lambda share: share.score)
+        return Outcome(score=best.score, explanation=best.reason or None, parts={"scores": [s.score for s in found]})
+
+    def calls_for(self, case: Case) -> int:
+        """One a reference."""
+        return len(case.references)
+
+
+async def read_share(session: Session, prompt: str) -> Share:
+    """A number in 0..1: JSON, or after "Final answer:", or alone on the first line."""
+
+    def plain(text: str) -> Share:
+        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=rest_of(text))
+
+    return await session.read(prompt, either(Share, plain), form='{"reason": "...", "score": 0.0..1.0}', schema=Share)
+
+
+class Similarity(Protocol):
+    """A similarity of two texts in 0..1, such as a cross-encoder."""
+
+    def __call__(self, response: str, reference: str, /) -> float:
+        """How close the two texts are."""
+
+
+class Classified(BaseModel):
+    """One statement in its class."""
+
+    statement: str = ""
+    reason: Reason = ""
+
+
+class Classes(BaseModel):
+    """`{"TP": [...], "FP": [...], "FN": [...]}` of statements, bare or with reasons."""
+
+    TP: list[Classified | str]
+    FP: list[Classified | str]
+    FN: list[Classified | str]
+
+
+def f_beta(tp: int, fp: int, fn: int, beta: float) -> float:
+    """F-beta of counts; 1.0 where there is nothing to get right or wrong."""
+    if not tp + fp + fn:
+        return 1.0
+    return (1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp)
+
+
+class AnswerCorrectness(JudgedEvaluator):
+    """Facts and meaning of the response against the reference, weighted.
+
+    `mode="seed"`: share of the response's statements that the reference supports. `mode="fbeta"`: F-beta of statements
+    in both, only in the response, only in the reference. `weights` are (facts, meaning). Meaning is `similarity` (a
+    function of two texts, e.g. a cross-encoder), else the cosine by `embedder`, else the judge's estimate.
+    """
+
+    name = "answer_correctness"
+    needs = frozenset({"response", "reference"})
+    parser: ClassVar[str] = "statements"
+    cost_class = "k calls"
+    reply_tokens = 400
+
+    def __init__(
+        self,
+        *,
+        mode: Literal["seed", "fbeta"] = "seed",
+        weights: Sequence[float] | None = None,
+        beta: float = 1.0,
+        similarity: Similarity | None = None,
+        embedder: str | Embedder | None = None,
+        language: str = "en",
+        prompts: str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        chosen = tuple(weights) if weights is not None else {"seed": (0.4, 0.6), "fbeta": (0.75, 0.25)}.get(mode, ())
+        if len(chosen) != 2 or min(chosen) < 0 or not sum(chosen) or beta <= 0:
+            raise ConfigurationError("answer_correctness: mode 'seed' or 'fbeta', two weights >= 0, beta > 0")
+        # The checks of statement_faithfulness serve here too; both files are part of the version.
+        self._checks = PromptFile("statement_faithfulness", language, prompts)
+        self._compare = PromptFile("llm_similarity", language, prompts)
+        self._mode, self._weights, self._beta, self._similarity = mode, chosen, beta, similarity
+        self._embedder = as_embedder(embedder)
+        shown: dict[str, Any] = {
+            "mode": mode,
+            "weights": chosen,
+            "beta": beta,
+            "similarity": similarity,
+            "embedder": self._embedder,
+        }
+        super().__init__(language=language, prompts=prompts, **shown, **options)
+
+    def prompt(self) -> str:
+        """All three prompt files."""
+        return "\n".join((self.prompts.source, self._checks.source, self._compare.source))
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Judge facts and meaning, then weigh them."""
+        facts, explanation = await (self._supported if self._mode == "seed" else self._classified)(case, session)
+        meaning = await self._meaning(case, session) if self._weights[1] else None
+        score = (self._weights[0] * facts + self._weights[1] * (meaning or 0.0)) / sum(self._weights)
+        return Outcome(score=score, explanation=explanation, parts={"facts": facts, "similarity": meaning})
+
+    async def _statements(self, text: str, case: Case, session: Session) -> list[str]:
+        return await split_statements(session, self.render("statements", case, text=text, file=self._checks))
+
+    async def _supported(self, case: Case, session: Session) -> tuple[float, str]:
+        statements = await self._statements(case.response or "", case, session)
+        if not statements:
+            return (0.0 if any(text.strip() for text in case.references) else 1.0), "the response states nothing"
+        prompt = self.render("check", case, statements=statements, source=case.references, file=self._checks)
+        checked = await check_statements(session, prompt, statements)
+        return fmean(item.verdict for item in checked), told(checked)
+
+    async def _classified(self, case: Case, session: Session) -> tuple[float, str]:
+        ours = await self._statements(case.response or "", case, session)
+        theirs = await self._statements("\n".join(case.references), case, session)
+        if not ours and not theirs:
+            return 1.0, "neither text states anything"
+
+        def read(text: str) -> Classes:
+            found = read_model(text, Classes)
+            equal_count(ours, [*found.TP, *found.FP], "statements of the response")
+            return found
+
+        prompt = self.render("classify", case, ours=ours, theirs=theirs)
+        found = await session.read(prompt, read, form='{"TP": [...], "FP": [...], "FN": [...]}', schema=Classes)
+        counts = len(found.TP), len(found.FP), len(found.FN)
+        return f_beta(*counts, self._beta), f"{counts[0]} in both, {counts[1]} only in the response, {counts[2]} missed"
+
+    async def _meaning(self, case: Case, session: Session) -> float:
+        response = case.response or ""
+        if self._similarity is not None:
+            given = [self._similarity(response, one) for one in case.references]
+        elif self._embedder is not None:
+            first, *rest = await self._embedder.embed([response, *case.references])
+            given = [max(0.0, cosine(first, other)) for other in rest]
+        else:
+            prompts = [
+                self.render("evaluate", case, left=response, right=g, file=self._compare) for g in case.references
+            ]
+            given = [(await read_share(session, prompt)).score for prompt in prompts]
+        if not all(0.0 <= value <= 1.0 for value in given):
+            raise Unreadable(f"a similarity lies outside 0..1: {given}")
+        return max(given)
+
+    def calls_for(self, case: Case) -> int:
+        """Take apart and check, or take both apart and classify; and compare where the judge does that too."""
+        judged = self._weights[1] > 0 and self._similarity is None and self._embedder is None
+        return (2 if self._mode == "seed" else 3) + (len(case.references) if judged else 0)
+
+
+class Question(BaseModel):
+    """`{"question": "...", "noncommittal": 0 | 1}`."""
+
+    question: str
+    noncommittal: YesNo = False
+
+
+class AnswerRelevancy(JudgedEvaluator):
+    """Does the response answer the query? Questions are made up from the response and compared with the real one.
+
+    With an `embedder`: mean cosine over `n` questions (RAGAS, n=3), which may be negative. Without: the judge says how
+    close each question is, 0 to 1 (PolyEval, n=1). 0 when every question marks the response as noncommittal.
+    """
+
+    name = "answer_relevancy"
+    needs = frozenset({"query", "response"})
+    scale = Scale(lo=-1, hi=1, kind="clip")
+    parser: ClassVar[str] = "question"
+    cost_class: CostClass = "k calls"
+    reply_tokens = 60
+
+    def __init__(self, *, n: int | None = None, embedder: str | Embedder | None = None, **options: Any) -> None:
+        self._embedder = as_embedder(embedder)
+        self._n = n if n is not None else (3 if self._embedder else 1)
+        if self._n < 1:
+            raise ConfigurationError("answer_relevancy: n is at least 1")
+        super().__init__(n=self._n, embedder=self._embedder, **options)
+        if self.judge is not None and self._n > 1:
+            self.judge = warmed(self.judge, 1.0)  # equal samples would be one sample
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Make up questions, compare, average."""
+        made = await self._questions(case, session)
+        if all(question.noncommittal for question in made):
+            return Outcome(score=0.0, explanation="the response is noncommittal", parts={"noncommittal": True})
+        texts = [question.question for question in made]
+        scores = await self._closeness(case, texts, session)
+        parts = {"questions": texts, "scores": scores, "noncommittal": False}
+        return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
+
+    async def _questions(self, case: Case, session: Session) -> list[Question]:
+        prompt, form = self.render("question", case), '{"question": "...", "noncommittal": 0 | 1}'
+        if self._n == 1:
+            return [await session.read(prompt, lambda t: read_model(t, Question), form=form, schema=Question)]
+        replies = await session.ask(prompt, n=self._n, schema=Question)
+        found = [question for reply in replies if (question := _question(reply.completion)) is not None]
+        if not found:
+            raise Unreadable(f"none of {len(replies)} replies holds a question")
+        return found
+
+    async def _closeness(self, case: Case, questions: Sequence[str], session: Session) -> list[float]:
+        query = case.query or ""
+        if self._embedder is not None:
+            first, *rest = await self._embedder.embed([query, *questions])
+            if len(rest) != len(questions):
+                raise JudgeError(f"{len(rest)} embeddings for {len(questions)} questions")
+            return [cosine(first, other) for other in rest]
+        prompts = [self.render("compare", case, question=question) for question in questions]
+        return [share.score for share in await asyncio.gather(*(read_share(session, prompt) for prompt in prompts))]
+
+    def calls_for(self, case: Case) -> int:
+        """`n` questions, and as many comparisons without an embedder."""
+        return self._n if self._embedder else 2 * self._n
+
+
+def _question(text: str) -> Question | None:
+    try:
+        return read_model(text, Question)
+    except Unreadable:
+        return None

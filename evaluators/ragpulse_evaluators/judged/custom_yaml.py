@@ -1,0 +1,193 @@
+"""PolyEval's custom evaluators: a YAML file with a prompt, choices, their scores and a threshold."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.evaluator import Scale
+from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.replies import rest_of
+from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.parsing import Words, excerpt
+from ragpulse_evaluators.result import Outcome
+
+__all__ = ("CustomYaml", "Spec", "read_choice", "read_spec")
+
+_PLACEHOLDERS = {"input": "query", "completion": "response", "ideal": "reference", "context": "contexts"}
+_PLACEHOLDER = re.compile(r"\{(input|completion|ideal|context|criteria|completion_2)\}")
+_ENUMERATED = {"from_n": "0123456789", "from_n_abc": string.ascii_lowercase, "from_n_ABC": string.ascii_uppercase}
+_LAST_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+class Spec(BaseModel):
+    """The YAML file. Unknown keys are refused; a brace in the data is data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt: str = Field(min_length=1)
+    """Text with {input}, {completion}, {ideal}, {context}, {criteria} (and {completion_2} for a rival)."""
+    name: str | None = None
+    description: str = ""
+    eval_type: Literal["cot_classify", "classify", "classify_cot"] = "cot_classify"
+    """Whether the choice comes after the reasoning (searched from the last line) or before it (from the first)."""
+    choice_strings: str | list[str] | None = None
+    """The choices: a list, a string of single letters, or from_n, from_n_abc, from_n_ABC; without: a number is read."""
+    choice_scores: dict[str, float] | Literal["from_strings"] | None = None
+    n: int = Field(default=2, ge=1, le=26)
+    """How many choices `from_n...` stands for."""
+    threshold: float | None = None
+    reverse_score: bool = False
+    """Lower is better: passes at or below the threshold, normalized = 1 - score."""
+    answer_prompt: str | None = None
+    """Replaces the closing instruction on how to answer."""
+    criteria: str = ""
+    scale: tuple[float, float] | None = None
+    """Range of the number, where no choices are given."""
+
+    @property
+    def choices(self) -> list[str]:
+        """The choices as a list; empty where a number is read."""
+        given = self.choice_strings
+        if isinstance(given, str) and given in _ENUMERATED:
+            letters = _ENUMERATED[given]
+            return [str(i) for i in range(1, self.n + 1)] if given == "from_n" else list(letters[: self.n])
+        return list(given or ())
+
+    @model_validator(mode="after")
+    def _scores_cover_choices(self) -> Spec:
+        if isinstance(self.choice_scores, dict) and set(self.choice_scores) != set(self.choices):
+            raise ValueError("choice_scores must name each of choice_strings, and nothing else")
+        if self.choice_scores == "from_strings":
+            [float(choice) for choice in self.choices]
+        return self
+
+    def score_of(self, choice: str) -> float | None:
+        """The score of a choice; None where the file gives choices no scores."""
+        if self.choice_scores == "from_strings":
+            return float(choice)
+        return None if self.choice_scores is None else self.choice_scores[choice]
+
+    def needs(self) -> frozenset[str]:
+        """Case fields the prompt mentions."""
+        found = {match[1] for match in _PLACEHOLDER.finditer(self.prompt)}
+        fields = {_PLACEHOLDERS[name] for name in found if name in _PLACEHOLDERS}
+        return frozenset(fields | ({"second_response"} if "completion_2" in found else set()))
+
+
+def read_spec(spec: Mapping[str, Any] | str | Path | None) -> Spec:
+    """A specification from a mapping, a YAML file or YAML text; raises `ConfigurationError` naming the wrong key."""
+    import yaml  # some milliseconds, needed only here
+
+    if spec is None:
+        path = resources.files("ragpulse_evaluators") / "prompts" / "custom_yaml" / "example.yaml"
+        spec = path.read_text(encoding="utf-8")
+    try:
+        if isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
+            spec = Path(spec).read_text(encoding="utf-8")
+        return Spec.model_validate(yaml.safe_load(spec) if isinstance(spec, str) else dict(spec))
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "spec"
+        raise ConfigurationError(f"custom_yaml: {where}: {first['msg']}") from None
+    except (OSError, yaml.YAMLError, TypeError) as wrong:
+        raise ConfigurationError(f"custom_yaml: {wrong}") from None
+
+
+def read_choice(text: str, choices: Sequence[str], words: Words, *, from_last: bool) -> str:
+    """The choice a line consists of, begins with (marked off by punctuation) or ends with; never part of a word."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines) if from_last else lines:
+        found = {choice for choice in choices if _on_line(line, choice)}
+        longest = max(found, key=len, default=None)
+        if longest is not None and all(other in longest for other in found):
+            return longest
+        if found:
+            break
+    raise Unreadable(f"expected one of {', '.join(choices)}, got {excerpt(text)!r}")
+
+
+def _on_line(line: str, choice: str) -> bool:
+    """True for "B", "(B) ...", "B. ...", "... is B."; false for "Because" and for "A good answer"."""
+    mark = re.escape(choice)
+    edge = r"[\s\"'“”‘’*_`#()\[\]{}<>.,:;!?。，：；！？（）【】-]*"
+    begins = re.match(rf"{edge}{mark}(?:{edge}$|[\"'”’*_`)\].,:;!?。，：；！？）】])", line)
+    return bool(begins or re.search(rf"(?<![\w'’-]){mark}{edge}$", line))
+
+
+class CustomYaml(JudgedEvaluator):
+    """An evaluator written as a YAML file: prompt, choices, scores, threshold."""
+
+    name = "custom_yaml"
+    needs = frozenset({"query", "response", "reference"})
+    scale = Scale(kind="open")
+    parser: ClassVar[str] = "choice-or-number"
+    reply_tokens = 300
+
+    def __init__(
+        self,
+        *,
+        spec: Mapping[str, Any] | str | Path | None = None,
+        threshold: float | None = None,
+        **options: Any,
+    ) -> None:
+        self.spec = read_spec(spec)
+        limit = self.spec.threshold if threshold is None else threshold
+        super().__init__(threshold=limit, spec=self.spec.model_dump(), **options)
+        self.name = self.spec.name or self.name
+        self.needs = self.spec.needs()
+        self.scale = self._scale()
+
+    def _scale(self) -> Scale:
+        if self.spec.scale:
+            return Scale(lo=self.spec.scale[0], hi=self.spec.scale[1], reverse=self.spec.reverse_score)
+        return Scale(kind="open", reverse=self.spec.reverse_score)
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """One call; the label is the choice, the score what the file gives it."""
+        prompt = f"{self._filled(case)}\n\n{self._closing()}"
+        if not self.spec.choices:
+            score, told = await session.read(prompt, _last_number, form=self._closing())
+            return Outcome(score=score, explanation=told)
+        choice, told = await session.read(prompt, self._read, form=self._closing())
+        score_of_choice = self.spec.score_of(choice)
+        return Outcome(score=score_of_choice, label=choice, explanation=told)
+
+    def _read(self, text: str) -> tuple[str, str]:
+        from_last = self.spec.eval_type == "cot_classify"
+        return read_choice(text, self.spec.choices, self.words, from_last=from_last), text.strip()
+
+    def _filled(self, case: Case) -> str:
+        """The prompt with its placeholders replaced in one pass, so that braces in the data stay as they are."""
+        values = {
+            "input": case.query or "",
+            "completion": case.response or "",
+            "completion_2": case.second_response or "",
+            "ideal": "\n".join(case.references),
+            "context": "\n\n".join(case.texts),
+            "criteria": self.spec.criteria,
+        }
+        return _PLACEHOLDER.sub(lambda match: values[match[1]], self.spec.prompt)
+
+    def _closing(self) -> str:
+        if self.spec.answer_prompt:
+            return self.spec.answer_prompt
+        step = self.spec.eval_type if self.spec.choices else "number"
+        return self.prompts.render(step, choices=self.spec.choices)
+
+
+def _last_number(text: str) -> tuple[float, str]:
+    """The last number of the last line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = _LAST_NUMBER.findall(lines[-1]) if lines else []
+    if not found:
+        raise Unreadable(f"expected a number on the last line, got {excerpt(text)!r}")
+    return float(found[-1]), rest_of(text)

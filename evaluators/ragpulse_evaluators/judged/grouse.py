@@ -1,0 +1,235 @@
+"""GroUSE: four judged metrics of a grounded answer, two derived from them, and the chain of all six.
+
+    answer relevancy, completeness ──▶ positive acceptance, negative rejection
+          │ null
+          ▼
+      usefulness ── null ──▶ faithfulness is null without a call;  else faithfulness
+
+A metric that does not apply is null: its result is `ok` with neither score nor normalized, label "null".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, ClassVar
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import Unreadable
+from ragpulse_evaluators.evaluator import Scale
+from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.parsing import excerpt, read_json
+from ragpulse_evaluators.result import EvaluationResult, Outcome
+
+__all__ = (
+    "METRICS",
+    "Grouse",
+    "GrouseAnswerRelevancy",
+    "GrouseCompleteness",
+    "GrouseFaithfulness",
+    "GrouseNegativeRejection",
+    "GrousePositiveAcceptance",
+    "GrouseUsefulness",
+)
+
+_LIKERT, _BINARY = Scale(lo=1, hi=5), Scale(lo=0, hi=1)
+METRICS: Mapping[str, Scale] = {
+    "answer_relevancy": _LIKERT,
+    "completeness": _LIKERT,
+    "faithfulness": _BINARY,
+    "usefulness": _BINARY,
+    "positive_acceptance": _BINARY,
+    "negative_rejection": _BINARY,
+}
+"""The six metrics and their scales, in the order of the report."""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What the judge gave one metric; `score` None means null: the metric does not apply."""
+
+    score: float | None
+    justification: str = ""
+
+    def outcome(self) -> Outcome:
+        """As an evaluator's outcome."""
+        return Outcome(
+            score=self.score, label="null" if self.score is None else None, explanation=self.justification or None
+        )
+
+
+def read_grade(text: str, metric: str) -> Grade:
+    """The grade of the answer under test: of `answer_2` in the pair form, or of the object itself."""
+    reply = read_json(text)
+    answer = reply.get("answer_2", reply)
+    if not isinstance(answer, dict) or metric not in answer:
+        raise Unreadable(f"no {metric!r} in {excerpt(text)!r}")
+    return Grade(_grade_value(answer[metric], metric), str(answer.get(f"{metric}_justification", "")))
+
+
+def _grade_value(value: Any, metric: str) -> float | None:
+    scale = METRICS[metric]
+    if value is None or (isinstance(value, str) and value.strip().casefold() in ("null", "none")):
+        return None
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        raise Unreadable(f"{metric} is {excerpt(str(value))!r}") from None
+    if score not in range(int(scale.lo), int(scale.hi or 1) + 1):
+        raise Unreadable(f"{metric} is {score:g}, not a whole number in {scale.lo:g}..{scale.hi:g}")
+    return score
+
+
+class _Grouse(JudgedEvaluator):
+    """What the six share: one prompt file with a block a metric."""
+
+    prompt_name = "grouse"
+    parser: ClassVar[str] = "grouse-pair"
+    reply_tokens = 500
+
+    async def grade(self, metric: str, case: Case, session: Session) -> Grade:
+        """Ask for one metric."""
+        form = f'{{"answer_1": {{...}}, "answer_2": {{"{metric}_justification": "...", "{metric}": ...}}}}'
+        return await session.read(self.render(metric, case), lambda text: read_grade(text, metric), form=form)
+
+
+class _Single(_Grouse):
+    """One judged metric by itself."""
+
+    metric: ClassVar[str]
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """One call."""
+        return (await self.grade(self.metric, case, session)).outcome()
+
+
+class GrouseAnswerRelevancy(_Single):
+    """Does what the answer says answer the question, 1 to 5? Null where it says that no document does."""
+
+    name = "grouse_answer_relevancy"
+    metric = "answer_relevancy"
+    needs = frozenset({"query", "response", "reference"})
+    scale = _LIKERT
+
+
+class GrouseCompleteness(_Single):
+    """Does the answer hold all that the contexts say on the question, 1 to 5? Null where they say nothing."""
+
+    name = "grouse_completeness"
+    metric = "completeness"
+    needs = frozenset({"query", "response", "reference", "contexts"})
+    scale = _LIKERT
+
+
+class GrouseFaithfulness(_Single):
+    """Is every sentence cited, and borne out by the context it cites? 1, 0, or null where nothing is stated."""
+
+    name = "grouse_faithfulness"
+    metric = "faithfulness"
+    needs = frozenset({"response", "reference", "contexts"})
+
+
+class GrouseUsefulness(_Single):
+    """Where no document answers, is what the answer adds still useful? 1, 0, or null where it does not apply."""
+
+    name = "grouse_usefulness"
+    metric = "usefulness"
+    needs = frozenset({"query", "response", "reference"})
+
+
+def derive(relevancy: float | None, completeness: float | None) -> dict[str, float | None]:
+    """Positive acceptance (answered when it should) and negative rejection (refrained when nothing could answer)."""
+    answerable, answered = completeness is not None, relevancy is not None
+    return {
+        "positive_acceptance": float(answered) if answerable else None,
+        "negative_rejection": None if answerable else float(not answered),
+    }
+
+
+class _Derived(_Grouse):
+    """A metric that follows from answer relevancy and completeness; two calls."""
+
+    metric: ClassVar[str]
+    needs = frozenset({"query", "response", "reference", "contexts"})
+    cost_class = "k calls"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Ask for both, then derive."""
+        relevancy = await self.grade("answer_relevancy", case, session)
+        completeness = await self.grade("completeness", case, session)
+        return Grade(derive(relevancy.score, completeness.score)[self.metric], relevancy.justification).outcome()
+
+    def calls_for(self, case: Case) -> int:
+        """Two."""
+        return 2
+
+
+class GrousePositiveAcceptance(_Derived):
+    """Did the answer respond when the contexts allow it? 1, 0, or null where they do not."""
+
+    name = "grouse_positive_acceptance"
+    metric = "positive_acceptance"
+
+
+class GrouseNegativeRejection(_Derived):
+    """Did the answer refrain when no context answers? 1, 0, or null where one does."""
+
+    name = "grouse_negative_rejection"
+    metric = "negative_rejection"
+
+
+class Grouse(_Grouse):
+    """All six metrics by one chain of two to four calls.
+
+    `parts` holds each metric's native score by its short name; None is null, and a metric whose reply could not be read
+    is absent, which makes the whole result invalid. The score is the mean of the normalized metrics that apply.
+    """
+
+    name = "grouse"
+    needs = frozenset({"query", "response", "reference", "contexts"})
+    cost_class = "k calls"
+
+    async def assess(self, case: Case, session: Session) -> Outcome | EvaluationResult:
+        """Run the chain; an unreadable answer relevancy also fails what depends on it."""
+        grades, problems = await self._chain(case, session)
+        parts: dict[str, Any] = {metric: grades[metric].score for metric in METRICS if metric in grades}
+        if problems:
+            return EvaluationResult(status="invalid", explanation="; ".join(problems), parts=parts)
+        units = [scale.normalize(score) for metric, scale in METRICS.items() if (score := parts[metric]) is not None]
+        told = [f"{metric}: {grade.justification}" for metric, grade in grades.items() if grade.justification]
+        present = [unit for unit in units if unit is not None]
+        return Outcome(score=fmean(present), explanation="\n".join(told) or None, parts=parts)
+
+    async def _chain(self, case: Case, session: Session) -> tuple[dict[str, Grade], list[str]]:
+        grades: dict[str, Grade] = {}
+        problems: list[str] = []
+
+        async def attempt(metric: str) -> Grade | None:
+            try:
+                grades[metric] = await self.grade(metric, case, session)
+            except Unreadable as unreadable:
+                problems.append(f"{metric}: {unreadable}")
+            return grades.get(metric)
+
+        relevancy = await attempt("answer_relevancy")
+        completeness = await attempt("completeness")
+        if relevancy is None:
+            return grades, problems
+        grades["usefulness"] = Grade(None)
+        if relevancy.score is None:
+            del grades["usefulness"]
+            await attempt("usefulness")
+        if relevancy.score is None and "usefulness" in grades and grades["usefulness"].score is None:
+            grades["faithfulness"] = Grade(None)
+        else:
+            await attempt("faithfulness")
+        if completeness is not None:
+            derived = derive(relevancy.score, completeness.score)
+            grades.update({metric: Grade(score) for metric, score in derived.items()})
+        return grades, problems
+
+    def calls_for(self, case: Case) -> int:
+        """At most four."""
+        return 4

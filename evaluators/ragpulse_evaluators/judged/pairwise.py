@@ -1,0 +1,112 @@
+"""LlamaIndex's pairwise comparison with balanced positions: which of two responses is better?"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import MissingField, Unreadable
+from ragpulse_evaluators.evaluator import CostClass
+from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.replies import Reason, either, rest_of
+from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.parsing import Words, read_label
+from ragpulse_evaluators.result import Outcome
+
+__all__ = ("Pairwise",)
+
+_FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
+_MARKS = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
+_LABELS = {_FIRST: "A", _SECOND: "B", _TIE: "TIE"}
+_TWO_MARKS = re.compile(r"\s*(\d+(?:\.\d+)?)[\s,/]+(\d+(?:\.\d+)?)\s*")
+
+
+class Choice(BaseModel):
+    """`{"reason": "...", "winner": "1" | "2" | "TIE"}`; held as 1 (first), 0 (second), 0.5."""
+
+    reason: Reason = ""
+    winner: Annotated[
+        float,
+        BeforeValidator(lambda value: _mark(str(value))),
+        Field(validation_alias=AliasChoices("winner", "verdict", "choice", "value", "answer")),
+    ]
+
+
+def _mark(text: str) -> float:
+    found = _MARKS.get(text.strip().strip("[]").casefold())
+    if found is None:
+        raise ValueError(f"{text!r} is none of 1, 2, TIE")
+    return found
+
+
+def read_choice(text: str, words: Words) -> Choice:
+    """ "1"/"2"/"TIE" on the first line, `[[A]]`/`[[B]]`/`[[C]]`, `[RESULT] A`, or JudgeLM's two marks ("8 6")."""
+    two = _TWO_MARKS.fullmatch(text.strip().partition("\n")[0])
+    if two:
+        left, right = float(two[1]), float(two[2])
+        winner = "1" if left > right else "2" if right > left else "TIE"
+    else:
+        winner = read_label(text, (*_MARKS, *words.tie), words)
+    return Choice(winner="tie" if winner in words.tie else winner, reason=rest_of(text))
+
+
+class Pairwise(JudgedEvaluator):
+    """1 when `response` beats `second_response`, 0 when it loses, 0.5 for a tie; label A, B or TIE.
+
+    With `consensus` both orders are judged: a win and a tie is a win, two verdicts for the same position are a tie.
+    Without `second_response` the reference is the rival, as LlamaIndex first had it.
+    """
+
+    name = "pairwise"
+    needs = frozenset({"query", "response"})
+    parser: ClassVar[str] = "choice"
+    cost_class: CostClass = "k calls"
+
+    def __init__(self, *, consensus: bool = True, **options: Any) -> None:
+        super().__init__(consensus=consensus, **options)
+        self._consensus = consensus
+        self.cost_class = "k calls" if consensus else "1 call"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Judge one order, or both and settle."""
+        rival, reference = _rival(case)
+        orders = [(case.response or "", rival), (rival, case.response or "")][: 2 if self._consensus else 1]
+        found = await asyncio.gather(*(self._compare(one, two, reference, case, session) for one, two in orders))
+        score = found[0].winner if len(found) == 1 else _settle(found[0].winner, found[1].winner)
+        parts: dict[str, Any] = {"first": _LABELS[found[0].winner]}
+        if len(found) == 2:
+            parts["flipped"] = _LABELS[1.0 - found[1].winner]
+            parts["position_bias"] = found[0].winner == found[1].winner != _TIE
+        told = "\n".join(choice.reason for choice in found if choice.reason)
+        return Outcome(score=score, label=_LABELS[score], explanation=told or None, parts=parts)
+
+    async def _compare(self, one: str, two: str, reference: str, case: Case, session: Session) -> Choice:
+        prompt = self.render("evaluate", case, answer_1=one, answer_2=two, reference=reference)
+        form = '{"reason": "...", "winner": "1" | "2" | "TIE"}'
+        reader = either(Choice, lambda text: read_choice(text, self.words))
+        return await session.read(prompt, reader, form=form, schema=Choice)
+
+    def calls_for(self, case: Case) -> int:
+        """One an order."""
+        return 2 if self._consensus else 1
+
+
+def _rival(case: Case) -> tuple[str, str]:
+    """The second response and the reference to show beside both."""
+    if case.second_response is not None:
+        return case.second_response, "\n".join(case.references)
+    if not case.references:
+        raise MissingField("second_response")
+    return case.references[0], ""
+
+
+def _settle(first: float, flipped: float) -> float:
+    """Sum the votes for the response over both orders: two or one and a half win, one is a tie."""
+    votes = first + (1.0 - flipped)
+    if votes not in (0.0, 0.5, 1.0, 1.5, 2.0):
+        raise Unreadable(f"{votes} votes of 2")
+    return _TIE if votes == 1.0 else _FIRST if votes > 1.0 else _SECOND

@@ -1,0 +1,210 @@
+"""RAGAS' judgements of the retriever: context precision, recall, relevancy; and AdalFlow's retriever relevance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AliasChoices, BaseModel, Field
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.grounding.text import split_sentences
+from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.replies import Reason, Verdict, YesNo, either, verdict_reader
+from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.parsing import read_model, read_number
+from ragpulse_evaluators.result import Outcome
+
+__all__ = ("ContextPrecision", "ContextRecall", "ContextRelevancy", "RetrieverRelevance", "average_precision")
+
+_VERDICT_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
+
+
+def average_precision(verdicts: Sequence[bool]) -> float:
+    """Σ(precision at i · verdict i) / Σ verdicts over ranks; 0 when nothing is relevant."""
+    hits, total = 0, 0.0
+    for rank, relevant in enumerate(verdicts, start=1):
+        if relevant:
+            hits += 1
+            total += hits / rank
+    return total / hits if hits else 0.0
+
+
+class _PerContext(JudgedEvaluator):
+    """One yes or no a context."""
+
+    needs = frozenset({"query", "contexts"})
+    parser: ClassVar[str] = "verdict"
+    cost_class = "k calls"
+    reply_tokens = 80
+
+    async def verdicts(self, case: Case, session: Session) -> list[Verdict]:
+        """Judge every context by itself, in rank order."""
+        return list(await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts)))
+
+    async def _judge_one(self, text: str, case: Case, session: Session) -> Verdict:
+        prompt = self.render("evaluate", case, context=text)
+        return await session.read(prompt, verdict_reader(self.words), form=_VERDICT_FORM, schema=Verdict)
+
+    def calls_for(self, case: Case) -> int:
+        """One a context."""
+        return len(case.texts)
+
+
+def _told(verdicts: Sequence[Verdict]) -> str:
+    return "\n".join(f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(verdicts, start=1))
+
+
+class ContextPrecision(_PerContext):
+    """Are the relevant contexts ranked first? Average precision of the judge's verdicts; the reference helps."""
+
+    name = "context_precision"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Verdict by rank, then average precision."""
+        found = await self.verdicts(case, session)
+        score = average_precision([verdict.verdict for verdict in found])
+        return Outcome(score=score, explanation=_told(found), parts={"verdicts": [v.verdict for v in found]})
+
+
+class RetrieverRelevance(_PerContext):
+    """Which share of the retrieved contexts is relevant to the query?"""
+
+    name = "retriever_relevance"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Verdict by context, then their mean."""
+        found = await self.verdicts(case, session)
+        score = fmean(verdict.verdict for verdict in found)
+        return Outcome(score=score, explanation=_told(found), parts={"verdicts": [v.verdict for v in found]})
+
+
+class Attribution(BaseModel):
+    """One statement of the reference, and whether the contexts hold it."""
+
+    statement: str = ""
+    reason: Reason = ""
+    attributed: Annotated[YesNo, Field(validation_alias=AliasChoices("attributed", "verdict"))]
+
+
+class Attributions(BaseModel):
+    """`{"classifications": [{"statement": "...", "reason": "...", "attributed": 1}]}`."""
+
+    classifications: Annotated[
+        list[Attribution],
+        Field(min_length=1, validation_alias=AliasChoices("classifications", "statements", "verdicts")),
+    ]
+
+
+class ContextRecall(JudgedEvaluator):
+    """Which share of the reference's statements can be attributed to the contexts?"""
+
+    name = "context_recall"
+    needs = frozenset({"contexts", "reference"})
+    parser: ClassVar[str] = "attributions"
+    reply_tokens = 400
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """One call: the judge takes the reference apart and attributes each statement."""
+        found = await session.read(
+            self.render("evaluate", case),
+            lambda text: read_model(text, Attributions),
+            form='{"classifications": [{"statement": "...", "reason": "...", "attributed": 1 | 0}]}',
+            schema=Attributions,
+        )
+        statements = found.classifications
+        missing = [item.statement for item in statements if not item.attributed]
+        return Outcome(
+            score=fmean(item.attributed for item in statements),
+            explanation="not attributed: " + "; ".join(missing) if missing else "every statement is attributed",
+            parts={"statements": [item.model_dump() for item in statements]},
+        )
+
+
+class Relevant(BaseModel):
+    """`{"reason": "...", "relevant": [1, 3]}`: numbers (or texts) of the relevant sentences."""
+
+    reason: Reason = ""
+    relevant: Annotated[list[int | str], Field(validation_alias=AliasChoices("relevant", "sentences"))]
+
+
+class Rating(BaseModel):
+    """`{"reason": "...", "rating": 0 | 1 | 2}`."""
+
+    reason: Reason = ""
+    rating: Annotated[int, Field(ge=0, le=2, validation_alias=AliasChoices("rating", "score"))]
+
+
+class ContextRelevancy(JudgedEvaluator):
+    """How little noise do the contexts hold?
+
+    `mode="sentence"`: relevant sentences over all sentences. `mode="dual"`: two differently worded judges rate 0, 1 or
+    2; their mean over 2.
+    """
+
+    name = "context_relevancy"
+    needs = frozenset({"query", "contexts"})
+    parser: ClassVar[str] = "relevant-sentences-or-ratings"
+    reply_tokens = 120
+
+    def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:
+        if mode not in ("sentence", "dual"):
+            raise ConfigurationError(f"mode is 'sentence' or 'dual', not {mode!r}")
+        super().__init__(mode=mode, **options)
+        self._dual = mode == "dual"
+        self.cost_class = "k calls" if self._dual else "1 call"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Count sentences, or ask two judges."""
+        return await (self._rated(case, session) if self._dual else self._counted(case, session))
+
+    async def _counted(self, case: Case, session: Session) -> Outcome:
+        sentences = [sentence.text for text in case.texts for sentence in split_sentences(text)]
+        if not sentences:
+            raise MissingField("contexts")
+        found = await session.read(
+            self.render("sentences", case, sentences=sentences),
+            lambda text: _numbers(read_model(text, Relevant), sentences),
+            form='{"reason": "...", "relevant": [1, 2]}',
+            schema=Relevant,
+        )
+        reason, relevant = found
+        parts = {"relevant": [sentences[number - 1] for number in relevant], "sentences": len(sentences)}
+        return Outcome(score=len(relevant) / len(sentences), explanation=reason or None, parts=parts)
+
+    async def _rated(self, case: Case, session: Session) -> Outcome:
+        ratings = await asyncio.gather(*(self._rate(step, case, session) for step in ("first_rating", "second_rating")))
+        told = "\n".join(rating.reason for rating in ratings if rating.reason)
+        marks = [rating.rating for rating in ratings]
+        return Outcome(score=fmean(marks) / 2, explanation=told or None, parts={"ratings": marks})
+
+    async def _rate(self, step: str, case: Case, session: Session) -> Rating:
+        def plain(text: str) -> Rating:
+            return Rating(rating=int(read_number(text, self.words, lo=0, hi=2)))
+
+        prompt = self.render(step, case)
+        form = '{"reason": "...", "rating": 0 | 1 | 2}'
+        return await session.read(prompt, either(Rating, plain), form=form, schema=Rating)
+
+    def calls_for(self, case: Case) -> int:
+        """Two for the dual judge."""
+        return 2 if self._dual else 1
+
+
+def _numbers(found: Relevant, sentences: Sequence[str]) -> tuple[str, list[int]]:
+    """The reason and the distinct numbers of relevant sentences; a sentence that was not shown is unreadable."""
+    numbers = {item if isinstance(item, int) else _position(item, sentences) for item in found.relevant}
+    if wrong := sorted(number for number in numbers if not 1 <= number <= len(sentences)):
+        raise Unreadable(f"sentence {wrong[0]} of {len(sentences)}")
+    return found.reason, sorted(numbers)
+
+
+def _position(text: str, sentences: Sequence[str]) -> int:
+    wanted = " ".join(text.split()).casefold()
+    for number, sentence in enumerate(sentences, start=1):
+        if " ".join(sentence.split()).casefold() == wanted or text.strip("[] ") == str(number):
+            return number
+    raise Unreadable(f"{text!r} is no sentence of the contexts")
