@@ -6,6 +6,7 @@ Other tenants' spans are none of our business: we forward what happens below one
 """
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -160,6 +161,7 @@ class Forwarder:
     ) -> None:
         self.policy = policy
         self.active = True
+        self._born_ns = 0
         self._exporter = exporter
         self._content_on_spans = content_on_spans
         self._resource = resource
@@ -191,7 +193,7 @@ class Forwarder:
 
     def on_end(self, span: Any) -> None:
         """Forward the span if it is ours, or a GenAI span of another instrumentation."""
-        if not self.active:
+        if not self.active or (span.start_time or 0) < self._born_ns:
             return
         number = span.get_span_context().span_id
         with self._lock:
@@ -199,6 +201,12 @@ class Forwarder:
             beside = self._ours.pop(number, None)
         if known or any(key in (span.attributes or {}) for key in _FOREIGN_GENAI):
             self._exporter.offer(Forwarded(span, beside, self._resource))
+
+    def forked(self) -> None:
+        """In a forked child: spans that were open belong to the parent."""
+        self._lock = threading.Lock()
+        self._ours.clear()
+        self._born_ns = time.time_ns()
 
     def shutdown(self) -> None:
         """The provider is going away: send what there is."""

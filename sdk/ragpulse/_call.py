@@ -12,7 +12,7 @@ from . import attributes as names
 from ._capture import Capture
 from ._contexts import Document, document
 from ._guard import GUARD
-from ._plain import JsonText, to_json
+from ._plain import CutText, JsonText, to_json
 from ._plan import Plan
 from ._recording import Recording
 from ._usage import Reply, reply_text
@@ -179,7 +179,12 @@ class Call:
             elif self._others and not self._chunks:
                 self.recording.response = JsonText("[" + ",".join(self._others) + "]")
             else:
-                self.recording.response = self._chunks
+                self.recording.response = self._chunks if self._kept <= _MAX_KEPT else self._cut(self._chunks)
+
+    def _cut(self, chunks: list[str]) -> CutText:
+        cut = CutText("".join(chunks))
+        cut.bytes, cut.sha256 = self._kept, "unknown"
+        return cut
 
     def ended(self) -> None:
         """The stream was read to its end."""

@@ -8,7 +8,7 @@ from typing import Any
 from . import attributes as names
 from ._contexts import nested_documents
 from ._guard import GUARD
-from ._plain import JsonText, plain, read, to_json
+from ._plain import JsonText, keep, plain, read, to_json
 from ._recording import Recording, snapshot_text
 from ._usage import Reply, Usage, read_reply, reply_text, usage_from
 
@@ -124,7 +124,7 @@ class Capture:
         if self._query is not None:
             value = self._query(args, kwargs)
             if type(value) is str:
-                recording.query = value
+                recording.query = keep(value)
             elif value is not None:
                 self._structured_query(recording, value)
         if self._top_k is not None:
@@ -164,12 +164,12 @@ class Capture:
 
     def _response(self, recording: Recording, result: Any, reply: Reply | None) -> None:
         if type(result) is str:
-            recording.response = result
+            recording.response = keep(result)
             return
         if result is None or self.kind == "embedding":
             return
         text = reply.text if reply is not None else reply_text(result) if self.kind in ("rag", "agent") else None
-        recording.response = text if text is not None else to_json(result)
+        recording.response = keep(text) if text is not None else to_json(result)
         if self.kind == "llm" and (recording.texts or {}).get(names.INPUT_MESSAGES):
             self._output_messages(recording, text, reply)
         if self.kind == "rag" and recording.documents is None and self.declared.contexts is None:

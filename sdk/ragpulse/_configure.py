@@ -24,7 +24,7 @@ from ._settings import SDK_VERSION, Settings, read_settings
 from ._span import Span
 from ._spool import DiskSpool
 from ._state import STATE
-from ._tracer import Ids, PulseTracerProvider, Sampler, Tracer
+from ._tracer import PulseTracerProvider, Sampler, Tracer
 
 _EXIT_SECONDS = 1.5
 
@@ -96,13 +96,11 @@ class Runtime:
             spool=spool,
         )
         self.exporter.on_start = self._flush_in_workers
-        self.ids = Ids()
         self.own = Tracer(
             self.exporter,
             policy=settings.policy,
             sampler=_sampler(settings),
             isolated=settings.isolated,
-            ids=self.ids,
         )
 
     def _part(self, record: Any, policy: ContentPolicy) -> tuple[str, bytes, bytes, bytes]:
@@ -153,7 +151,9 @@ class Runtime:
     def forked(self) -> None:
         """In a forked child: new identities, an empty queue, a thread and connections of its own."""
         self._lock = threading.Lock()
-        self.ids.reseed()
+        self.own.forked()
+        if self._forwarder is not None:
+            self._forwarder.forked()
         self.transport.forked()
         self.exporter.forked()
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from . import attributes as names
 from ._contexts import Document, to_documents_json
-from ._plain import JsonText, to_json
+from ._plain import CutText, JsonText, to_json
 from ._plan import Plan
 from ._redact import Redaction
 from ._wire import utf8
@@ -54,13 +54,19 @@ class _Rendering:
         self.truncated: dict[str, dict[str, Any]] = {}
 
     def text(self, key: str, text: str) -> str:
+        whole = text if type(text) is CutText else None
         redact = self._policy.redact
         if redact.rules:
             text = self._redacted_json(text) if isinstance(text, JsonText) else redact(text, self.redacted)
         limit = self._policy.max_text_bytes
+        if whole is not None:
+            return self._cut(key, text, limit, whole.bytes, whole.sha256)
         if len(text) * 4 <= limit or (text.isascii() and len(text) <= limit):
             return text
-        return self._cut(key, text, limit)
+        data = utf8(text)
+        if len(data) <= limit:
+            return text
+        return self._cut(key, text, limit, len(data), hashlib.sha256(data).hexdigest()[:16])
 
     def _redacted_json(self, text: str) -> str:
         """JSON stays JSON: it is first looked at whole, and only if something is found, leaf by leaf."""
@@ -77,13 +83,9 @@ class _Rendering:
             return {key: self._leaves(item) for key, item in value.items()}
         return value
 
-    def _cut(self, key: str, text: str, limit: int) -> str:
-        data = utf8(text)
-        if len(data) <= limit:
-            return text
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        self.truncated.setdefault(key, {"bytes": len(data), "sha256": digest})
-        return data[:limit].decode("utf-8", "ignore") + f"… [truncated: {len(data)} bytes, sha256 {digest}]"
+    def _cut(self, key: str, text: str, limit: int, size: int, digest: str) -> str:
+        self.truncated.setdefault(key, {"bytes": size, "sha256": digest})
+        return utf8(text)[:limit].decode("utf-8", "ignore") + f"… [truncated: {size} bytes, sha256 {digest}]"
 
     def documents(self, documents: tuple[Document, ...]) -> str:
         key = names.RETRIEVAL_DOCUMENTS

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ._plain import read, to_json
+from ._plain import keep, read, to_json
 
 _TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
 _ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
@@ -59,7 +59,7 @@ def nested_documents(value: Any) -> Sequence[Any] | None:
 def document(item: Any) -> Document:
     """One context from text, a dict, `(document, score)`, or any object with `.text`, `.content` or `.page_content`."""
     if type(item) is str:
-        return Document(None, None, item, None)
+        return Document(None, None, keep(item), None)
     if isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_fields"):
         first, second = item
         if _number(first) is not None and _number(second) is None:
@@ -95,14 +95,14 @@ def _text(source: Any) -> str | None:
     for key in _TEXT_KEYS:
         found = read(source, key)
         if isinstance(found, str):
-            return found
+            return keep(found)
     get_content = None if isinstance(source, Mapping) else read(source, "get_content")
     if callable(get_content):
         try:
             content = get_content()
         except Exception:  # noqa: BLE001 - a foreign method; the context is then kept without text
             return None
-        return content if isinstance(content, str) else None
+        return keep(content) if isinstance(content, str) else None
     return None
 
 

@@ -5,6 +5,7 @@ type's name. The walk is bounded in nodes and depth, so that a huge argument cos
 """
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
@@ -15,7 +16,10 @@ from typing import Any
 from uuid import UUID
 
 _MAX_NODES = 5_000
+_MAX_TEXT = 1_048_576
+_MAX_HASHED = 16 * 1_048_576
 _MAX_DEPTH = 12
+_KEPT = 262_144
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -24,6 +28,28 @@ class JsonText(str):
     """A string that holds JSON, so that its MIME type is known when it is sent."""
 
     __slots__ = ()
+
+
+class CutText(str):
+    """The beginning of a text that was too long to keep, with what is known of the whole."""
+
+    __slots__ = ("bytes", "sha256")
+    bytes: int
+    sha256: str
+
+
+def keep(text: str) -> str:
+    """The text itself, or when it is longer than 256 KiB its beginning, the length and a hash of the whole.
+
+    Done at once, so that long texts do not fill the queue. The hash covers the first 16 MiB.
+    """
+    if len(text) <= _KEPT:
+        return text
+    data = text.encode("utf-8", "backslashreplace")
+    cut = CutText(text[:_KEPT])
+    cut.bytes = len(data)
+    cut.sha256 = hashlib.sha256(data[:_MAX_HASHED]).hexdigest()[:16]
+    return cut
 
 
 def type_name(value: object) -> str:
@@ -53,9 +79,12 @@ def plain(value: Any) -> Any:
 class _Walk:
     def __init__(self) -> None:
         self._left = _MAX_NODES
+        self._text_left = _MAX_TEXT
 
     def visit(self, value: Any, depth: int) -> Any:
-        if value is None or type(value) in (str, int, bool):
+        if type(value) is str:
+            return self._text(value)
+        if value is None or type(value) in (int, bool):
             return value
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH:
@@ -65,13 +94,19 @@ class _Walk:
         except Exception:  # noqa: BLE001 - foreign containers may raise anything while being read
             return type_name(value)
 
+    def _text(self, text: str) -> str:
+        self._text_left -= len(text)
+        if self._text_left >= 0:
+            return text
+        return f"{text[:1000]}... [{len(text)} characters]"
+
     def _compound(self, value: Any, depth: int) -> Any:
         if isinstance(value, float):
             return float(value) if float("-inf") < value < float("inf") else None
         if isinstance(value, Enum):
             return self.visit(value.value, depth)
         if isinstance(value, (str, int, *_TEXTUAL)):
-            return int(value) if isinstance(value, int) else str(value)
+            return int(value) if isinstance(value, int) else self._text(str(value))
         if isinstance(value, (bytes, bytearray, memoryview)):
             return f"<{len(value)} bytes>"
         if isinstance(value, Mapping):

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import attributes as names
 from ._contexts import Document, documents_in
-from ._plain import to_json
+from ._plain import keep, to_json
 from ._plan import Plan
 from ._usage import Reply, Usage
 
@@ -26,7 +26,7 @@ _USAGE_KEYS = (
 
 def snapshot_text(value: Any) -> str:
     """Text as it is; anything else as JSON."""
-    return value if type(value) is str else to_json(value)
+    return keep(value) if type(value) is str else to_json(value)
 
 
 def error_name(error: BaseException) -> str:

@@ -65,9 +65,16 @@ class Tracer:
         self.policy = policy
         self.ids = ids or Ids()
         self.clock = clock
-        self.finished = sink.offer
+        self.finished: Callable[[Any], None] = sink.offer
+        self._sink = sink
         self._sampler = sampler
         self._isolated = isolated
+
+    def forked(self) -> None:
+        """In a forked child: new identities; spans that were open belong to the parent, which sends them."""
+        self.ids.reseed()
+        born, offer = self.clock(), self._sink.offer
+        self.finished = lambda span: offer(span) if span.start_ns >= born else None
 
     def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
         """A span below the context's current one, and the context in which it is current."""

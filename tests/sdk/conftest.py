@@ -1,4 +1,4 @@
-"""A collector for tests: a real HTTP server on a loopback port that keeps what it was sent, parsed by the stock protobuf."""
+"""A collector for tests: a real server on a loopback port that keeps what it was sent, parsed by the stock protobuf."""
 
 import gzip
 import threading
@@ -8,9 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import ragpulse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+import ragpulse
 
 
 def plain(value: Any) -> Any:
@@ -104,6 +105,7 @@ def serve(collector: Collector, port: int = 0) -> ThreadingHTTPServer:
 
 @pytest.fixture
 def anyio_backend() -> str:
+    """Async tests run on asyncio."""
     return "asyncio"
 
 

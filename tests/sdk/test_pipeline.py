@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import ragpulse
 
@@ -10,16 +11,19 @@ from .conftest import Collector
 
 @ragpulse.retriever
 def search(query: str, k: int = 5) -> list[dict[str, object]]:
+    """A search."""
     return [{"id": "d1", "text": "Paris is in France.", "score": 0.9, "metadata": {"page": 3}}, {"text": "Lyon"}][:k]
 
 
 @ragpulse.llm(model="gpt-5-mini", provider="openai")
 def generate(question: str, docs: list[dict[str, object]]) -> dict[str, object]:
+    """A model's call."""
     return {"text": "Paris.", "model": "gpt-5-mini-1", "usage": {"prompt_tokens": 12, "completion_tokens": 3}}
 
 
 @ragpulse.rag(prompt_name="qa", prompt_version="v7")
 def answer(question: str) -> str:
+    """The application."""
     return str(generate(question, search(question))["text"])
 
 
@@ -62,7 +66,7 @@ async def test_async_functions_and_streams_are_recorded(pulse: Collector) -> Non
     """A coroutine awaits a decorated async generator; both arrive, nested, with the joined text."""
 
     @ragpulse.llm
-    async def stream(question: str):  # type: ignore[no-untyped-def]
+    async def stream(question: str) -> AsyncIterator[str]:
         for word in ("Paris", " ", "it is"):
             await asyncio.sleep(0)
             yield word
