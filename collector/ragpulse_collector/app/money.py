@@ -14,7 +14,7 @@ JudgePrice = Callable[[str, int, int], float | None]
 def judge_is_local(settings: Settings) -> bool:
     """Return whether the configured judge runs on this computer (a loopback `api_base`): no key, no budget."""
     base = settings.judge.api_base
-    return bool(base) and is_loopback(urlsplit(base).hostname or "")
+    return base is not None and is_loopback(urlsplit(base).hostname or "")
 
 
 def judge_price(settings: Settings, prices: Callable[[SpanRecord], None]) -> JudgePrice:

@@ -47,14 +47,14 @@ def web(
         Route("/login", partial(_login, settings, sessions), methods=["POST"]),
         *ragpulse_dashboards.routes(operations.call),
     ]
-    middleware = [Middleware(ragpulse_dashboards.SecurityHeaders)]
+    middleware = []
     origins = list(settings.collector.allowed_origins)
     if origins:
         allowed = ["content-type", "content-encoding", "authorization"]
-        middleware.append(
-            Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
-        )
-    return Guard(Starlette(routes=routes, middleware=middleware), settings=settings.collector, sessions=sessions)
+        cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
+        middleware.append(cors)
+    app = ragpulse_dashboards.SecurityHeaders(Starlette(routes=routes, middleware=middleware))
+    return Guard(app, settings=settings.collector, sessions=sessions)
 
 
 async def _alive(request: Request) -> Response:
