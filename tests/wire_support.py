@@ -59,6 +59,9 @@ class MemoryStore:
     ) -> Rows:
         raise AssertionError("receiving only submits")
 
+    def run_user_sql(self, *arguments: Any, **options: Any) -> Any:
+        raise AssertionError("receiving only submits")
+
     def close(self) -> None:
         """Nothing to close."""
 

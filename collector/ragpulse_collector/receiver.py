@@ -7,7 +7,6 @@ call at all (keys, Host, Origin) is the application's middleware's.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import NamedTuple
 
 import anyio
@@ -17,14 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ragpulse_collector.otlp import check_metrics
 from ragpulse_collector.otlp.answers import JSON, PROTOBUF, ContentType, Signal, failure, success
+from ragpulse_collector.otlp.handover import hand_over
 from ragpulse_collector.otlp.inflate import ENCODINGS, inflate
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, Ticket
-from ragpulse_collector.records import DecodeError, RawBody, Receipt
-from ragpulse_collector.store.protocol import Busy, Store
-
-_log = logging.getLogger(__name__)
+from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.store.protocol import Store
 
 PATHS: dict[str, Signal] = {
     "/v1/traces": "traces",
@@ -70,18 +67,14 @@ class Endpoint:
         try:
             receipt = await self._take(request)
         except ClientDisconnect:
-            self._count(499)
+            self._intake.counters.refused(self._signal, 499)
             return
         except Refusal as refusal:
+            self._intake.counters.refused(self._signal, refusal.status)
             response = _refused(refusal, answer_type)
         else:
-            body = success(self._signal, answer_type, receipt)
-            response = Response(body, media_type=answer_type)
-        self._count(response.status_code)
+            response = Response(success(self._signal, answer_type, receipt), media_type=answer_type)
         await response(scope, receive, send)
-
-    def _count(self, code: int) -> None:
-        self._intake.counters.requests[self._signal, code] += 1
 
     async def _take(self, request: Request) -> Receipt:
         content_type, encoding = _check_headers(request, self._intake.limits)
@@ -89,8 +82,9 @@ class Endpoint:
             body = await self._read(request, ticket)
             if encoding is not None:
                 body = await self._inflated(body, encoding, ticket)
-            receipt = await self._stored(RawBody(signal=self._signal, content_type=content_type, body=body))
-            self._tally(receipt, len(body))
+            raw = RawBody(signal=self._signal, content_type=content_type, body=body)
+            receipt = await hand_over(self._intake.store.submit, raw, self._intake.limits)
+        self._intake.counters.taken(self._signal, len(body), receipt)
         return receipt
 
     async def _read(self, request: Request, ticket: Ticket) -> bytes:
@@ -119,29 +113,6 @@ class Endpoint:
             )
         ticket.give_back(len(body))
         return inflated
-
-    async def _stored(self, body: RawBody) -> Receipt:
-        try:
-            if body.signal == "metrics":
-                await anyio.to_thread.run_sync(check_metrics, body)
-                return Receipt()
-            submitted = asyncio.wrap_future(self._intake.store.submit(body))
-            return await asyncio.shield(submitted)  # a sender that leaves must not cancel what is being written
-        except DecodeError as error:
-            raise Refusal(400, str(error)) from error
-        except Busy as busy:
-            raise Refusal(503, str(busy), retry_after_s=busy.retry_after_s) from busy
-        except Exception as error:  # whatever fails behind this point is ours to mend, so the sender keeps its batch
-            _log.exception("a %s body could not be stored", body.signal)
-            raise Refusal(
-                503, "could not be stored, come again", retry_after_s=self._intake.limits.retry_after_s
-            ) from error
-
-    def _tally(self, receipt: Receipt, size: int) -> None:
-        counters = self._intake.counters
-        counters.body_bytes += size
-        counters.rejected += receipt.rejected
-        counters.duplicates += receipt.duplicates
 
 
 def _answer_type(request: Request) -> ContentType:

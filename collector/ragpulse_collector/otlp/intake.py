@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from ragpulse_collector.records import Receipt
+
 MIB = 1024 * 1024
 
 
@@ -47,6 +49,17 @@ class Counters:
     """Spans and log records refused inside bodies that were taken."""
     duplicates: int = 0
     """Spans that had been stored before."""
+
+    def taken(self, signal: str, size: int, receipt: Receipt) -> None:
+        """Count a body that was taken."""
+        self.requests[signal, 200] += 1
+        self.body_bytes += size
+        self.rejected += receipt.rejected
+        self.duplicates += receipt.duplicates
+
+    def refused(self, signal: str, status: int) -> None:
+        """Count a request that was answered with an error."""
+        self.requests[signal, status] += 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts for JSON."""

@@ -1,0 +1,159 @@
+"""OTLP over gRPC (extra `[grpc]`): the same bodies, budget and counters as over HTTP, refusals in gRPC's words.
+
+Requests are taken as bytes and decoded by the store's writer, like HTTP bodies. When to come again is said twice: in
+`grpc-status-details-bin`, as the specification has it, and in the trailer `google.rpc.retryinfo-bin`, which is the only
+place where Python's exporter looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from ragpulse_collector.otlp.answers import PROTOBUF, Signal, success
+from ragpulse_collector.otlp.handover import hand_over
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal
+from ragpulse_collector.records import RawBody
+from ragpulse_collector.store.protocol import Store
+
+try:
+    import grpc
+    from grpc import aio
+except ImportError as _import_error:
+    raise ImportError("OTLP over gRPC needs one more package: pip install 'ragpulse[grpc]'") from _import_error
+
+SERVICES: dict[str, Signal] = {
+    "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
+    "opentelemetry.proto.collector.logs.v1.LogsService": "logs",
+    "opentelemetry.proto.collector.metrics.v1.MetricsService": "metrics",
+}
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+Authorize = Callable[[str | None], bool]
+"""Tells whether the bearer of an `authorization` metadata value (None: there is none) may send."""
+
+
+class Intake(NamedTuple):
+    """What the services share."""
+
+    store: Store
+    limits: Limits
+    flight: Flight
+    counters: Counters
+    authorize: Authorize
+
+
+class GrpcReceiver:
+    """A gRPC server on one host and port; start and stop it on the running event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        host: str,
+        port: int,
+        limits: Limits | None = None,
+        flight: Flight | None = None,
+        counters: Counters | None = None,
+        authorize: Authorize = lambda _: True,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self._intake = Intake(store, limits, flight or Flight(limits), counters or Counters(), authorize)
+        self._host, self._port, self._credentials = host, port, credentials
+        self._server: aio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen on the given host only; returns the port. Raises OSError where it is taken."""
+        server = aio.server(options=_options(self._intake.limits))
+        server.add_generic_rpc_handlers([_handler(name, signal, self._intake) for name, signal in SERVICES.items()])
+        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        try:
+            port = self._listen(server, address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from error
+        await server.start()
+        self._server = server
+        return port
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Refuse new requests and let those under way finish, `grace_s` seconds long."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def _listen(self, server: aio.Server, address: str) -> int:
+        if self._credentials is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, self._credentials))
+
+
+class Export:
+    """The one method of a signal's service."""
+
+    def __init__(self, signal: Signal, intake: Intake) -> None:
+        self._signal = signal
+        self._intake = intake
+
+    async def answer(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Answer one request once its content is on disk."""
+        intake = self._intake
+        body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request)
+        try:
+            if not intake.authorize(_metadata(context, "authorization")):
+                raise Refusal(401, "a valid API key is needed: authorization: Bearer ...")
+            with intake.flight.board() as ticket:
+                ticket.take(len(request))
+                receipt = await hand_over(intake.store.submit, body, intake.limits)
+        except Refusal as refusal:
+            intake.counters.refused(self._signal, refusal.status)
+            await _abort(context, refusal)
+        intake.counters.taken(self._signal, len(request), receipt)
+        return success(self._signal, PROTOBUF, receipt)
+
+
+def _handler(name: str, signal: Signal, intake: Intake) -> grpc.GenericRpcHandler:
+    method = grpc.unary_unary_rpc_method_handler(Export(signal, intake).answer)
+    return grpc.method_handlers_generic_handler(name, {"Export": method})
+
+
+def _options(limits: Limits) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", limits.max_body_bytes),
+        ("grpc.max_concurrent_streams", 32),
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+def _metadata(context: aio.ServicerContext, key: str) -> str | None:
+    return next((value for name, value in context.invocation_metadata() or () if name == key), None)
+
+
+async def _abort(context: aio.ServicerContext, refusal: Refusal) -> NoReturn:
+    code = _CODES[refusal.status]
+    trailers: list[tuple[str, bytes]] = []
+    details: list[AnyMessage] = []
+    if refusal.retry_after_s is not None:
+        info = RetryInfo(retry_delay=Duration(seconds=refusal.retry_after_s))
+        trailers.append(("google.rpc.retryinfo-bin", info.SerializeToString()))
+        details.append(_packed(info))
+    if refusal.status == 400:
+        violation = BadRequest.FieldViolation(field="request", description=refusal.message)
+        details.append(_packed(BadRequest(field_violations=[violation])))
+    status = Status(code=code.value[0], message=refusal.message, details=details)
+    trailers.append(("grpc-status-details-bin", status.SerializeToString()))
+    await context.abort(code, refusal.message, trailing_metadata=tuple(trailers))
+    raise AssertionError("abort raises")
+
+
+def _packed(message: Any) -> AnyMessage:
+    packed = AnyMessage()
+    packed.Pack(message)
+    return packed

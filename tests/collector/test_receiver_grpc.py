@@ -1,0 +1,124 @@
+"""OTLP over gRPC with a real client on loopback: lines 13 to 15 of the server checklist."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+grpc = pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo  # noqa: E402
+from google.rpc.status_pb2 import Status  # noqa: E402
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: E402
+from wire_support import MemoryStore, span_body  # noqa: E402
+
+from ragpulse_collector.otlp.intake import Counters, Limits  # noqa: E402
+from ragpulse_collector.receiver_grpc import SERVICES, GrpcReceiver  # noqa: E402
+from ragpulse_collector.store import Busy  # noqa: E402
+
+TRACES, LOGS, METRICS = (f"/{name}/Export" for name in SERVICES)
+
+
+@asynccontextmanager
+async def _channel(store: MemoryStore, **options: Any) -> AsyncIterator[Any]:
+    receiver = GrpcReceiver(store, host="127.0.0.1", port=0, **options)
+    port = await receiver.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await receiver.stop(0)
+
+
+async def _refused(channel: Any, body: bytes, method: str = TRACES, **options: Any) -> Any:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await channel.unary_unary(method)(body, timeout=10, **options)
+    return raised.value
+
+
+def _details(error: Any) -> tuple[Status, dict[str, bytes]]:
+    trailers = {key: value for key, value in error.trailing_metadata() if key.endswith("-bin")}
+    return Status.FromString(trailers["grpc-status-details-bin"]), trailers
+
+
+async def test_all_three_signals_are_answered() -> None:
+    """Traces, logs and metrics succeed; gzip is the transport's business."""
+    store = MemoryStore()
+    async with _channel(store) as channel:
+        body = span_body({"a": 1})
+        answer = await channel.unary_unary(TRACES)(body, compression=grpc.Compression.Gzip)
+        assert (answer, await channel.unary_unary(LOGS)(b""), await channel.unary_unary(METRICS)(b"")) == (b"",) * 3
+    assert [span.name for span in store.spans] == ["span"]
+
+
+async def test_undecodable_requests_are_invalid_arguments() -> None:
+    """The details hold a BadRequest; clients do not repeat them."""
+    counters = Counters()
+    async with _channel(MemoryStore(), counters=counters) as channel:
+        error = await _refused(channel, b"\xff\xff")
+        status, trailers = _details(error)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (status.code, status.details[0].Is(BadRequest.DESCRIPTOR)) == (3, True)
+        assert "google.rpc.retryinfo-bin" not in trailers
+    assert counters.requests == {("traces", 400): 1}
+
+
+async def test_a_busy_store_says_in_both_places_when_to_come_again() -> None:
+    """The specification's place and the trailer that Python's exporter reads."""
+    store = MemoryStore()
+    store.failure = Busy("queue full")
+    async with _channel(store) as channel:
+        error = await _refused(channel, b"")
+    status, trailers = _details(error)
+    info = RetryInfo()
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert status.details[0].Unpack(info)
+    assert (info.retry_delay.seconds, RetryInfo.FromString(trailers["google.rpc.retryinfo-bin"])) == (1, info)
+
+
+async def test_a_failing_store_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    """A failure of ours keeps the batch with the sender."""
+    store = MemoryStore()
+    store.failure = OSError("disk on fire")
+    async with _channel(store) as channel:
+        error = await _refused(channel, b"")
+    assert (error.code(), "fire" in error.details()) == (grpc.StatusCode.UNAVAILABLE, False)
+    assert "disk on fire" in caplog.text
+
+
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
+async def test_messages_beyond_the_limit_are_exhausted_for_good(compression: Any) -> None:
+    """RESOURCE_EXHAUSTED without RetryInfo, measured after inflating too."""
+    async with _channel(MemoryStore(), limits=Limits(max_body_bytes=10_000)) as channel:
+        error = await _refused(channel, b"\0" * 20_000, compression=compression)
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata() or ())
+
+
+async def test_partial_success_counts_refused_spans() -> None:
+    """The same answer as over HTTP."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    request = ExportTraceServiceRequest.FromString(span_body({"a": 1}))
+    request.resource_spans[0].scope_spans[0].spans[0].span_id = b"short"
+    async with _channel(MemoryStore()) as channel:
+        answer = await channel.unary_unary(TRACES)(request.SerializeToString())
+    assert ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans == 1
+
+
+async def test_keys_are_asked_for_where_needed() -> None:
+    """The application decides who may send."""
+    async with _channel(MemoryStore(), authorize=lambda value: value == "Bearer good") as channel:
+        assert (await _refused(channel, b"")).code() is grpc.StatusCode.UNAUTHENTICATED
+        await channel.unary_unary(TRACES)(b"", metadata=(("authorization", "Bearer good"),))
+
+
+async def test_a_taken_port_is_an_os_error() -> None:
+    """So that the command line can name the likely owner."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        receiver = GrpcReceiver(MemoryStore(), host="127.0.0.1", port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="cannot listen"):
+            await receiver.start()
