@@ -6,11 +6,10 @@ from dataclasses import asdict, dataclass
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
 from ragpulse_evaluators.grounding.marks import Mark, find_marks
 from ragpulse_evaluators.grounding.model import BIAS, WEIGHTS
-from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, judge_sentence
+from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, judge_claim
 from ragpulse_evaluators.grounding.text import Sentence, split_sentences, tokenize
 from ragpulse_evaluators.result import Outcome
 
@@ -120,7 +119,7 @@ def _content(text: str) -> int:
 
 def _check(claim: str, mark: Mark, contexts: Sequence[Context], places: Mapping[str, int]) -> Iterator[Citation]:
     cited = [places[t] for t in mark.targets if t in places]
-    joint = _judge(claim, [contexts[n].text for n in cited]) if cited else None
+    joint = judge_claim(claim, [contexts[n].text for n in cited]) if cited else None
     for target in mark.targets:
         place = places.get(target)
         verdict = _verdict(claim, place, contexts, joint, alone=len(cited) == 1)
@@ -142,13 +141,9 @@ def _verdict(
     """Judge the claim on its context alone; where several are cited together, what they say jointly counts as well."""
     if place is None or joint is None or alone:
         return joint if place is not None else None
-    single = _judge(claim, [contexts[place].text])
+    single = judge_claim(claim, [contexts[place].text])
     contributes = joint.supported and joint.evidence in contexts[place].text
     return joint if contributes and not single.supported else single
-
-
-def _judge(claim: str, texts: Sequence[str]) -> SentenceEvidence:
-    return judge_sentence(Sentence(claim, 0, len(claim)), EvidenceIndex(texts))
 
 
 def _reasons(target: str, verdict: SentenceEvidence | None, count: int) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
 _SHORTLIST = 12
 _STEP_GAIN = 0.12
+_MAX_POSTINGS = 500
+_MAX_ROOTS = 64
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class EvidenceIndex:
     def _roots(self) -> dict[str, list[str]]:
         roots: dict[str, list[str]] = {}
         for key in self._postings:
-            if len(key) >= 4:
-                roots.setdefault(key[:4], []).append(key)
+            if len(key) >= 4 and len(same := roots.setdefault(key[:4], [])) < _MAX_ROOTS:
+                same.append(key)
         return roots
 
     def near(self, key: str) -> str | None:
@@ -96,7 +98,7 @@ class EvidenceIndex:
     def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
         overlap: dict[int, float] = {}
         for key, weight in weights.items():
-            for number in self._postings.get(key, ()):
+            for number in self._postings.get(key, ())[:_MAX_POSTINGS]:
                 overlap[number] = overlap.get(number, 0.0) + weight
         return overlap
 

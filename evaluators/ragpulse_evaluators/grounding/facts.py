@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ragpulse_evaluators.grounding.lexicon import MAGNITUDES, MONTHS, NEGATIONS, NUMBER_WORDS, UNITS
 from ragpulse_evaluators.grounding.text import Token
 
-__all__ = ["Quantity", "months", "names", "negations", "quantities"]
+__all__ = ["Quantity", "is_negation", "months", "names", "negations", "quantities"]
 
 _THOUSANDS = re.compile(r"\d{1,3}([.,])\d{3}(\1\d{3})*")
 _AMBIGUOUS_MONTHS = frozenset({"may", "march", "mar", "mars", "mai", "dec", "sept", "jun"})
@@ -25,6 +25,7 @@ class Quantity:
     values: frozenset[str]
     unit: str | None
     position: int
+    end: int
 
 
 def quantities(tokens: Sequence[Token]) -> list[Quantity]:
@@ -37,7 +38,7 @@ def quantities(tokens: Sequence[Token]) -> list[Quantity]:
             written = _surface(tokens, position, end)
             forms = frozenset(_plain(v) for v in values)
             if forms != {"1"} or tokens[position].kind == "number":
-                found.append(Quantity(written, forms, _unit(tokens, position, end), position))
+                found.append(Quantity(written, forms, _unit(tokens, position, end), position, end))
         position = max(end, position + 1)
     return found
 
@@ -56,7 +57,7 @@ def _read_number(tokens: Sequence[Token], start: int) -> tuple[int, set[float]]:
     else:
         return start + 1, set()
     while end < len(tokens) and (scale := MAGNITUDES.get(tokens[end].norm)) and tokens[end].norm != "m":
-        values |= {value * scale for value in values}
+        values = {value * scale for value in values}
         end += 1
     return end, values
 
@@ -148,6 +149,11 @@ def names(tokens: Sequence[Token]) -> list[Token]:
     ]
 
 
+def is_negation(token: Token) -> bool:
+    """Tell whether a token negates ("not", "don't", "no", "不", "nicht", ...)."""
+    return token.norm in NEGATIONS or token.norm.endswith("n't")
+
+
 def negations(tokens: Sequence[Token]) -> list[int]:
-    """Return the positions of negating tokens ("not", "n't", "no", "不", "nicht", ...)."""
-    return [i for i, token in enumerate(tokens) if token.norm in NEGATIONS or token.norm.endswith("n't")]
+    """Return the positions of negating tokens."""
+    return [i for i, token in enumerate(tokens) if is_negation(token)]

@@ -1,203 +1,132 @@
 """What is measured on one response sentence against its evidence, and the reasons a reader can check.
 
 Fourth stage of the offline checks: tokens + evidence → `Findings` (named numbers for the model, reasons for people).
+Shares compare wording; counts are objections. `pool` turns the findings of sentences into those of the response.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rapidfuzz.distance import LCSseq
 
+from ragpulse_evaluators.grounding import checks
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
-from ragpulse_evaluators.grounding.facts import months, names, negations, quantities
-from ragpulse_evaluators.grounding.lexicon import OPPOSITES, SELF_WORDS
+from ragpulse_evaluators.grounding.facts import is_negation, negations, quantities
+from ragpulse_evaluators.grounding.lexicon import LINK_WORDS, OPENERS, SELF_WORDS
 from ragpulse_evaluators.grounding.text import Token
 
-__all__ = ["FEATURES", "Findings", "measure"]
+__all__ = ["DOUBTS", "FEATURES", "OBJECTIONS", "SHARES", "Findings", "measure", "pool"]
 
-FEATURES = (
-    "novel_share",
-    "novel_count",
-    "near_share",
-    "elsewhere_share",
-    "self_words",
-    "novel_function_share",
-    "novel_bigrams",
-    "order",
-    "numbers",
-    "units",
-    "months",
-    "names",
-    "negation",
-    "opposites",
-    "length",
-    "question",
-    "no_content",
-    "novel_run",
-    "new_bigrams",
-    "qnovel",
-    "longest",
-    "first_novel",
-    "recall",
-    "short",
-)
-_NEGATION_REACH = 4
+SHARES = ("novel_share", "link_share", "order")
+DOUBTS = ("self_words", "opener", "question", "extra_negation", "length")
+OBJECTIONS = ("numbers", "units", "months", "names", "negation", "opposites")
+FEATURES = (*SHARES, *DOUBTS, *OBJECTIONS)
+
 _SHOWN_WORDS = 5
+_CAP = 3.0
+_SAME_MATTER = 0.5
+"""With more new words than this the evidence speaks of something else: what it negates says nothing."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Findings:
-    """Feature values by name, and the reasons for doubt in words."""
+    """Features of one sentence by name, reasons for doubt in words, and its size."""
 
-    values: dict[str, float]
-    reasons: list[str] = field(default_factory=list)
+    values: Mapping[str, float]
+    reasons: tuple[str, ...]
+    tokens: int
+    claim: bool
+    """False where the sentence holds no content word."""
 
 
-def measure(
-    tokens: Sequence[Token],
-    text: str,
-    support: Sequence[ContextSentence],
-    index: EvidenceIndex,
-    query: frozenset[str] = frozenset(),
-) -> Findings:
-    """Measure one sentence against its supporting context sentences."""
-    found = Findings(dict.fromkeys(FEATURES, 0.0))
-    keys = frozenset().union(*(s.keys for s in support)) if support else frozenset()
-    _words(tokens, keys, index, found, query)
-    _arrangement(tokens, support, keys, found)
+def measure(tokens: Sequence[Token], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
+    """Measure one sentence against its supporting context sentences (best first)."""
     evidence = [t for s in support for t in s.tokens]
-    _quantities(tokens, evidence, index, found)
-    _months(tokens, evidence, found)
-    _names(tokens, index, found)
-    _negation(tokens, support, found)
-    _opposites(tokens, keys, found)
-    found.values["question"] = float(text.rstrip().endswith(("?", "？", "؟")))
-    return found
-
-
-def _words(
-    tokens: Sequence[Token], keys: frozenset[str], index: EvidenceIndex, found: Findings, query: frozenset[str]
-) -> None:
-    content = [t for t in tokens if not t.function and t.kind != "sign"]
-    novel, near, elsewhere, run, longest, qn = [], 0, 0, 0, 0, 0
-    for token in content:
-        if token.key in keys:
-            run = 0
-            continue
-        if (other := index.near(token.key)) and other in keys:
-            near += 1
-            run = 0
-            continue
-        if token.key in index.keys:
-            elsewhere += 1
-            continue
-        novel.append(token)
-        qn += token.key in query
-        run += 1
-        longest = max(run, longest)
-    n = max(1, len(content))
-    functions = [t for t in tokens if t.function]
-    if novel:
-        words = ", ".join(f"'{t.text}'" for t in novel[:_SHOWN_WORDS]) + (", ..." if len(novel) > _SHOWN_WORDS else "")
-        found.reasons.append(f"not in the contexts: {words}")
-    v = found.values
-    v["novel_share"] = len(novel) / n
-    v["novel_count"] = math.log1p(len(novel))
-    v["near_share"] = near / n
-    v["elsewhere_share"] = elsewhere / n
-    v["no_content"] = float(not content)
-    v["novel_run"] = math.log1p(longest)
-    v["qnovel"] = math.log1p(qn)
-    v["first_novel"] = float(bool(content) and content[0] in novel)
-    v["self_words"] = min(3.0, sum(t.norm in SELF_WORDS and t.key not in keys for t in tokens))
-    v["novel_function_share"] = sum(t.key not in keys for t in functions) / max(1, len(functions))
-    v["length"] = math.log1p(len(tokens))
-    v["short"] = float(len(content) <= 2)
-
-
-def _arrangement(
-    tokens: Sequence[Token], support: Sequence[ContextSentence], keys: frozenset[str], found: Findings
-) -> None:
-    mine = [t.key for t in tokens]
-    pairs = list(pairwise(mine))
-    theirs = {(a.key, b.key) for s in support for a, b in pairwise(s.tokens)}
-    known = [p for p in pairs if p[0] in keys and p[1] in keys]
-    v = found.values
-    new = [p for p in pairs if p not in theirs]
-    v["novel_bigrams"] = len(new) / max(1, len(pairs))
-    v["new_bigrams"] = sum(p not in theirs for p in known) / max(1, len(pairs))
-    best = 0.0
-    for s in support[:1]:
-        other = [t.key for t in s.tokens]
-        best = LCSseq.similarity(mine, other) / max(1, len(mine))
-        c = {t.key for t in s.tokens if not t.function}
-        v["recall"] = len(c & set(mine)) / max(1, len(c))
-    v["order"] = best
-    run = longest = 0
-    for p in pairs:
-        run = run + 1 if p in theirs else 0
-        longest = max(run, longest)
-    v["longest"] = longest / max(1, len(pairs))
-
-
-def _quantities(tokens: Sequence[Token], evidence: Sequence[Token], index: EvidenceIndex, found: Findings) -> None:
+    keys = frozenset(t.key for t in evidence)
     mine = quantities(tokens)
-    if not mine:
-        return
-    theirs = quantities(evidence)
-    for quantity in mine:
-        same = [q for q in theirs if q.values & quantity.values]
-        if not same:
-            found.values["numbers"] += 1
-            found.reasons.append(f"number {quantity.text} not in the evidence")
-        elif quantity.unit and all(q.unit and q.unit != quantity.unit for q in same):
-            found.values["units"] += 1
-            found.reasons.append(f"unit of {quantity.text} differs: {quantity.unit} against {same[0].unit}")
+    theirs = quantities(evidence) if mine else []
+    counted = {i for q in mine for i in range(q.position, q.end)}
+    content = [i for i, t in enumerate(tokens) if _is_content(t)]
+    novel = [tokens[i] for i in content if i not in counted and _is_novel(tokens[i], index)]
+    novel_share = len(novel) / max(1, len(content))
+    same_matter = novel_share <= _SAME_MATTER
+    objections = {
+        "numbers": checks.check_numbers(mine, theirs, evidence),
+        "units": checks.check_units(mine, theirs),
+        "months": checks.check_months(tokens, evidence),
+        "names": checks.check_names(tokens, index),
+        "negation": checks.check_negation(tokens, support[0].tokens) if support and same_matter else [],
+        "opposites": checks.check_opposites(tokens, keys) if same_matter else [],
+    }
+    values = {
+        "novel_share": novel_share,
+        "link_share": sum(t.norm in LINK_WORDS and t.key not in keys for t in tokens) / max(1, len(tokens)),
+        "order": _order(tokens, support, keys, index),
+        **_doubts(tokens, text, support, keys),
+        **{name: min(_CAP, len(found)) for name, found in objections.items()},
+    }
+    reasons = _novel_words(novel) + [reason for found in objections.values() for reason in found]
+    return Findings(values, tuple(reasons), len(tokens), bool(content))
 
 
-def _months(tokens: Sequence[Token], evidence: Sequence[Token], found: Findings) -> None:
-    mine = months(tokens)
-    theirs = months(evidence) if mine else {}
-    for month, word in mine.items():
-        if month not in theirs:
-            found.values["months"] += 1
-            found.reasons.append(f"month '{word}' not in the evidence")
+def _is_novel(token: Token, index: EvidenceIndex) -> bool:
+    return token.key not in index.keys and index.near(token.key) is None and not checks.has_alias(token, index.keys)
 
 
-def _names(tokens: Sequence[Token], index: EvidenceIndex, found: Findings) -> None:
-    for token in names(tokens):
-        if token.key not in index.keys and not index.near(token.key):
-            found.values["names"] += 1
-            found.reasons.append(f"name '{token.text}' absent from the contexts")
+def _is_content(token: Token) -> bool:
+    return not (token.function or token.kind == "sign" or is_negation(token))
 
 
-def _negation(tokens: Sequence[Token], support: Sequence[ContextSentence], found: Findings) -> None:
-    mine = negations(tokens)
-    evidence = support[0].tokens if support else ()
-    theirs = negations(evidence)
-    if not mine and not theirs:
-        return
-    if any(_unmatched(i, tokens, evidence, theirs) for i in mine):
-        found.values["negation"] = 1.0
-        found.reasons.append("negated here, not in the evidence")
-    elif any(_unmatched(i, evidence, tokens, mine) for i in theirs):
-        found.values["negation"] = 1.0
-        found.reasons.append("negated in the evidence, not here")
+def _novel_words(novel: Sequence[Token]) -> list[str]:
+    words: list[str] = []
+    end = -1
+    for token in novel:
+        if token.kind == "char" and token.start == end:
+            words[-1] += token.text
+        elif token.text not in words:
+            words.append(token.text)
+        end = token.end
+    more = ", ..." if len(words) > _SHOWN_WORDS else ""
+    return ["not in the contexts: " + ", ".join(f"'{w}'" for w in words[:_SHOWN_WORDS]) + more] if words else []
 
 
-def _unmatched(position: int, here: Sequence[Token], there: Sequence[Token], negated: Sequence[int]) -> bool:
-    scope = [t.key for t in here[position + 1 : position + 1 + _NEGATION_REACH] if not t.function][:2]
-    places = [i for i, t in enumerate(there) if t.key in scope]
-    return bool(places) and not any(abs(i - n) <= _NEGATION_REACH + 1 for i in places for n in negated)
+def _doubts(
+    tokens: Sequence[Token], text: str, support: Sequence[ContextSentence], keys: frozenset[str]
+) -> dict[str, float]:
+    fresh = [t for t in tokens if t.function and t.key not in keys]
+    own = [t for t in fresh if t.norm in SELF_WORDS and not checks.has_alias(t, keys)]
+    return {
+        "self_words": min(_CAP, len(own)),
+        "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in keys),
+        "question": float(text.rstrip().endswith(("?", "？", "؟"))),
+        "extra_negation": float(bool(negations(tokens)) and not (support and negations(support[0].tokens))),
+        "length": math.log1p(len(tokens)),
+    }
 
 
-def _opposites(tokens: Sequence[Token], keys: frozenset[str], found: Findings) -> None:
-    for token in tokens:
-        opposites = OPPOSITES.get(token.norm)
-        if opposites and token.key not in keys:
-            other = next((o for o in opposites if o in keys or o.rstrip("e") in keys), None)
-            if other:
-                found.values["opposites"] += 1
-                found.reasons.append(f"says '{token.text}' where the evidence says '{other}'")
+def _order(
+    tokens: Sequence[Token], support: Sequence[ContextSentence], keys: frozenset[str], index: EvidenceIndex
+) -> float:
+    """Share of the sentence that follows the best evidence word by word in the same order."""
+    if not tokens or not support:
+        return 0.0
+    mine = [_evidence_key(t.key, keys, index) for t in tokens]
+    common: int = LCSseq.similarity(mine, [t.key for t in support[0].tokens])
+    return common / len(mine)
+
+
+def _evidence_key(key: str, keys: frozenset[str], index: EvidenceIndex) -> str:
+    other = None if key in keys else index.near(key)
+    return other if other in keys and other is not None else key
+
+
+def pool(sentences: Sequence[Findings]) -> dict[str, float]:
+    """Return the features of a response: shares averaged by length, doubts and objections of the worst sentence.
+
+    So a long answer is not worse for being long, and one wrong number shows however much is right around it.
+    """
+    total = sum(f.tokens for f in sentences) or 1
+    shares = {name: sum(f.values[name] * f.tokens for f in sentences) / total for name in SHARES}
+    worst = {name: max((f.values[name] for f in sentences), default=0.0) for name in (*DOUBTS, *OBJECTIONS)}
+    return shares | worst

@@ -7,9 +7,9 @@ from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS
-from ragpulse_evaluators.grounding.model import BIAS, WEIGHTS
+from ragpulse_evaluators.grounding.model import BIAS, THRESHOLD, WEIGHTS
 from ragpulse_evaluators.grounding.refusal import find_refusal
-from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, combine, explain_groundedness
+from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, assess
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ["Groundedness", "readable_contexts", "readable_response"]
@@ -18,19 +18,19 @@ _SHOWN = 3
 
 
 class Groundedness(Evaluator):
-    """Share of the response that its contexts say, sentence by sentence, with the evidence and the reasons for doubt.
+    """Is every sentence of the response said by the contexts? With the best evidence and the reasons for doubt.
 
-    Score 0..1: length-weighted geometric mean of sentence scores of a small logistic model over word and phrase overlap
-    with hard checks of numbers, units, months, names, negation and opposites. It sees surface, not meaning: a free
-    paraphrase scores low. `parts["sentences"]` holds one `SentenceEvidence` a sentence. Source: this project; measured
-    against people on BEGIN (Dziri et al. 2022).
+    Score 0..1 (passing from 0.5) of a small logistic model over wording (new words, order, runs) and hard checks
+    (numbers, units, months, names, negation, opposites); wording counts by length, a check by its worst sentence. It
+    sees surface, not meaning: a free paraphrase scores low. `parts["sentences"]` holds one `SentenceEvidence` a
+    sentence. Source: this project; measured against people on BEGIN (Dziri et al. 2022).
     """
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
 
-    def __init__(self, *, threshold: float = 0.5) -> None:
+    def __init__(self, *, threshold: float = THRESHOLD) -> None:
         super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS)
 
     async def run(self, case: Case) -> Outcome:
@@ -38,13 +38,13 @@ class Groundedness(Evaluator):
         response, contexts = readable_response(case), readable_contexts(case)
         if refusal := find_refusal(response):
             raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
-        sentences = explain_groundedness(response, [c.text for c in contexts])
-        score = combine(sentences)
-        if score is None:
+        assessment = assess(response, [c.text for c in contexts])
+        sentences = assessment.sentences
+        if assessment.score is None:
             raise MissingField("a claim: the response has no content words")
         return Outcome(
-            score=round(score, 4),
-            label="grounded" if all(s.supported for s in sentences) else "ungrounded",
+            score=assessment.score,
+            label=_label(sentences),
             explanation=_explain(sentences) + _cut(response, contexts),
             parts={
                 "supported": sum(s.supported for s in sentences if s.claim),
@@ -68,6 +68,11 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
     if not any(c.text.strip() for c in contexts):
         raise MissingField("contexts (none has a text)")
     return contexts
+
+
+def _label(sentences: Sequence[SentenceEvidence]) -> str:
+    claims = [s.supported for s in sentences if s.claim]
+    return "grounded" if all(claims) else "partly" if any(claims) else "ungrounded"
 
 
 def _explain(sentences: Sequence[SentenceEvidence]) -> str:

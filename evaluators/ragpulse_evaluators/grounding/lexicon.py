@@ -6,12 +6,16 @@ more thing to be wrong about. They change scores, so every entry is part of the 
 
 __all__ = [
     "ABBREVIATIONS",
+    "ALIASES",
     "FUNCTION_WORDS",
+    "LINK_WORDS",
     "MAGNITUDES",
     "MONTHS",
     "NEGATIONS",
     "NUMBER_WORDS",
+    "OPENERS",
     "OPPOSITES",
+    "ORDINALS",
     "SELF_WORDS",
     "UNITS",
 ]
@@ -27,8 +31,8 @@ ABBREVIATIONS = _words(
 )
 
 NEGATIONS = _words(
-    "not no never n't nt cannot cant can't neither nor none nobody nothing without don't doesn't didn't isn't aren't "
-    "wasn't weren't won't wouldn't can't couldn't shouldn't hasn't haven't hadn't ain't mustn't unable "
+    "not no non never n't nt cannot cant can't neither nor none nobody nothing without don't doesn't didn't isn't "
+    "aren't wasn't weren't won't wouldn't can't couldn't shouldn't hasn't haven't hadn't ain't mustn't unable "
     "nunca jamás jamas ningún ninguno ninguna nada tampoco sin não nao nem nenhum nenhuma sem jamais "
     "nicht kein keine keinen keiner keinem keines nie niemals ohne weder pas aucun aucune sans jamais rien ni "
     "не нет никогда без לא אין ללא לם لا لم لن ليس ليست غير بدون 不 没 沒 无 無 未 非 否 别 ない ません नहीं"
@@ -46,7 +50,7 @@ _ENGLISH = _words(
     "could shall should may might must also too just very really quite some any each every both either such same own "
     "well yes yeah yea oh ok okay like it's that's he's she's there's they're let's lets 're 've 'll 'd 's 'm "
     "however therefore thus because while during through since until against among per via re ve ll s t d m don didn "
-    "doesn isn wasn"
+    "doesn isn wasn actually definitely certainly mainly usually basically interestingly generally"
 )
 _ROMANCE = _words(
     "el la los las un una unos unas lo al del de que y o e en con por para se su sus es son fue era ser está están "
@@ -101,6 +105,14 @@ _NUMBER_ROWS = {
     90: "ninety",
 }
 NUMBER_WORDS = {word: value for value, row in _NUMBER_ROWS.items() for word in row.split() if word != "once"}
+
+ORDINALS = {
+    word: value
+    for value, row in enumerate(
+        ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"), 1
+    )
+    for word in row.split()
+}
 
 MAGNITUDES = {
     word: value
@@ -192,3 +204,24 @@ for _pair in _OPPOSITE_PAIRS.split():
     _one, _other = _pair.split(":")
     OPPOSITES[_one] = OPPOSITES.get(_one, frozenset()) | {_other}
     OPPOSITES[_other] = OPPOSITES.get(_other, frozenset()) | {_one}
+
+ALIASES = {
+    "us": ("unit", "stat"),
+    "usa": ("unit", "stat"),
+    "uk": ("unit", "kingdom"),
+    "eu": ("european", "union"),
+    "un": ("unit", "nation"),
+    "tv": ("television",),
+    "nyc": ("new", "york"),
+}
+"""Short forms and the stems of what they stand for."""
+
+OPENERS = _words("yes yeah yea yep no nope well oh hmm ok okay sure true right absolutely definitely indeed")
+
+LINK_WORDS = _words(
+    "to of for with by from at about into over up out off because since when if how what why while or than do did does "
+    "should will would can could might must may some any then so like really quite too just same such been being "
+    "para por com con sin sobre entre porque cuando si como pour avec par dans sur quand parce "
+    "für mit von bei nach über durch weil wenn zu 因为 所以 如果 для от по при"
+)
+"""Words that tie in something new; a link the evidence lacks speaks against it more than a new pronoun does."""

@@ -8,27 +8,29 @@ BIAS is set so that 0.5 is the threshold with the best balanced accuracy there.
 import math
 from collections.abc import Mapping
 
-__all__ = ["BIAS", "WEIGHTS", "sentence_score"]
+__all__ = ["BIAS", "THRESHOLD", "WEIGHTS", "grounded_score"]
 
-BIAS = 3.0
+THRESHOLD = 0.5
+BIAS = 1.526
 WEIGHTS: dict[str, float] = {
-    "novel_share": -2.5,
-    "novel_count": -0.8,
-    "self_words": -0.8,
-    "novel_function_share": -1.2,
-    "novel_bigrams": -2.0,
-    "order": 2.0,
-    "numbers": -4.0,
-    "units": -3.0,
-    "months": -3.0,
-    "names": -1.5,
-    "negation": -3.0,
-    "opposites": -2.5,
-    "question": -2.0,
+    "novel_share": -5.550,
+    "link_share": -11.205,
+    "order": 3.928,
+    "self_words": -0.891,
+    "opener": -0.687,
+    "question": -3.160,
+    "extra_negation": -0.743,
+    "length": -0.801,
+    "numbers": -5.000,
+    "units": -5.000,
+    "months": -5.000,
+    "names": -3.000,
+    "negation": -5.000,
+    "opposites": -3.000,
 }
 
 
-def sentence_score(features: Mapping[str, float]) -> float:
-    """Return the score of one sentence, 0 (made up) to 1 (said by the contexts)."""
+def grounded_score(features: Mapping[str, float]) -> float:
+    """Return the score of a sentence or response from its features: 0 made up .. 1 said by the contexts."""
     logit = BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, logit))))

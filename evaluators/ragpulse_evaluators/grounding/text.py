@@ -6,11 +6,10 @@ Thai, ...) give one token a character; every other script gives one token a word
 
 import re
 import unicodedata
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ragpulse_evaluators.grounding.lexicon import ABBREVIATIONS, FUNCTION_WORDS
+from ragpulse_evaluators.grounding.lexicon import ABBREVIATIONS, FUNCTION_WORDS, NUMBER_WORDS
 
 __all__ = ["Sentence", "Token", "split_sentences", "stem", "tokenize"]
 
@@ -24,6 +23,8 @@ _TOKEN = re.compile(
     rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%‰°$€£¥₹])"
 )
 _END = re.compile(r"(?:[.!?]+|[。！？…؟۔।॥]+)[\"'”’»)\]」』】]*(?:\s*(?:\[[^\]\n]{1,40}\]|【[^】\n]{1,40}】))*|\n+")
+_MAX_SENTENCE = 2_000
+"""Longer runs without an end are cut, which bounds the work on hostile input."""
 _SUFFIXES = ("ations", "ation", "ments", "ingly", "ment", "ings", "edly", "ing", "ies", "ied", "ers", "est", "ed", "es")
 
 
@@ -83,8 +84,10 @@ def _append(sentences: list[Sentence], text: str, start: int, end: int) -> int:
     if left >= right:
         return end
     if any(c.isalnum() for c in text[left:right]):
-        sentences.append(Sentence(text[left:right], left, right))
-    elif sentences:
+        for at in range(left, right, _MAX_SENTENCE):
+            piece_end = min(right, at + _MAX_SENTENCE)
+            sentences.append(Sentence(text[at:piece_end], at, piece_end))
+    elif sentences and right - sentences[-1].start <= _MAX_SENTENCE:
         sentences[-1] = Sentence(text[sentences[-1].start : right], sentences[-1].start, right)
     return end
 
@@ -97,11 +100,6 @@ def tokenize(text: str) -> list[Token]:
     ]
 
 
-def sentence_of(sentences: list[Sentence], offset: int) -> int:
-    """Return the index of the sentence that holds the offset (the one before it where none does)."""
-    return max(0, bisect_right([s.start for s in sentences], offset) - 1)
-
-
 @lru_cache(maxsize=65536)
 def _is_function(surface: str) -> bool:
     return _norm(surface) in FUNCTION_WORDS
@@ -110,7 +108,9 @@ def _is_function(surface: str) -> bool:
 @lru_cache(maxsize=65536)
 def _forms(surface: str, kind: str) -> tuple[str, str, str]:
     norm = _norm(surface)
-    return norm, stem(norm) if kind == "word" else norm, kind
+    if norm in NUMBER_WORDS:
+        return norm, str(NUMBER_WORDS[norm]), kind
+    return norm, stem(norm) if kind == "word" else norm.replace(",", ""), kind
 
 
 def _norm(surface: str) -> str:

@@ -1,0 +1,296 @@
+"""Groundedness against people, beside plain word overlap; with `--fit`, the fit of its weights.
+
+    python benchmarks/grounding.py            # report on the reporting half, which nothing was ever tuned on
+    python benchmarks/grounding.py --fit      # print weights fitted on the tuning half (paste into grounding/model.py)
+
+Data: the BEGIN benchmark, Wizard of Wikipedia part (`begin_wow_test.jsonl`), in the folder RAGPULSE_SHARED_DATA or
+../shared/data. Passages are split in two halves by a hash of their text, since many passages repeat.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.grounding.evidence import EvidenceIndex
+from ragpulse_evaluators.grounding.features import FEATURES, OBJECTIONS, measure, pool
+from ragpulse_evaluators.grounding.model import THRESHOLD, grounded_score
+from ragpulse_evaluators.grounding.perturb import KINDS, perturb
+from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+
+Floats = NDArray[np.float64]
+SYSTEMS = ("t5", "gpt2", "doha", "ctrl")
+RESAMPLES = 1000
+EDIT_WEIGHT = 1.0
+PENALTY = 4.0
+MOST = {"numbers": -5.0, "units": -5.0, "months": -5.0, "negation": -5.0, "names": -3.0, "opposites": -3.0}
+"""An objection weighs at least this: one that a reader can verify makes even a copied sentence ungrounded."""
+
+
+@dataclass(frozen=True)
+class Row:
+    passage: str
+    system: str
+    response: str
+    context: str
+    label: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    rows: Sequence[Row]
+    scores: Floats
+    overlap: Floats
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return np.array([r.label for r in self.rows])
+
+
+def data_file() -> Path | None:
+    folder = os.environ.get("RAGPULSE_SHARED_DATA")
+    root = Path(folder) if folder else Path(__file__).resolve().parents[2] / "shared" / "data"
+    path = root / "begin_wow_test.jsonl"
+    return path if path.is_file() else None
+
+
+def load(path: Path, *, tuning: bool) -> list[Row]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    read = [
+        Row(passage_hash(r["contexts"][0]), r["system"], r["response"], r["contexts"][0], r["attributable"])
+        for r in rows
+        if r["attributable"] is not None
+    ]
+    return [r for r in read if (int(r.passage, 16) % 2 == 0) is tuning]
+
+
+def passage_hash(text: str) -> str:
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return hashlib.sha256(folded.encode()).hexdigest()
+
+
+def edited(rows: Sequence[Row], *, seed: int = 0) -> list[Row]:
+    supported = [r for r in rows if r.label == 1]
+    cases = [Case(response=r.response, contexts=(r.context,)) for r in supported]
+    return [
+        Row(supported[e.source].passage, e.kind, e.case.response or "", supported[e.source].context, 0)
+        for e in perturb(cases, seed=seed)
+        if not e.supported
+    ]
+
+
+def word_overlap(row: Row) -> float:
+    words = re.findall(r"\w+", row.response.lower())
+    known = set(re.findall(r"\w+", row.context.lower()))
+    return sum(w in known for w in words) / max(1, len(words))
+
+
+def features(row: Row) -> dict[str, float]:
+    """The features of `assess`, also for a response that claims nothing (which the evaluator skips)."""
+    index = EvidenceIndex([row.context])
+    found = []
+    for sentence in split_sentences(row.response):
+        tokens = tokenize(sentence.text)
+        found.append(measure(tokens, sentence.text, index.support(tokens), index))
+    return pool(found)
+
+
+def measured(rows: Sequence[Row]) -> Measured:
+    scores = np.array([grounded_score(features(r)) for r in rows])
+    return Measured(rows, scores, np.array([word_overlap(r) for r in rows]))
+
+
+def bootstrap(data: Measured, statistic: Callable[[NDArray[np.intp]], float]) -> tuple[float, float, float]:
+    """Estimate with a 95 % interval by resampling passages."""
+    places: dict[str, list[int]] = {}
+    for i, row in enumerate(data.rows):
+        places.setdefault(row.passage, []).append(i)
+    groups = [np.array(p) for p in places.values()]
+    rng = np.random.default_rng(0)
+    draws = [
+        statistic(np.concatenate([groups[g] for g in rng.integers(len(groups), size=len(groups))]))
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return statistic(np.arange(len(data.rows))), float(low), float(high)
+
+
+def auc(labels: NDArray[np.int64], scores: Floats) -> float:
+    return float(roc_auc_score(labels, scores))
+
+
+def within(data: Measured, scores: Floats, of: Callable[..., float]) -> Callable[[NDArray[np.intp]], float]:
+    systems = np.array([r.system for r in data.rows])
+    labels = data.labels
+
+    def statistic(chosen: NDArray[np.intp]) -> float:
+        parts = [chosen[systems[chosen] == s] for s in SYSTEMS]
+        return float(np.mean([of(labels[p], scores[p]) for p in parts]))
+
+    return statistic
+
+
+def overall(data: Measured, scores: Floats, of: Callable[..., float]) -> Callable[[NDArray[np.intp]], float]:
+    labels = data.labels
+    return lambda chosen: of(labels[chosen], scores[chosen])
+
+
+def balanced(threshold: float) -> Callable[[NDArray[np.int64], Floats], float]:
+    return lambda labels, scores: float(balanced_accuracy_score(labels, scores >= threshold))
+
+
+def best_threshold(labels: NDArray[np.int64], scores: Floats) -> float:
+    candidates = np.unique(scores)
+    middles = np.concatenate([candidates[:1], (candidates[1:] + candidates[:-1]) / 2])
+    return float(max(middles, key=lambda t: balanced_accuracy_score(labels, scores >= t)))
+
+
+def report(path: Path) -> None:
+    tuning, data = measured(load(path, tuning=True)), measured(load(path, tuning=False))
+    cut = best_threshold(tuning.labels, tuning.overlap)
+    print(
+        f"BEGIN (wow, test), reporting half: {len(data.rows)} responses, {len({r.passage for r in data.rows})} passages"
+    )
+    print(f"thresholds from the tuning half: groundedness {THRESHOLD}, overlap {cut:.3f}\n")
+    print(f"{'':36s}{'groundedness':>24s}{'word overlap':>24s}{'difference':>26s}")
+    for title, view, mine, theirs in (
+        ("ROC AUC, overall", overall, auc, auc),
+        ("ROC AUC, mean within system", within, auc, auc),
+        ("balanced accuracy, overall", overall, balanced(THRESHOLD), balanced(cut)),
+        ("balanced accuracy, within system", within, balanced(THRESHOLD), balanced(cut)),
+    ):
+        ours, plain = view(data, data.scores, mine), view(data, data.overlap, theirs)
+        _line(title, data, ours, plain)
+    for system in SYSTEMS:
+        mask = np.array([r.system == system for r in data.rows])
+        print(
+            f"  AUC {system:32s}{auc(data.labels[mask], data.scores[mask]):8.4f}{'':16s}"
+            f"{auc(data.labels[mask], data.overlap[mask]):8.4f}"
+        )
+    _report_edits(data)
+
+
+def _line(
+    title: str,
+    data: Measured,
+    ours: Callable[[NDArray[np.intp]], float],
+    plain: Callable[[NDArray[np.intp]], float],
+) -> None:
+    cells = [bootstrap(data, s) for s in (ours, plain, lambda chosen: ours(chosen) - plain(chosen))]
+    print(f"{title:36s}" + "".join(f"{e:10.4f} [{lo:.3f}, {hi:.3f}]" for e, lo, hi in cells[:2]), end="")
+    print("{:+10.4f} [{:+.3f}, {:+.3f}]".format(*cells[2]))
+
+
+def _report_edits(data: Measured) -> None:
+    originals = [r for r in data.rows if r.label == 1]
+    edits = edited(data.rows)
+    print(f"\nMinimal edits of {len(originals)} attributable responses, against the originals (ROC AUC)")
+    kept = measured(originals)
+    for kind in ("all", *KINDS):
+        chosen = measured([r for r in edits if kind in ("all", r.system)])
+        both = Measured(
+            [*kept.rows, *chosen.rows],
+            np.concatenate([kept.scores, chosen.scores]),
+            np.concatenate([kept.overlap, chosen.overlap]),
+        )
+        ours, low, high = bootstrap(both, overall(both, both.scores, auc))
+        caught = float((chosen.scores < THRESHOLD).mean())
+        plain = auc(both.labels, both.overlap)
+        print(
+            f"  {kind:10s} n={len(chosen.rows):5d}  groundedness {ours:.4f} [{low:.3f}, {high:.3f}]"
+            f"  overlap {plain:.4f}  called ungrounded {caught:.2f}"
+        )
+
+
+def fit(path: Path) -> None:
+    """Two steps: all weights on human labels, then those of the objections (and the bias) on edits as well."""
+    rows = load(path, tuning=True)
+    edits = edited(rows)
+    table = np.array([[features(r)[name] for name in FEATURES] for r in [*rows, *edits]])
+    labels = np.array([r.label for r in [*rows, *edits]])
+    human = np.arange(len(labels)) < len(rows)
+    spread = np.array([1.0 if f in OBJECTIONS else s for f, s in zip(FEATURES, table[human].std(axis=0), strict=True)])
+    design = np.column_stack([table / spread, np.ones(len(table))])
+    free = np.ones(len(FEATURES) + 1, dtype=bool)
+    start = np.zeros(len(free))
+    weights = _logistic(design, labels, human.astype(float), start, free, PENALTY)
+    free = np.array([*(name in OBJECTIONS for name in FEATURES), True])
+    weights = _logistic(design, labels, np.where(human, 1.0, EDIT_WEIGHT), weights, free, 1.0)
+    logits = design @ weights
+    bias = weights[-1] - best_threshold(labels[human], logits[human])
+    print(f"BIAS = {bias:.3f}\nWEIGHTS: dict[str, float] = {{")
+    for name, weight in zip(FEATURES, weights[:-1] / spread, strict=True):
+        print(f'    "{name}": {weight:.3f},')
+    print("}")
+
+
+def _logistic(
+    design: Floats,
+    labels: NDArray[np.int64],
+    importance: Floats,
+    start: Floats,
+    free: NDArray[np.bool_],
+    penalty: float,
+) -> Floats:
+    def loss(values: Floats) -> tuple[float, Floats]:
+        weights = start.copy()
+        weights[free] = values
+        logits = np.clip(design @ weights, -30, 30)
+        shrunk = np.append(weights[:-1], 0.0)
+        total = (importance * (np.logaddexp(0, logits) - labels * logits)).sum() + penalty / 2 * (shrunk**2).sum()
+        slope = design.T @ (importance * (1 / (1 + np.exp(-logits)) - labels)) + penalty * shrunk
+        return float(total), slope[free]
+
+    found = start.copy()
+    most = np.array([MOST.get(name, np.inf) for name in (*FEATURES, "bias")])[free]
+    bounds = [(None, limit) for limit in most]
+    found[free] = minimize(loss, np.minimum(start[free], most), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return found
+
+
+def speed(path: Path) -> None:
+    rows = load(path, tuning=False)
+    started = time.perf_counter()
+    for row in rows:
+        word_overlap(row)
+    plain = time.perf_counter() - started
+    started = time.perf_counter()
+    sentences = 0
+    for row in rows:
+        features(row)
+        sentences += len(split_sentences(row.response))
+    ours = time.perf_counter() - started
+    print(f"\n{sentences / ours:,.0f} sentence-context pairs a second on one core, {ours / plain:.0f} x overlap's time")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fit", action="store_true", help="print weights fitted on the tuning half")
+    options = parser.parse_args()
+    path = data_file()
+    if path is None:
+        print("skipped: begin_wow_test.jsonl not found; set RAGPULSE_SHARED_DATA", file=sys.stderr)
+        return 0
+    if options.fit:
+        fit(path)
+    else:
+        report(path)
+        speed(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
