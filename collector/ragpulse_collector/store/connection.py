@@ -42,6 +42,8 @@ def open_file(path: Path, config: dict[str, Any], *, read_only: bool = False) ->
 
 def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = None) -> None:
     """Forbid files (but those below `writable`), network and extensions to SQL until the file is opened anew."""
+    if connection.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+        return
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     if writable is not None:
         folder = str(writable.absolute()).replace("'", "''")

@@ -16,7 +16,8 @@ from ragpulse_collector.store.connection import Deadline
 from ragpulse_collector.store.protocol import Busy, Refused, Rows
 
 _MAX_BYTES = 64 * 2**20
-_CHUNK = 1_000
+_FIRST_CHUNK = 16
+"""Rows fetched before their size is known; then as many as a megabyte holds."""
 _AT_A_TIME = 2
 
 
@@ -85,11 +86,12 @@ def _read(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]
     result = cursor.execute(sql, parameters or None)
     names = tuple(column[0] for column in result.description)
     rows: list[tuple[Any, ...]] = []
-    size = 0
+    size, step = 0, _FIRST_CHUNK
     while len(rows) <= max_rows and size <= _MAX_BYTES:
-        chunk = result.fetchmany(min(_CHUNK, max_rows + 1 - len(rows)) or 1)
+        chunk = result.fetchmany(min(step, max_rows + 1 - len(rows)))
         if not chunk:
             return Rows(names, rows)
         rows += chunk
         size += sum(len(value) for row in chunk for value in row if isinstance(value, (str, bytes)))
+        step = max(1, min(2_000, 2**20 * len(rows) // (size + len(rows))))
     return Rows(names, rows[:max_rows], truncated=True)

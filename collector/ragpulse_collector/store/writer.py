@@ -6,6 +6,7 @@ one, so that the faulty one fails alone too. When the disk fails, everything wai
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -17,13 +18,21 @@ from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, Spa
 from ragpulse_collector.store.append import appender
 from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest import Ingest
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.queue import BodyItem, Item, WorkItem, WriterQueue
 
 _log = logging.getLogger(__name__)
 
-_DISK = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException, OSError)
-"""What a full, failing or vanished disk looks like: the sender is told to retry, the file is opened anew."""
+
+class _CommitFailed(Exception):
+    """The log could not be written: nothing of the group is on disk."""
+
+
+_DISK = (
+    _CommitFailed, duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException,
+    OSError, StoreError,
+)  # fmt: skip
+"""What a full, failing or vanished disk looks like: the sender is told to retry."""
 
 
 class WriterTransaction:
@@ -124,7 +133,7 @@ class Writer:
             results: list[Any] = [
                 next(receipts) if isinstance(item, BodyItem) else item.work(transaction) for item in items
             ]
-            self._cursor.commit()
+            self._end()
         except BaseException:
             self._ingest.forget()
             self._roll_back()
@@ -133,24 +142,37 @@ class Writer:
         self._last = at
         return results
 
-    def _roll_back(self) -> None:
+    def _end(self) -> None:
         try:
+            self._cursor.commit()
+        except duckdb.Error as error:
+            raise _CommitFailed(str(error)) from error
+
+    def _roll_back(self) -> None:
+        # A failed COMMIT has left the transaction already.
+        with contextlib.suppress(duckdb.Error):
             self._cursor.rollback()
-        except duckdb.Error:
-            # Without a transaction to leave, the engine has given up the file: open it anew before the next group.
-            self._broken = True
 
     def _refuse(self, items: list[Item], error: BaseException) -> None:
         _log.error("the disk refused a group of %d: %s", len(items), error)
-        self._broken = True
+        self._broken = not self._usable()
         busy = Busy(f"the store cannot write: {str(error).splitlines()[0]}")
         for item in items:
             item.future.set_exception(busy)
 
+    def _usable(self) -> bool:
+        """After a fatal error the engine answers nothing more until the file is opened anew."""
+        try:
+            fetch(self._cursor, "SELECT count(*) FROM raw.meta")
+        except duckdb.Error:
+            return False
+        return True
+
     def _recover(self) -> None:
         if not self._broken:
             return
-        self._cursor.close()
+        with contextlib.suppress(duckdb.Error):
+            self._cursor.close()
         self._reopen()
         self._cursor = self._new_cursor()
         self._broken = False

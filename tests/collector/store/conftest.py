@@ -1,0 +1,95 @@
+"""A small kit for tests of the store and the sampler: records in, SQL out."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, SpanRecord
+from ragpulse_collector.store import EmbeddedStore, Store
+
+START = datetime(2026, 3, 1, 12, 0, 0)
+START_NS = 1_772_366_400_000_000_000
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def decode(body: RawBody) -> Batch:
+    """Bodies of these tests are pickled batches; anything else is malformed."""
+    try:
+        batch = pickle.loads(body.body)
+    except Exception as error:
+        raise DecodeError("not a batch") from error
+    assert isinstance(batch, Batch)
+    return batch
+
+
+class Kit:
+    """Makes stores, bodies and spans with fixed ids and a clock that the test moves."""
+
+    trace = TRACE
+    start = START
+    start_ns = START_NS
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "t.duckdb"
+        self.now = START
+        self._open: list[EmbeddedStore] = []
+
+    def clock(self) -> datetime:
+        """The test's present."""
+        return self.now
+
+    def later(self, seconds: float) -> datetime:
+        """Move the clock and return it."""
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+    def store(self, **options: Any) -> EmbeddedStore:
+        """Open the file of this test."""
+        store = EmbeddedStore(self.path, **({"decode": decode, "clock": self.clock, "threads": 1} | options))
+        self._open.append(store)
+        return store
+
+    def span(self, number: int, parent: int | None = None, kind: Any = "other", **fields: Any) -> SpanRecord:
+        """A span with id `number` that starts `number` ms after the start and takes 100 ms."""
+        start = START_NS + number * 1_000_000
+        given = {"trace_id": TRACE, "start_ns": start, "end_ns": start + 100_000_000, "name": f"span {number}"}
+        return SpanRecord(
+            span_id=f"{number:016x}",
+            parent_span_id=None if parent is None else f"{parent:016x}",
+            kind=kind,
+            **(given | fields),
+        )
+
+    def body(self, *spans: SpanRecord, **parts: Any) -> RawBody:
+        """A request body that decodes to these records."""
+        batch = Batch(spans=list(spans), **parts)
+        return RawBody(signal="traces", content_type="application/x-protobuf", body=pickle.dumps(batch))
+
+    def send(self, store: Store, *spans: SpanRecord, **parts: Any) -> Receipt:
+        """Submit and wait until it is on disk."""
+        return store.submit(self.body(*spans, **parts)).result(20)
+
+    def close(self) -> None:
+        """Close every store of the test."""
+        for store in self._open:
+            store.close()
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Iterator[Kit]:
+    """The kit over this test's folder."""
+    made = Kit(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rows() -> Callable[..., list[tuple[Any, ...]]]:
+    """Read rows of a query."""
+    return lambda store, sql, *parameters: store.read(sql, list(parameters)).rows

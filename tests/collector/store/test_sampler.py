@@ -1,0 +1,287 @@
+"""The sampler: units, draws with known chances, late facts, all in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
+from ragpulse_collector.sampler import OFFLINE, Rule, Sampler, Stratum, draw
+
+ALL = Rule(name="all", evaluators=("faithfulness",), rate=1.0)
+HALF = Rule(name="half", evaluators=("faithfulness",), rate=0.5)
+
+
+def trace_of(number: int) -> str:
+    """A trace id of its own."""
+    return f"{number:032x}"
+
+
+def traces(kit: Any, count: int, **fields: Any) -> list[Any]:
+    """So many one-span traces."""
+    return [kit.span(1, kind="rag", trace_id=trace_of(n), **fields) for n in range(1, count + 1)]
+
+
+def test_a_trace_is_decided_two_seconds_after_its_root(kit: Any, rows: Any) -> None:
+    """Not before it settled, once when it did, and not again."""
+    store = kit.store()
+    sampler = Sampler(store)
+    kit.send(store, kit.span(1, kind="rag", query="q", response="r"), kit.span(2, 1, "llm"))
+    assert [sampler.decide(kit.later(1.9)), sampler.decide(kit.later(0.2)), sampler.decide(kit.later(60))] == [0, 1, 0]
+    assert rows(store, "SELECT query, response, n_spans, n_units, decided FROM traces") == [("q", "r", 2, 1, True)]
+    decided = rows(store, "SELECT evaluator, rule, policy, pi, sampled, reason FROM decisions")
+    assert decided == [(name, "offline", OFFLINE.policy, 1.0, True, "sampled") for name in OFFLINE.evaluators]
+    assert rows(store, "SELECT evaluator, source FROM raw.eval_jobs") == [(n, "online") for n in OFFLINE.evaluators]
+
+
+def test_a_trace_without_a_root_is_decided_after_thirty_quiet_seconds(kit: Any, rows: Any) -> None:
+    """A span whose parent was never received is a local root and its own unit."""
+    store = kit.store()
+    sampler = Sampler(store)
+    kit.send(store, kit.span(2, 1, "chain"))
+    assert [sampler.decide(kit.later(29)), sampler.decide(kit.later(2))] == [0, 1]
+    assert rows(store, "SELECT DISTINCT span_id FROM decisions") == [(f"{2:016x}",)]
+
+
+def test_the_units_are_the_outermost_rag_spans(kit: Any, rows: Any) -> None:
+    """Two rag spans side by side are two units; a rag span inside one is part of it, like everything else."""
+    store = kit.store()
+    kit.send(
+        store,
+        kit.span(1, kind="other"),
+        kit.span(2, 1, "rag", query="first"),
+        kit.span(3, 1, "rag"),
+        kit.span(4, 2, "chain"),
+        kit.span(5, 4, "rag"),
+    )
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    assert rows(store, "SELECT span_id FROM decisions ORDER BY 1") == [(f"{2:016x}",), (f"{3:016x}",)]
+    assert rows(store, "SELECT query, n_units, unit_span_id FROM traces") == [("first", 2, f"{2:016x}")]
+
+
+def test_an_evaluators_span_is_never_a_unit(kit: Any, rows: Any) -> None:
+    """Nor is anything that it called: evaluator calls are traced and never evaluated."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="evaluator"), kit.span(2, 1, "llm"), kit.span(3, 1, "rag"))
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(3)) == 1
+    assert rows(store, "SELECT n_units FROM traces") == [(0,)]
+    assert rows(store, "SELECT count(*) FROM decisions") == [(0,)]
+
+
+def test_spans_in_a_circle_do_no_harm(kit: Any, rows: Any) -> None:
+    """Spans that are each other's parents have no unit, and the decision ends."""
+    store = kit.store()
+    kit.send(store, kit.span(1, 2, "rag"), kit.span(2, 1, "rag"), kit.span(3, 3, "rag"))
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(31)) == 1
+    assert rows(store, "SELECT span_id FROM decisions") == [(f"{3:016x}",)]
+
+
+def test_one_number_per_unit_decides_for_every_rule(kit: Any, rows: Any) -> None:
+    """u is the salted hash, shared by all evaluators, and chosen means u < pi: decisions are nested."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 60))
+    rules = [HALF, Rule(name="few", evaluators=("relevancy",), rate=0.2)]
+    Sampler(store, lambda: rules, salt="salt").decide(kit.later(3))
+    decided = rows(store, "SELECT trace_id, span_id, evaluator, pi, u, sampled, reason FROM decisions")
+    assert len(decided) == 120
+    for trace_id, span_id, evaluator, pi, u, sampled, reason in decided:
+        assert u == draw("salt", trace_id, span_id)
+        assert pi == {"faithfulness": 0.5, "relevancy": 0.2}[evaluator]
+        assert (sampled, reason) == ((True, "sampled") if u < pi else (False, "not_sampled"))
+    assert rows(store, "SELECT count(*) FROM raw.eval_jobs")[0][0] == sum(row[5] for row in decided)
+
+
+def test_the_highest_of_rules_and_strata_is_the_chance(kit: Any, rows: Any) -> None:
+    """Several rules or strata on one evaluator: pi = max, and the rule that gave it is named."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 1), kit.span(1, kind="rag", trace_id=trace_of(2), status="error"))
+    risky = Rule(name="risky", evaluators=("faithfulness",), rate=0.1, strata=(Stratum(where="error", rate=0.9),))
+    Sampler(store, lambda: [HALF, risky]).decide(kit.later(3))
+    assert rows(store, "SELECT trace_id, rule, pi FROM decisions ORDER BY 1") == [
+        (trace_of(1), "half", 0.5),
+        (trace_of(2), "risky", 0.9),
+    ]
+
+
+def test_what_no_rule_covers_is_recorded_with_chance_zero(kit: Any, rows: Any) -> None:
+    """pi = 0 is 'not covered', never silently left out; a condition that fails on a row does not hold."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 1, service="a", user_id="7"), kit.span(1, kind="rag", user_id="x"))
+    rule = Rule(name="mine", evaluators=("faithfulness",), rate=1.0, where="user_id::INTEGER > 3")
+    Sampler(store, lambda: [rule]).decide(kit.later(3))
+    assert rows(store, "SELECT trace_id, pi, sampled, reason FROM decisions ORDER BY 1") == [
+        (trace_of(1), 1.0, True, "sampled"),
+        (kit.trace, 0.0, False, "filtered"),
+    ]
+
+
+def test_upstream_sampling_multiplies_into_the_chance(kit: Any, rows: Any) -> None:
+    """What the client's sampler kept with 1/4 and we with 1/2 stands for eight; our draw uses our own rate."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 40, upstream_pi=0.25))
+    Sampler(store, lambda: [HALF]).decide(kit.later(3))
+    found = rows(store, "SELECT pi, u, sampled FROM decisions")
+    assert {row[0] for row in found} == {0.125}
+    assert all(sampled == (u < 0.5) for _, u, sampled in found)
+
+
+def test_a_budget_acts_through_the_chance(kit: Any, rows: Any) -> None:
+    """Half the budget halves pi; what it alone left out says `budget`."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 40))
+    Sampler(store, lambda: [HALF], pi_scale=lambda name: (0.5, "budget")).decide(kit.later(3))
+    for pi, u, reason in rows(store, "SELECT pi, u, reason FROM decisions"):
+        assert pi == 0.25
+        assert reason == ("sampled" if u < 0.25 else "budget" if u < 0.5 else "not_sampled")
+
+
+def test_late_feedback_redecides_with_the_same_number(kit: Any, rows: Any) -> None:
+    """A thumbs-down moves the trace to another stratum: pi is replaced, u is not, the old row stays in the log."""
+    store = kit.store()
+    rule = Rule(name="r", evaluators=("faithfulness",), rate=0.0, strata=(Stratum(where="feedback < 0", rate=1.0),))
+    sampler = Sampler(store, lambda: [rule])
+    kit.send(store, *traces(kit, 1))
+    sampler.decide(kit.later(3))
+    kit.later(60)
+    thumbs = ScoreRecord(trace_id=trace_of(1), span_id=None, time_ns=kit.start_ns, name="thumbs", score=-1.0)
+    kit.send(store, scores=[thumbs])
+    assert sampler.decide(kit.later(1)) == 1
+    found = rows(store, "SELECT revision, latest, pi, sampled, reason FROM decisions ORDER BY revision")
+    assert found == [(0, False, 0.0, False, "filtered"), (1, True, 1.0, True, "sampled")]
+    assert rows(store, "SELECT count(DISTINCT u) FROM decisions") == [(1,)]
+    assert rows(store, "SELECT feedback, late_spans FROM traces") == [(-1.0, 0)]
+    scored = rows(store, "SELECT span_id, evaluator, source, score, status FROM scores")
+    assert scored == [(f"{1:016x}", "thumbs", "human", -1.0, "ok")]
+
+
+def test_feedback_before_its_trace_is_kept(kit: Any, rows: Any) -> None:
+    """A score may arrive before the span it is about; it joins when the trace is decided, once."""
+    store = kit.store()
+    sampler = Sampler(store)
+    early = ScoreRecord(trace_id=trace_of(1), span_id=None, time_ns=kit.start_ns, name="thumbs", score=1.0)
+    kit.send(store, scores=[early])
+    assert sampler.decide(kit.later(5)) == 0
+    kit.send(store, *traces(kit, 1))
+    assert sampler.decide(kit.later(3)) == 1
+    assert rows(store, "SELECT feedback FROM traces") == [(1.0,)]
+    assert rows(store, "SELECT count(*) FROM scores") == [(1,)]
+
+
+def test_a_late_span_makes_a_new_revision(kit: Any, rows: Any) -> None:
+    """It is counted as late, joins the facts, and no job is made twice."""
+    store = kit.store()
+    sampler = Sampler(store, lambda: [ALL])
+    kit.send(store, kit.span(1, kind="rag"))
+    sampler.decide(kit.later(3))
+    kit.later(5)
+    kit.send(store, kit.span(2, 1, "llm", input_tokens=7, output_tokens=3))
+    assert [sampler.decide(kit.later(1)), sampler.decide(kit.later(2)), sampler.decide(kit.later(9))] == [0, 1, 0]
+    assert rows(store, "SELECT n_spans, late_spans, input_tokens FROM traces") == [(2, 1, 7)]
+    assert rows(store, "SELECT count(*) FROM raw.eval_jobs") == [(1,)]
+
+
+def test_a_unit_that_proves_to_be_a_part_leaves_the_estimates(kit: Any, rows: Any) -> None:
+    """Its parent came late: the old unit's latest decision is `late` with pi 0, the new unit is decided."""
+    store = kit.store()
+    sampler = Sampler(store, lambda: [ALL])
+    kit.send(store, kit.span(2, 1, "chain"))
+    sampler.decide(kit.later(31))
+    kit.send(store, kit.span(1, kind="rag"))
+    sampler.decide(kit.later(3))
+    assert rows(store, "SELECT span_id, pi, sampled, reason FROM decisions WHERE latest ORDER BY 1") == [
+        (f"{1:016x}", 1.0, True, "sampled"),
+        (f"{2:016x}", 0.0, False, "late"),
+    ]
+
+
+def test_a_restart_loses_and_repeats_no_decision(kit: Any, rows: Any) -> None:
+    """Undecided traces are found again by a new process, decided ones are left alone."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 3))
+    Sampler(store).decide(kit.later(3))
+    kit.send(store, kit.span(1, kind="rag"))
+    store.close()
+    again = kit.store()
+    assert Sampler(again).decide(kit.later(3)) == 1
+    assert Sampler(again).decide(kit.later(3)) == 0
+    assert rows(again, "SELECT count(*), count(DISTINCT trace_id) FROM raw.trace_facts") == [(4, 4)]
+
+
+def test_a_backlog_is_decided_in_parts(kit: Any, rows: Any) -> None:
+    """More traces than one transaction takes are decided in several, each once."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 25))
+    assert Sampler(store, lambda: [ALL], most_traces=10).decide(kit.later(3)) == 25
+    assert rows(store, "SELECT count(*), count(DISTINCT trace_id) FROM decisions") == [(25, 25)]
+
+
+def test_without_rules_traces_are_still_rolled_up(kit: Any, rows: Any) -> None:
+    """An empty rule list makes facts and no decisions."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 2))
+    assert Sampler(store, lambda: []).decide(kit.later(3)) == 2
+    assert rows(store, "SELECT (SELECT count(*) FROM traces), (SELECT count(*) FROM decisions)") == [(2, 0)]
+
+
+def test_tokens_of_a_repeated_call_are_counted_once(kit: Any, rows: Any) -> None:
+    """One response id twice, and a wrapper around a call, count once; an unknown price makes the total unknown."""
+    store = kit.store()
+    usage = {"input_tokens": 10, "output_tokens": 2}
+    kit.send(
+        store,
+        kit.span(1, kind="rag"),
+        kit.span(2, 1, "llm", response_id="x", cost_usd=0.5, cost_source="provider", **usage),
+        kit.span(3, 1, "llm", response_id="x", cost_usd=0.5, cost_source="provider", **usage),
+        kit.span(4, 1, "llm", cost_usd=0.25, cost_source="provider", **usage),
+        kit.span(5, 4, "llm", cost_usd=0.25, cost_source="provider", **usage),
+    )
+    kit.send(store, kit.span(1, kind="rag", trace_id=trace_of(1)), kit.span(2, 1, "llm", trace_id=trace_of(1), **usage))
+    Sampler(store).decide(kit.later(3))
+    found = rows(store, "SELECT input_tokens, output_tokens, cost_usd, cost_unknown_reason FROM traces ORDER BY 1")
+    assert found == [(10, 2, None, "1 of 1 calls: unpriced"), (20, 4, 0.75, None)]
+
+
+def test_facts_describe_the_first_unit(kit: Any, rows: Any) -> None:
+    """Latency and names are the unit's, what it does not say comes from the spans below."""
+    store = kit.store()
+    kit.send(
+        store,
+        kit.span(1, kind="other", name="POST /ask", session_id="s"),
+        kit.span(2, 1, "rag", name="answer", service="helpdesk", status="error"),
+        kit.span(3, 2, "retriever", contexts=[ContextRecord(rank=1, text="a", score=0.4)]),
+        kit.span(4, 2, "llm", model="gpt-5-mini", ttft_ms=20.0, prompt_version="v7"),
+    )
+    Sampler(store).decide(kit.later(3))
+    sql = "SELECT name, service, session_id, error, latency_ms, ttft_ms, model, prompt_version, top_score FROM traces"
+    assert rows(store, sql) == [("answer", "helpdesk", "s", True, 100.0, 22.0, "gpt-5-mini", "v7", 0.4)]
+
+
+def test_texts_on_a_log_event_join_in_either_order(kit: Any, rows: Any) -> None:
+    """Before its span, with it, after it, after the decision: the facts show the texts in the end."""
+    store = kit.store()
+    sampler = Sampler(store)
+
+    def event(number: int) -> ContentRecord:
+        text = {"query": f"q{number}", "response": "r"}
+        return ContentRecord(trace_id=trace_of(number), span_id=f"{1:016x}", time_ns=kit.start_ns, **text)
+
+    spans = dict(enumerate(traces(kit, 3), start=1))
+    kit.send(store, contents=[event(1)])
+    kit.send(store, spans[1], spans[2], spans[3])
+    kit.send(store, contents=[event(2)])
+    sampler.decide(kit.later(3))
+    kit.later(1)
+    kit.send(store, contents=[event(3)])
+    sampler.decide(kit.later(1))
+    assert rows(store, "SELECT query, response FROM traces ORDER BY 1") == [("q1", "r"), ("q2", "r"), ("q3", "r")]
+    assert rows(store, "SELECT query FROM spans ORDER BY 1") == [("q1",), ("q2",), ("q3",)]
+
+
+@pytest.mark.parametrize("salt", ["a", "b"])
+def test_the_number_is_spread_evenly(salt: str) -> None:
+    """Draws fill [0, 1) without lumps, whatever the salt."""
+    numbers = sorted(draw(salt, trace_of(n), f"{1:016x}") for n in range(2_000))
+    worst = max(abs(value - (rank + 0.5) / 2_000) for rank, value in enumerate(numbers))
+    assert 0.0 <= numbers[0] <= numbers[-1] < 1.0
+    assert worst < 0.043  # Kolmogorov-Smirnov at one in a thousand

@@ -1,0 +1,149 @@
+"""SQL that users write: one read-only SELECT, nothing else, within limits."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragpulse_collector.store import Busy, FileReader, Refused
+
+REFUSED = (
+    "SELECT 1; SELECT 2",
+    "SELECT 1; COMMIT; INSERT INTO raw.meta VALUES ('a', 'b')",
+    "COMMIT",
+    "BEGIN; SELECT 1",
+    "INSERT INTO raw.meta VALUES ('a', 'b')",
+    "UPDATE raw.meta SET value = 'x'",
+    "DELETE FROM raw.meta",
+    "WITH gone AS (DELETE FROM raw.meta RETURNING *) SELECT * FROM gone",
+    "SELECT * FROM query('DELETE FROM raw.meta')",
+    "DROP TABLE raw.meta",
+    "CREATE TABLE t (a INTEGER)",
+    "CREATE MACRO f() AS 1",
+    "ATTACH 'other.duckdb'",
+    "COPY raw.meta TO 'out.csv'",
+    "COPY raw.meta FROM '/etc/passwd'",
+    "EXPORT DATABASE 'out'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET threads = 4",
+    "SET enable_external_access = true",
+    "RESET lock_configuration",
+    "PRAGMA database_list",
+    "CALL pragma_version()",
+    "CHECKPOINT",
+    "PREPARE p AS SELECT 1",
+    "EXPLAIN ANALYZE DELETE FROM raw.meta",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_csv_auto('/etc/passwd')",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM read_blob('/etc/passwd')",
+    "SELECT * FROM read_json('/etc/passwd')",
+    "SELECT * FROM read_parquet('/etc/passwd')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "FROM '/etc/passwd'",
+    "FROM 'https://127.0.0.1:1/x.csv'",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT getenv('HOME')",
+    "SELECT nextval('nothing')",
+    "SELEC 1",
+    "",
+)
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_everything_but_one_select_is_refused(kit: Any, sql: str) -> None:
+    """The reason is told, and the store has not changed."""
+    store = kit.store()
+    before = store.read("SELECT * FROM raw.meta").rows
+    with pytest.raises(Refused) as refused:
+        store.run_user_sql(sql)
+    assert str(refused.value)
+    assert store.read("SELECT * FROM raw.meta").rows == before
+
+
+def test_the_export_folder_is_no_way_to_read_files(kit: Any) -> None:
+    """Nothing lies in the one folder that SQL may touch, and `..` does not lead out of it."""
+    store = kit.store()
+    secret = kit.path.parent / "secret.csv"
+    secret.write_text("a\n1\n")
+    out = next(path for path in Path(kit.path.parent).iterdir() if path.is_dir())
+    with pytest.raises(Refused):
+        store.run_user_sql(f"SELECT * FROM read_csv('{out}/../secret.csv')")
+    assert not list(out.iterdir())
+
+
+def test_selects_with_parameters_are_answered(kit: Any) -> None:
+    """CTEs, views, macros and parameters work; instants with a zone come as UTC."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="rag", query="it's"))
+    assert store.run_user_sql("WITH a AS (SELECT query FROM spans) FROM a WHERE query = ?", ["it's"]).rows == [
+        ("it's",)
+    ]
+    assert store.run_user_sql("SELECT span_id FROM trace(?);", [kit.trace]).rows == [(f"{1:016x}",)]
+    shown = store.run_user_sql("SELECT TIMESTAMPTZ '2026-03-01 12:00:00+02' AS \"a b\", 1 AS n")
+    assert (shown.columns, str(shown.rows[0][0])) == (("a b", "n"), "2026-03-01 10:00:00")
+
+
+def test_a_query_past_its_time_is_interrupted(kit: Any) -> None:
+    """It ends soon after its time, and the next query runs."""
+    store = kit.store()
+    with pytest.raises(TimeoutError):
+        store.run_user_sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b", timeout_s=0.05)
+    assert store.run_user_sql("SELECT 1").rows == [(1,)]
+
+
+def test_rows_and_bytes_are_capped(kit: Any) -> None:
+    """A cut answer says so; an answer of exactly the limit is whole."""
+    store = kit.store()
+    cut = store.run_user_sql("SELECT * FROM range(1000000)", max_rows=10)
+    assert (len(cut.rows), cut.truncated) == (10, True)
+    assert not store.run_user_sql("SELECT * FROM range(10)", max_rows=10).truncated
+    big = store.run_user_sql("SELECT repeat('x', 1000000) FROM range(200)")
+    assert big.truncated
+    assert sum(len(row[0]) for row in big.rows) < 2**27
+
+
+def test_a_query_that_needs_too_much_memory_is_refused(kit: Any) -> None:
+    """The collector's memory limit ends the query, not the collector."""
+    store = kit.store(memory_limit="60MB")
+    with pytest.raises(Refused, match="memory"):
+        store.run_user_sql("SELECT list(repeat('x', 1000) || i) FROM range(1000000) t(i)")
+    assert store.run_user_sql("SELECT 1").rows == [(1,)]
+
+
+def test_two_queries_run_at_a_time(kit: Any) -> None:
+    """A third is told to come again when neither ends in its time; writing is never held up by them."""
+    store = kit.store()
+    slow = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b"
+    ends: list[str] = []
+
+    def run() -> None:
+        try:
+            store.run_user_sql(slow, timeout_s=0.3)
+        except (Busy, TimeoutError) as error:
+            ends.append(type(error).__name__)
+
+    started = [threading.Thread(target=run) for _ in range(3)]
+    for thread in started:
+        thread.start()
+    kit.send(store, kit.span(1))
+    for thread in started:
+        thread.join(20)
+    assert ends.count("TimeoutError") >= 2
+    assert len(ends) == 3
+
+
+def test_a_closed_file_answers_too(kit: Any) -> None:
+    """The command line reads a closed file with the same fences."""
+    kit.send(kit.store(), kit.span(1))
+    kit.close()
+    reader = FileReader(kit.path)
+    assert reader.run_user_sql("SELECT count(*) FROM spans").rows == [(1,)]
+    with pytest.raises(Refused):
+        reader.run_user_sql("SELECT * FROM read_text('/etc/passwd')")
+    reader.close()

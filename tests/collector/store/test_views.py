@@ -1,0 +1,151 @@
+"""The views and macros: stable columns, the estimator equal to the one in Python."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from ragpulse_collector.store.views import FACT_COLUMNS
+from ragpulse_evaluators.statistics import hajek
+
+PROMISED = {
+    "traces": "trace_id start_time latency_ms ttft_ms service environment name query response session_id user_id"
+    " prompt_name prompt_version variant model input_tokens output_tokens cached_tokens cost_usd cost_unknown_reason"
+    " error top_score n_spans n_units",
+    "spans": "trace_id span_id parent_span_id start_time latency_ms name kind service status error_type query response"
+    " model provider input_tokens output_tokens cached_tokens reasoning_tokens cost_usd session_id user_id prompt_name"
+    " prompt_version attributes mapped_from",
+    "contexts": "trace_id span_id rank id score text metadata hash",
+    "scores": "trace_id span_id request_time evaluator version judge source status score normalized passing label"
+    " explanation pi label_pi reason cost_usd created_at run_id",
+    "decisions": "trace_id span_id evaluator rule policy pi sampled reason decided_at",
+    "quality_daily": "day evaluator version judge estimate lo hi n n_eff",
+    "quality('e', TIMESTAMP '2026-01-01', TIMESTAMP '2027-01-01')": "version judge estimate lo hi n n_eff",
+    "trace('00000000000000000000000000000001')": "trace_id span_id kind query",
+}
+
+
+@pytest.mark.parametrize("view", PROMISED)
+def test_the_promised_columns_are_there(kit: Any, view: str) -> None:
+    """A view may gain columns, never lose or rename one."""
+    assert set(PROMISED[view].split()) <= set(kit.store().read(f"SELECT * FROM {view}").columns)
+
+
+def test_undecided_traces_are_shown_like_decided_ones(kit: Any, rows: Any) -> None:
+    """A trace is in `traces` as soon as it is on disk, with the first rag span's texts."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="other"), kit.span(2, 1, "rag", query="q"), kit.span(3, 2, "llm", model="m"))
+    assert rows(store, "SELECT trace_id, query, model, n_spans, decided FROM traces") == [
+        (kit.trace, "q", "m", 3, False)
+    ]
+    assert {"unit_span_id", "decided", *FACT_COLUMNS} < set(store.read("SELECT * FROM traces").columns)
+
+
+def test_ids_are_hex_and_absent_parents_null(kit: Any, rows: Any) -> None:
+    """Ids beyond 2^63 keep their digits."""
+    store = kit.store()
+    kit.send(store, kit.span(2**64 - 1, start_ns=kit.start_ns, end_ns=kit.start_ns, trace_id="f" * 32))
+    assert rows(store, "SELECT trace_id, span_id, parent_span_id FROM spans") == [("f" * 32, "f" * 16, None)]
+
+
+def _score(store: Any, values: list[float], pi: list[float], **fields: Any) -> None:
+    """Units with a decision and an online score each."""
+    row = {"version": "v1", "judge": None, "source": "online", "status": "ok", "sampled": True, "latest": True} | fields
+
+    def work(transaction: Any) -> None:
+        ids = range(len(values))
+        at = transaction.execute("SELECT TIMESTAMP '2026-03-01 12:00:00'").rows[0][0]
+        transaction.append(
+            "decisions",
+            ("trace_id", "span_id", "request_time", "evaluator", "pi", "sampled", "latest"),
+            [(f"{i + 1:032x}", 1, at, "e", pi[i], row["sampled"], row["latest"]) for i in ids],
+        )
+        names = (
+            "trace_id",
+            "span_id",
+            "request_time",
+            "evaluator",
+            "version",
+            "judge",
+            "source",
+            "status",
+            "normalized",
+        )
+        common = (row["version"], row["judge"], row["source"], row["status"])
+        transaction.append("scores", names, [(f"{i + 1:032x}", 1, at, "e", *common, values[i]) for i in ids])
+
+    store.write(work).result(20)
+
+
+def _cases() -> dict[str, tuple[list[float], list[float]]]:
+    random_ = random.Random(7)
+    mixed = [random_.choice((0.05, 0.3, 1.0)) for _ in range(80)]
+    return {
+        "binary": ([float(random_.random() < 0.9) for _ in mixed], mixed),
+        "graded": ([round(random_.random(), 3) for _ in mixed], mixed),
+        "all pass": ([1.0] * 20, [0.5] * 20),
+        "all fail": ([0.0] * 5, [0.1] * 5),
+        "equal and graded": ([0.25] * 9, [0.5] * 9),
+        "one": ([1.0], [0.2]),
+        "two graded": ([0.2, 0.9], [0.5, 0.1]),
+        "large": ([random_.random() for _ in range(700)], [0.5] * 700),
+        "out of bounds": ([-1.0, 0.5, 3.0], [0.5, 0.5, 0.5]),
+    }
+
+
+@pytest.mark.parametrize("case", _cases())
+def test_quality_equals_the_estimator_in_python(kit: Any, rows: Any, case: str) -> None:
+    """Estimate, interval, n and effective n agree to 1e-9, in the macro and in the daily view."""
+    values, pi = _cases()[case]
+    store = kit.store()
+    _score(store, values, pi)
+    expected = hajek(values, pi)
+    assert expected is not None
+    wanted = (expected.estimate, expected.lo, expected.hi, expected.n, expected.n_eff)
+    sql = "SELECT estimate, lo, hi, n, n_eff FROM quality('e', '2026-03-01', '2026-03-02')"
+    assert rows(store, sql)[0] == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+    assert rows(store, "SELECT estimate, lo, hi, n, n_eff FROM quality_daily")[0] == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("df", [1.0, 1.5, 2.0, 3.25, 6.6, 7.0, 30.0, 1000.0])
+def test_students_quantile_in_sql_is_the_real_one(kit: Any, rows: Any, df: float) -> None:
+    """The polynomials meet scipy's figure for whole and fractional degrees of freedom."""
+    from scipy.stats import t
+
+    assert rows(kit.store(), "SELECT student_975(?)", df)[0][0] == pytest.approx(t.ppf(0.975, df), rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"source": "replay"}, {"source": "human"}, {"status": "invalid"}, {"sampled": False}, {"latest": False}],
+)
+def test_only_scores_drawn_by_chance_enter_the_estimate(kit: Any, rows: Any, fields: dict[str, Any]) -> None:
+    """Replays, people, failed evaluations and forced ones beyond their chance stay out."""
+    store = kit.store()
+    _score(store, [1.0, 0.0], [0.5, 0.5], **fields)
+    assert rows(store, "SELECT * FROM quality('e', '2026-03-01', '2026-03-02')") == []
+
+
+def test_versions_are_never_pooled(kit: Any, rows: Any) -> None:
+    """Each version and judge has its own row."""
+    store = kit.store()
+    _score(store, [1.0], [1.0], version="v1")
+    _score(store, [0.0], [1.0], version="v2", judge="m")
+    found = rows(store, "SELECT version, judge, estimate FROM quality('e', '2026-03-01', '2026-03-02') ORDER BY 1")
+    assert [row[0] for row in found] == ["v1", "v2"]
+
+
+def test_scores_carry_the_latest_chance(kit: Any, rows: Any) -> None:
+    """`pi` and `reason` are those of the decision in force."""
+    store = kit.store()
+    _score(store, [1.0], [0.05], latest=False)
+    _score(store, [], [])
+    store.write(
+        lambda t: t.execute(
+            "INSERT INTO raw.decisions BY NAME SELECT trace_id, span_id, request_time, evaluator, 1.0 AS pi,"
+            " true AS sampled, 'sampled' AS reason, true AS latest FROM raw.decisions"
+        )
+    ).result(20)
+    assert rows(store, "SELECT pi, reason FROM scores") == [(1.0, "sampled")]
