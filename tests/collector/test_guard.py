@@ -36,7 +36,6 @@ def ask(url: str, method: str, path: str, headers: dict[str, str], body: bytes =
             connection.putheader(name, value)
         connection.endheaders(body or None)
         response = connection.getresponse()
-        response.read(1000)
         return response.status, {name.lower(): value for name, value in response.getheaders()}
     finally:
         connection.close()
