@@ -32,8 +32,8 @@ from ragpulse_evaluators.statistics.comparison import (
     wilcoxon,
 )
 from ragpulse_evaluators.statistics.correction import CorrectedEstimate, ppi_mean, rogan_gladen
+from ragpulse_evaluators.statistics.estimate import Estimate
 from ragpulse_evaluators.statistics.intervals import (
-    Estimate,
     bootstrap_ci,
     effective_n,
     hajek,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragpulse_evaluators.statistics._distributions import normal_quantile
-from ragpulse_evaluators.statistics.intervals import Estimate
+from ragpulse_evaluators.statistics.estimate import Estimate
 
 Floats = NDArray[np.float64]
 

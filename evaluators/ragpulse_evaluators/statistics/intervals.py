@@ -6,33 +6,11 @@ Every function takes plain sequences and answers an `Estimate`, or None where no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A value with its standard error and interval; iterating gives `lo, hi`.
-
-    `n` counts the values used, `n_eff` is Kish's effective number: how many equally weighted values would be as
-    informative. `se`, `lo` and `hi` are None where one value alone cannot tell them.
-    """
-
-    estimate: float
-    se: float | None
-    lo: float | None
-    hi: float | None
-    n: int
-    n_eff: float
-
-    def __iter__(self) -> Iterator[float | None]:
-        return iter((self.lo, self.hi))
-
-    def __getitem__(self, index: int) -> float | None:
-        return (self.lo, self.hi)[index]
+from ragpulse_evaluators.statistics.estimate import Estimate
 
 
 def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:

@@ -1,0 +1,37 @@
+"""Judges judged: against people (`calibrate`), against unit tests (`meta_evaluate`), aligned by examples (`align`)."""
+
+from __future__ import annotations
+
+from ragpulse_evaluators.meta.alignment import AlignmentReport, align
+from ragpulse_evaluators.meta.bias import (
+    Consistency,
+    LengthBias,
+    PositionBias,
+    length_bias,
+    position_bias,
+    self_consistency,
+)
+from ragpulse_evaluators.meta.calibration import CalibrationReport, calibrate
+from ragpulse_evaluators.meta.conditions import FAILURE_MODES, UnitTest, builtin_tests, read_tests, satisfies
+from ragpulse_evaluators.meta.evaluation import Check, MetaReport, meta_evaluate
+
+__all__ = (
+    "FAILURE_MODES",
+    "AlignmentReport",
+    "CalibrationReport",
+    "Check",
+    "Consistency",
+    "LengthBias",
+    "MetaReport",
+    "PositionBias",
+    "UnitTest",
+    "align",
+    "builtin_tests",
+    "calibrate",
+    "length_bias",
+    "meta_evaluate",
+    "position_bias",
+    "read_tests",
+    "satisfies",
+    "self_consistency",
+)

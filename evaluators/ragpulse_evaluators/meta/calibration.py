@@ -1,0 +1,194 @@
+"""A judge against people: how far its scores agree with theirs, and whether that is enough to be believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from ragpulse_evaluators.result import EvaluationResult
+from ragpulse_evaluators.statistics import (
+    Estimate,
+    bootstrap_ci,
+    cohen_kappa,
+    kendall,
+    krippendorff_alpha,
+    pearson,
+    roc_auc,
+    spearman,
+)
+
+__all__ = ("CalibrationReport", "Verdict", "calibrate")
+
+Score = float | bool | None | EvaluationResult
+Verdict = Literal["green", "amber", "red"]
+
+_ENOUGH = 30
+_RED, _GREEN = 0.2, 0.6
+_CORRELATIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float | None]] = {
+    "pearson": pearson,
+    "spearman": spearman,
+    "kendall": kendall,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationReport:
+    """What calibration found. Numbers that are undefined, such as a correlation with a constant judge, are None."""
+
+    n: int
+    """Pairs in which both gave a score."""
+    n_missing: int
+    """Pairs left out because one gave none."""
+    pearson: float | None
+    spearman: float | None
+    kendall: float | None
+    by_group: Mapping[str, float | None]
+    """Mean of each correlation within groups (one question, one system), over the groups where it is defined."""
+    n_groups: int
+    n_groups_undefined: int
+    kappa: float | None
+    """Cohen's kappa of passes and fails, or of whole grades with quadratic weights."""
+    kappa_ci: Estimate | None
+    alpha: float | None
+    """Krippendorff's, at interval level."""
+    auc: float | None
+    """Where people said yes or no: does the judge rank their yes above their no?"""
+    sensitivity: float | None
+    """Of what people passed, the share the judge passed (TPR)."""
+    specificity: float | None
+    """Of what people failed, the share the judge failed (TNR)."""
+    bias: float | None
+    """Mean of judge minus people: positive is too kind."""
+    absolute_error: float | None
+    constant: bool
+    """True where the judge gave everything one and the same score."""
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = {"kappa": self.kappa, "pearson": self.pearson, "spearman": self.spearman, "kendall": self.kendall}
+        told = ", ".join(f"{name} {value:.3f}" for name, value in shown.items() if value is not None)
+        return f"{self.verdict}: n {self.n}, {told or 'nothing defined'}. " + " ".join(self.reasons)
+
+
+def calibrate(
+    evaluator_scores: Sequence[Score],
+    human_scores: Sequence[float | bool | None],
+    groups: Sequence[Hashable] | None = None,
+    *,
+    threshold: float = 0.5,
+    seed: int = 0,
+) -> CalibrationReport:
+    """Compare an evaluator's scores with people's, item by item.
+
+    Where people said yes or no, the evaluator's scores are cut at `threshold` for kappa, sensitivity and specificity;
+    where both gave whole grades, kappa is quadratically weighted over the whole scale. A result or None stands for a
+    score; pairs without both are counted, not guessed. `groups` adds correlations within each group. The verdict is
+    red for a constant judge or agreement near chance, green only for kappa (else the rank correlation) >= 0.6 with at
+    least 30 labels. ValueError for unequal lengths.
+    """
+    if len(evaluator_scores) != len(human_scores) or (groups is not None and len(groups) != len(human_scores)):
+        raise ValueError("calibrate needs one human score (and one group) for each evaluator score")
+    marks: Sequence[Hashable] = groups if groups is not None else [0] * len(human_scores)
+    rows = [
+        (judged, truth, group)
+        for judged, truth, group in zip(map(_plain, evaluator_scores), map(_plain, human_scores), marks, strict=True)
+        if judged is not None and truth is not None
+    ]
+    judge, human = [row[0] for row in rows], [row[1] for row in rows]
+    binary = bool(rows) and set(human) <= {0.0, 1.0}
+    agreement = _kappa_of(judge, human, threshold)
+    kappa = agreement(judge, human) if agreement and rows else None
+    within = _within_groups(rows) if groups is not None else {}
+    defined = [value for value in within.values() if value["spearman"] is not None]
+    constant = len(rows) > 1 and len(set(judge)) == 1
+    positive = [value >= threshold for value in judge]
+    report: dict[str, Any] = {name: measure(judge, human) for name, measure in _CORRELATIONS.items()}
+    verdict, reasons = _verdict(kappa, report["spearman"], len(rows), constant=constant)
+    return CalibrationReport(
+        n=len(rows),
+        n_missing=len(human_scores) - len(rows),
+        **report,
+        by_group={name: _mean([found[name] for found in within.values()]) for name in _CORRELATIONS},
+        n_groups=len(within),
+        n_groups_undefined=len(within) - len(defined),
+        kappa=kappa,
+        kappa_ci=_kappa_interval(judge, human, agreement, seed) if agreement and kappa is not None else None,
+        alpha=krippendorff_alpha([judge, human]) if rows else None,
+        auc=roc_auc(judge, [value == 1.0 for value in human]) if binary else None,
+        sensitivity=_share([p for p, h in zip(positive, human, strict=True) if h == 1.0]) if binary else None,
+        specificity=_share([not p for p, h in zip(positive, human, strict=True) if h == 0.0]) if binary else None,
+        bias=_mean([j - h for j, h, _ in rows]),
+        absolute_error=_mean([abs(j - h) for j, h, _ in rows]),
+        constant=constant,
+        verdict=verdict,
+        reasons=reasons,
+    )
+
+
+def _plain(score: Score) -> float | None:
+    value = score.score if isinstance(score, EvaluationResult) else score
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _kappa_of(
+    judge: Sequence[float], human: Sequence[float], threshold: float
+) -> Callable[[Sequence[float], Sequence[float]], float | None] | None:
+    """The kappa that fits: of passes and fails, of whole grades, or none for free numbers."""
+    if set(human) <= {0.0, 1.0}:
+        return lambda a, b: cohen_kappa([value >= threshold for value in a], [value == 1.0 for value in b])
+    if all(value.is_integer() for value in (*judge, *human)):
+        low, high = int(min(*judge, *human)), int(max(*judge, *human))
+        if high - low <= 100:
+            return partial(cohen_kappa, weights="quadratic", labels=[float(grade) for grade in range(low, high + 1)])
+    return None
+
+
+def _kappa_interval(
+    judge: Sequence[float], human: Sequence[float], agreement: Callable[..., float | None], seed: int
+) -> Estimate | None:
+    def measure(rows: Any) -> float:
+        found = agreement(rows[:, 0].tolist(), rows[:, 1].tolist())
+        return math.nan if found is None else found
+
+    rows: Any = list(zip(judge, human, strict=True))
+    # Kappa costs time linear in n: fewer resamples for large n keep it well under a second.
+    return bootstrap_ci(rows, seed=seed, statistic=measure, resamples=max(200, min(1000, 200_000 // len(rows))))
+
+
+def _within_groups(rows: Sequence[tuple[float, float, Hashable]]) -> dict[Hashable, dict[str, float | None]]:
+    members: dict[Hashable, list[tuple[float, float]]] = {}
+    for judged, truth, group in rows:
+        members.setdefault(group, []).append((judged, truth))
+    return {
+        group: {name: measure(*map(list, zip(*pairs, strict=True))) for name, measure in _CORRELATIONS.items()}
+        for group, pairs in members.items()
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    kept = [value for value in values if value is not None]
+    return math.fsum(kept) / len(kept) if kept else None
+
+
+def _share(verdicts: Sequence[bool]) -> float | None:
+    return sum(verdicts) / len(verdicts) if verdicts else None
+
+
+def _verdict(kappa: float | None, rank: float | None, n: int, *, constant: bool) -> tuple[Verdict, tuple[str, ...]]:
+    reasons = []
+    if constant:
+        reasons.append("The judge gives everything the same score.")
+    agreement, name = (kappa, "kappa") if kappa is not None else (rank, "rank correlation")
+    if agreement is None:
+        reasons.append("Agreement is undefined: one side never varies.")
+    elif agreement < _GREEN:
+        reasons.append(f"Agreement ({name} {agreement:.2f}) is {'near chance' if agreement < _RED else 'moderate'}.")
+    if n < _ENOUGH:
+        reasons.append(f"Not enough labels: {n} of {_ENOUGH}.")
+    if constant or agreement is None or agreement < _RED:
+        return "red", tuple(reasons)
+    return ("amber" if reasons else "green"), tuple(reasons)

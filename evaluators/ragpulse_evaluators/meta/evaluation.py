@@ -1,0 +1,202 @@
+"""Judges against unit tests: which failures of an answer does a judge see?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.meta.calibration import Verdict
+from ragpulse_evaluators.meta.conditions import FAILED, UnitTest, builtin_tests, read_tests, satisfies
+from ragpulse_evaluators.registry import get_evaluator
+from ragpulse_evaluators.result import EvaluationResult
+from ragpulse_evaluators.runner import evaluate
+from ragpulse_evaluators.statistics import Estimate, wilson
+
+__all__ = ("Check", "MetaReport", "meta_evaluate")
+
+_CHAIN = "grouse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One condition of one unit test, and what the judge said."""
+
+    test: UnitTest
+    metric: str
+    condition: str | list[str]
+    value: float | None
+    failed: bool
+    """True where no verdict could be read."""
+    passed: bool
+    explanation: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaReport:
+    """How a judge did on unit tests. A verdict that could not be read counts as wrong."""
+
+    evaluator: str
+    version: str
+    judge: str | None
+    n_tests: int
+    success: Mapping[str, float]
+    """Success rate by metric."""
+    intervals: Mapping[str, Estimate]
+    """The same with Wilson's interval."""
+    total: float | None
+    """Mean of the success rates over metrics."""
+    by_mode: Mapping[str, float]
+    """Success rate by failure mode, over metrics."""
+    by_language: Mapping[str, float]
+    parsing_success: float
+    """Share of conditions on which a verdict could be read."""
+    constant: tuple[str, ...]
+    """Metrics the judge gave one and the same score throughout, though the tests demand different ones."""
+    checks: tuple[Check, ...]
+    verdict: Verdict
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The conditions that were not met."""
+        return tuple(check for check in self.checks if not check.passed)
+
+    def __getitem__(self, metric: str) -> float | None:
+        return self.total if metric == "total" else self.success[metric]
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{metric} {rate:.0%}" for metric, rate in self.success.items())
+        return f"{self.verdict}: {self.total or 0.0:.0%} of {self.n_tests} unit tests ({told})"
+
+
+async def meta_evaluate(
+    evaluator: str | Evaluator,
+    *,
+    judge: str | Judge | None = None,
+    prompts: str | Path | None = None,
+    split: Literal["train", "test", "all"] = "train",
+    unit_tests: str | Path | Iterable[UnitTest | Mapping[str, Any]] | None = None,
+    language: str | None = None,
+    concurrency: int = 8,
+    **options: Any,
+) -> MetaReport:
+    """Run a judge over unit tests and report how often it meets their conditions, by metric and in all.
+
+    `evaluator` is a name ("grouse" runs its chain of six once a test) or an instance. `prompts` is a folder of prompt
+    files that replace the built-in ones: tune them on `split="train"`, then look at "test" once. `unit_tests`: a file
+    or mappings (`UnitTest`), by default the project's own 120, of which `language` takes those in one language.
+    Further options go to `evaluate`. The report is red where a metric never varies or fewer than half succeed.
+    Raises `ConfigurationError` where no test has a condition for this evaluator.
+    """
+    own = builtin_tests() if unit_tests is None else read_tests(unit_tests)
+    tests = [test for test in own if split in ("all", test.split) or test.split is None]
+    tests = [test for test in tests if language in (None, test.language)]
+    made = _made(evaluator, judge, prompts, language)
+    metrics = _metrics(made, tests)
+    tests = [test for test in tests if any(metric in test.conditions for metric in metrics.values())]
+    if not tests:
+        raise ConfigurationError(f"no unit test of the {split} split has a condition for {made.name}; pass unit_tests=")
+    found = await evaluate([test.case for test in tests], [made], concurrency=concurrency, **options)
+    results = next(iter(found.values()))
+    checks = [
+        _check(test, result, metric, key)
+        for test, result in zip(tests, results, strict=True)
+        for metric, key in metrics.items()
+        if key in test.conditions
+    ]
+    return _report(made, tests, checks)
+
+
+def _made(
+    evaluator: str | Evaluator, judge: str | Judge | None, prompts: str | Path | None, language: str | None
+) -> Evaluator:
+    if isinstance(evaluator, Evaluator):
+        return evaluator
+    return get_evaluator(evaluator, judge=judge, prompts=prompts, language=language)
+
+
+def _metrics(evaluator: Evaluator, tests: Sequence[UnitTest]) -> dict[str, str]:
+    """The metrics to check, each with its key in the tests' conditions.
+
+    The chain's metrics are the conditions' own keys; a single evaluator goes by its name, its name without "grouse_",
+    or the one condition that a test gives without naming a metric.
+    """
+    keys = list(dict.fromkeys(key for test in tests for key in test.conditions))
+    if evaluator.name == _CHAIN:
+        return {key: key for key in keys if key}
+    names = (evaluator.name, evaluator.name.removeprefix(f"{_CHAIN}_"), "")
+    key = next((name for name in names if name in keys), None)
+    return {} if key is None else {key or evaluator.name: key}
+
+
+def _check(test: UnitTest, result: EvaluationResult, metric: str, key: str) -> Check:
+    value = _value(result, metric)
+    condition = test.conditions[key] or []
+    return Check(
+        test=test,
+        metric=metric,
+        condition=condition,
+        value=None if value is FAILED else value,
+        failed=value is FAILED,
+        passed=satisfies(value, condition),
+        explanation=result.explanation,
+    )
+
+
+def _value(result: EvaluationResult, metric: str) -> Any:
+    """The judge's score of a metric; None where it does not apply, `FAILED` where it could not be read."""
+    if result.evaluator == _CHAIN and result.status in ("ok", "invalid"):
+        return result.parts.get(metric, FAILED)
+    if result.status == "ok":
+        return result.score
+    return None if result.status == "skipped" else FAILED
+
+
+def _report(evaluator: Evaluator, tests: Sequence[UnitTest], checks: Sequence[Check]) -> MetaReport:
+    by_metric = _grouped(checks, [check.metric for check in checks])
+    intervals = {
+        metric: found
+        for metric, group in by_metric.items()
+        if (found := wilson(sum(check.passed for check in group), len(group))) is not None
+    }
+    success = {metric: found.estimate for metric, found in intervals.items()}
+    total = math.fsum(success.values()) / len(success) if success else None
+    constant = tuple(metric for metric, group in by_metric.items() if _constant(group))
+    return MetaReport(
+        evaluator=evaluator.name,
+        version=evaluator.version,
+        judge=evaluator.judge_id,
+        n_tests=len(tests),
+        success=success,
+        intervals=intervals,
+        total=total,
+        by_mode=_rates(_grouped(checks, [check.test.mode for check in checks])),
+        by_language=_rates(_grouped(checks, [check.test.language for check in checks])),
+        parsing_success=sum(not check.failed for check in checks) / len(checks) if checks else 0.0,
+        constant=constant,
+        checks=tuple(checks),
+        verdict="red" if constant or (total or 0.0) < 0.5 else "green" if (total or 0.0) >= 0.8 else "amber",
+    )
+
+
+def _grouped(checks: Sequence[Check], keys: Sequence[str]) -> dict[str, list[Check]]:
+    groups: dict[str, list[Check]] = {}
+    for key, check in zip(keys, checks, strict=True):
+        groups.setdefault(key, []).append(check)
+    return groups
+
+
+def _rates(groups: Mapping[str, Sequence[Check]]) -> dict[str, float]:
+    return {key: sum(check.passed for check in group) / len(group) for key, group in groups.items()}
+
+
+def _constant(checks: Sequence[Check]) -> bool:
+    """One value throughout, although no value could meet every condition."""
+    values = Counter(check.value for check in checks if not check.failed)
+    return len(values) == 1 and len(checks) > 1 and not all(check.passed for check in checks)
