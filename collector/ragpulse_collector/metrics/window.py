@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,13 +26,29 @@ class Window:
     first: datetime
     last: datetime
     step_s: int
+    """0: the whole range is one bucket."""
+
+    @property
+    def whole(self) -> Window:
+        """The same range as one bucket."""
+        return replace(self, step_s=0)
+
+    @property
+    def before(self) -> Window:
+        """The range of the same length that ends where this one begins."""
+        return replace(self, first=self.first - (self.last - self.first), last=self.first)
 
     def bucket(self, column: str) -> str:
         """The SQL expression of a column's bucket start."""
+        if self.step_s == 0:
+            return f"TIMESTAMP '{self.first}'"
         return f"time_bucket(INTERVAL {self.step_s} SECOND, {column}, TIMESTAMP '{_ORIGIN}')"
 
     def starts(self) -> Iterator[datetime]:
         """The start of each bucket, in order."""
+        if self.step_s == 0:
+            yield self.first
+            return
         step = timedelta(seconds=self.step_s)
         at = _ORIGIN + (self.first - _ORIGIN) // step * step
         while at < self.last:
