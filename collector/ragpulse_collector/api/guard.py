@@ -134,6 +134,14 @@ def scope_of(method: str, path: str) -> KeyScope:
     return "admin"
 
 
+def may_ingest(settings: CollectorSettings, authorization: str | None) -> bool:
+    """Return whether a sender over gRPC may send, by its `authorization` metadata."""
+    if not settings.api_keys and is_loopback(settings.host):
+        return True
+    key = find_key(settings.api_keys, (authorization or "").partition(" ")[2].strip())
+    return key is not None and bool({"ingest", "admin"} & set(key.scopes))
+
+
 def find_key(keys: tuple[ApiKey, ...], secret: str) -> ApiKey | None:
     """Return the key whose hash matches, compared in constant time."""
     digest = hashlib.sha256(secret.encode()).hexdigest()

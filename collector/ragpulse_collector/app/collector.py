@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
-from ragpulse_collector.api.guard import Sessions
+from ragpulse_collector.api.guard import Sessions, may_ingest
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
+from ragpulse_collector.app.grpc_server import GrpcServer
 from ragpulse_collector.app.money import judge_is_local, judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.redaction import redacting
@@ -27,6 +30,9 @@ from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import Worker
+
+if TYPE_CHECKING:
+    from ragpulse_collector.receiver_grpc import GrpcReceiver
 
 _log = logging.getLogger("ragpulse.collector")
 DECIDE_EVERY_S = 0.25
@@ -78,16 +84,18 @@ class Collector:
             replays=replays,
             wake=self.worker.wake,
         )
+        flight = Flight(limits)
         self.app: ASGIApp = web(
             self.store,
             settings,
             operations=self.operations,
             sessions=Sessions(),
-            flight=Flight(limits),
+            flight=flight,
             limits=limits,
             counters=self.counters,
         )
         self._server = Server(self.app, self._socket, told)
+        self._grpc = None if told.grpc_port is None else GrpcServer(partial(self._grpc_receiver, limits, flight))
         self._ticker = Ticker(self._jobs(told.roles))
 
     @property
@@ -97,6 +105,11 @@ class Collector:
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         scheme = "https" if self.settings.collector.tls_certificate else "http"
         return f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{self._server.port}"
+
+    @property
+    def grpc_port(self) -> int | None:
+        """The port of OTLP/gRPC once started; None where there is none."""
+        return self._grpc.port if self._grpc else None
 
     def start(self) -> None:
         """Serve and evaluate in background threads; returns once requests are accepted."""
@@ -114,11 +127,29 @@ class Collector:
     def stop(self) -> None:
         """Take no new requests, commit what was accepted, let evaluations in hand finish, close the file."""
         self._server.stop()
+        if self._grpc is not None:
+            self._grpc.stop()
         self._ticker.stop()
         self.worker.stop()
         self.store.close()
 
+    def _grpc_receiver(self, limits: Limits, flight: Flight) -> GrpcReceiver:
+        from ragpulse_collector.receiver_grpc import GrpcReceiver
+
+        told = self.settings.collector
+        return GrpcReceiver(
+            self.store,
+            host=told.host,
+            port=told.grpc_port or 0,
+            limits=limits,
+            flight=flight,
+            counters=self.counters,
+            authorize=partial(may_ingest, told),
+        )
+
     def _start_background(self) -> None:
+        if self._grpc is not None:
+            self._grpc.start()
         if "evaluate" in self.settings.collector.roles:
             self.worker.start()
         self._ticker.start()

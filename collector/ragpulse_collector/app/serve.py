@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
 
 from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.app.server import bind
 from ragpulse_collector.settings import Settings, is_loopback
 
+_log = logging.getLogger("ragpulse.collector")
+GRPC_PORT = 4317
 Say = Callable[[str], object]
 
 
 def serve(settings: Settings, *, loads: Sequence[str] = (), say: Say) -> None:
     """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend before listening."""
     _log_to_stderr(as_json=settings.collector.log_format == "json")
-    collector = Collector(settings, loads=loads)
+    collector = Collector(_with_grpc(settings), loads=loads)
     for line in _greeting(collector):
         say(line)
     collector.run()
+
+
+def _with_grpc(settings: Settings) -> Settings:
+    """Add gRPC on its usual port where the extra is installed and the port is free; asked for, it must be."""
+    told = settings.collector
+    if told.grpc_port is not None or importlib.util.find_spec("grpc") is None:
+        return settings
+    try:
+        bind(told.host, GRPC_PORT).close()
+    except OSError:
+        _log.warning("port %s is in use: no OTLP/gRPC (choose another with --grpc-port)", GRPC_PORT)
+        return settings
+    return settings.with_options("collector", {"grpc_port": GRPC_PORT})
 
 
 def _greeting(collector: Collector) -> list[str]:
@@ -27,6 +44,7 @@ def _greeting(collector: Collector) -> list[str]:
     told = settings.collector
     lines = [
         f"ragpulse collector at {collector.url}   (pages, API and OTLP/HTTP on one port)",
+        *([f"  OTLP/gRPC on port {told.grpc_port}"] if told.grpc_port else []),
         "",
         "  in your application:",
         "    import ragpulse",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -68,8 +69,14 @@ class Server:
         return int(self._socket.getsockname()[1])
 
     def run(self) -> None:
-        """Serve in this thread until SIGINT or SIGTERM."""
-        self._server.run(sockets=[self._socket])
+        """Serve in this thread until SIGINT or SIGTERM; returns, so that the caller can drain."""
+        # uvicorn raises the signal again once it has stopped: without a handler that would end the process undrained.
+        former = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
 
     def start(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve in a background thread (the demo and tests); returns once requests are accepted."""
