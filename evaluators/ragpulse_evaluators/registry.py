@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from typing import Any
 
 from ragpulse_evaluators.entry import Entry
@@ -61,10 +61,15 @@ class Registry:
         a mixed list; any other unknown parameter raises `ConfigurationError`.
         """
         plain, _, version = name.partition("@")
-        made = self._instances.get(plain) or self._make(plain, params)
+        ready = self._instances.get(plain)
+        made = self._make(plain, params) if ready is None else _equipped(ready, params)
         if version and made.label != version and not made.version.startswith(version):
             raise UnknownEvaluator(f"{plain} has version {made.version} (label {made.label}), not {version!r}")
         return made
+
+    def accepts(self, name: str) -> list[str]:
+        """Parameter names of an entry, sorted; empty for a ready evaluator."""
+        return sorted(_parameters(self._entries[name].factory)) if name in self._entries else []
 
     def _make(self, name: str, params: Mapping[str, Any]) -> Evaluator:
         entry = self._entries.get(name)
@@ -84,6 +89,18 @@ class Registry:
     def _resolver(self, outer: Mapping[str, Any]) -> Any:
         shared = {key: value for key, value in outer.items() if key in _OFFERED}
         return lambda name, **params: self.get(name, **shared | params)
+
+
+def _equipped(ready: Evaluator, params: Mapping[str, Any]) -> Evaluator:
+    """A ready evaluator as it is, but for the judge it was made without."""
+    given = _judge_ready(params)
+    if unknown := sorted(set(given) - set(_OFFERED)):
+        raise ConfigurationError(f"{ready.name} is ready made and takes no parameter {unknown[0]!r}")
+    if ready.judge is not None or given.get("judge") is None or ready.cost_class not in ("1 call", "k calls"):
+        return ready
+    equipped = copy.copy(ready)
+    equipped.judge = given["judge"]
+    return equipped
 
 
 def _judge_ready(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,10 +156,7 @@ def _takes_any(function: Any) -> bool:
 @cache
 def default_registry() -> Registry:
     """The built-in families and everything installed under the entry point group `ragpulse.evaluators`."""
-    ready = [family for family in FAMILIES if find_spec(f"ragpulse_evaluators.{family}")]
-    own = (
-        entry for family in ready for entry in getattr(import_module(f"ragpulse_evaluators.{family}"), "ENTRIES", ())
-    )
+    own = (entry for family in FAMILIES for entry in import_module(f"ragpulse_evaluators.{family}").ENTRIES)
     installed = [point.load() for point in entry_points(group="ragpulse.evaluators")]
     return Registry(own).with_(*_flat(installed))
 

@@ -25,8 +25,9 @@ _BUILT_IN = resources.files("ragpulse_evaluators") / "prompts"
 
 
 @cache
-def _environment() -> SandboxedEnvironment:
-    return SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def _environment(*, plain: bool = False) -> SandboxedEnvironment:
+    """Our own files have their blocks trimmed; a user's step file is rendered by Jinja's plain rules, as GroUSE does."""
+    return SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=not plain, lstrip_blocks=not plain)
 
 
 class PromptFile:
@@ -44,7 +45,7 @@ class PromptFile:
         )
         try:
             self._template = _environment().from_string(self._whole)
-            self._replaced = {step: _environment().from_string(text) for step, text in self._steps.items()}
+            self._replaced = {step: _environment(plain=True).from_string(text) for step, text in self._steps.items()}
         except TemplateError as wrong:
             raise ConfigurationError(f"prompt of {evaluator} ({language}): {wrong}") from None
 

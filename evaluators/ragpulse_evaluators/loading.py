@@ -1,0 +1,122 @@
+"""Evaluators of one's own: from a Python file, a YAML file, or `[[evaluator]]` entries of a configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
+from ragpulse_evaluators.registry import Registry, default_registry
+
+__all__ = ("configure_evaluators", "load")
+
+
+def load(path: str | Path) -> list[Evaluator | Entry]:
+    """Evaluators of a `.py` file (instances, `@evaluator` functions, subclasses) or of a `.yaml` file.
+
+    Hand them to `Registry.with_`. Raises `ConfigurationError` naming the file for anything that cannot be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is no file")
+    if path.suffix in (".yaml", ".yml"):
+        return [_from_yaml(path)]
+    if path.suffix != ".py":
+        raise ConfigurationError(f"{path}: evaluators are loaded from .py, .yaml or .yml files")
+    module = _imported(path)
+    found = [item for value in vars(module).values() if (item := _loaded(value, module, path)) is not None]
+    if not found:
+        raise ConfigurationError(f"{path} holds no evaluator: decorate a function with @evaluator")
+    return found
+
+
+def _imported(path: Path) -> ModuleType:
+    name = f"ragpulse_loaded_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "a .py path always has a spec"
+    assert spec.loader is not None, "and a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles of the file look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as failed:
+        del sys.modules[name]
+        raise ConfigurationError(f"{path}: {type(failed).__name__}: {failed}") from failed
+    return module
+
+
+def _loaded(value: Any, module: ModuleType, path: Path) -> Evaluator | Entry | None:
+    if isinstance(value, (Evaluator, Entry)):
+        return value
+    own = inspect.isclass(value) and value.__module__ == module.__name__
+    if not own or not issubclass(value, Evaluator) or inspect.isabstract(value) or not value.name:
+        return None
+    return _entry(value.name, value, value, path, value.__doc__)
+
+
+def _from_yaml(path: Path) -> Entry:
+    spec = read_spec(path)
+    named = spec if spec.name else spec.model_copy(update={"name": path.stem})
+    factory = partial(CustomYaml, spec=named.model_dump(exclude_none=True))
+    return _entry(
+        str(named.name), factory, CustomYaml(spec=named.model_dump(exclude_none=True)), path, spec.description
+    )
+
+
+def _entry(name: str, factory: Any, like: Any, path: Path, description: str | None) -> Entry:
+    return Entry(
+        name=name,
+        factory=factory,
+        needs=tuple(sorted(like.needs)),
+        scale=like.scale,
+        cost_class=like.cost_class,
+        source=path.name,
+        description=(description or "").strip().partition("\n")[0],
+        example=f'get_evaluator("{name}")',
+    )
+
+
+def configure_evaluators(
+    specs: Iterable[Mapping[str, Any]], *, registry: Registry | None = None, judge: str | Judge | None = None
+) -> Registry:
+    """A registry that also knows the configured evaluators: each spec has `name`, `use` and the parameters of `use`.
+
+    Each is made once here, so that a wrong one raises `ConfigurationError` (with the nearest name) at once.
+    """
+    wider = registry or default_registry()
+    for spec in specs:
+        params = dict(spec)
+        name, use = params.pop("name", None), params.pop("use", None)
+        if not isinstance(name, str) or not isinstance(use, str):
+            raise ConfigurationError(f"a configured evaluator has a name and a use: {dict(spec)}")
+        wider = wider.with_(_configured(wider, name, use, params, judge))
+    return wider
+
+
+def _configured(registry: Registry, name: str, use: str, params: Mapping[str, Any], judge: str | Judge | None) -> Entry:
+    def factory(**options: Any) -> Evaluator:
+        made = registry.get(use, **{"judge": judge, **params, **options})
+        made.name = name
+        return made
+
+    if use in registry.names and not registry.accepts(use):
+        raise ConfigurationError(f"evaluator {name!r}: {use!r} is ready made; use it by its own name")
+    try:
+        sample = factory()
+    except ConfigurationError as wrong:
+        raise ConfigurationError(f"evaluator {name!r}: {wrong}") from None
+    keywords = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in registry.accepts(use)]
+    factory.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    shown = ", ".join(f"{key}={value!r}" for key, value in params.items())
+    return _entry(name, factory, sample, Path("configuration"), f"{use} with {shown}" if shown else use)

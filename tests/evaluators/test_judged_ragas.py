@@ -1,0 +1,231 @@
+"""RAGAS' evaluators, PolyEval's similarity and AdalFlow's retriever relevance: formulas on scripted verdicts."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, get_evaluator
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.judged.answer import f_beta
+from ragpulse_evaluators.judged.retrieval import average_precision
+
+CASE = Case(
+    query="When was Apple founded?",
+    response="Apple was founded in 1976. It sells phones.",
+    contexts=["Apple is founded in 1976.", "Google is founded in 1998. Bread is baked.", "Apples are fruit."],
+    reference="Apple was founded in 1976 by Steve Jobs.",
+)
+
+
+async def judged(name: str, *replies: str, case: Case = CASE, **params: Any) -> EvaluationResult:
+    """One case through one evaluator with scripted replies."""
+    return await get_evaluator(name, judge=ScriptedJudge(replies), **params)(case)
+
+
+class Vectors:
+    """An embedder with given vectors."""
+
+    id = "vectors"
+
+    def __init__(self, vectors: dict[str, list[float]]) -> None:
+        self._vectors = vectors
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Look each text up."""
+        return [self._vectors[text] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "score"),
+    [([1, 1, 1], 1.0), ([0, 0, 1], 1 / 3), ([1, 0, 1], (1 + 2 / 3) / 2), ([0, 0, 0], 0.0), ([0, 1, 0], 0.5)],
+)
+async def test_context_precision_is_average_precision(verdicts: list[int], score: float) -> None:
+    """Relevant contexts ranked first score higher; none relevant is 0, without an added epsilon."""
+    result = await judged("context_precision", *(json.dumps({"reason": "", "verdict": v}) for v in verdicts))
+    assert result.score == pytest.approx(score, abs=1e-15)
+    assert result.parts["verdicts"] == [bool(v) for v in verdicts]
+
+
+def test_an_irrelevant_context_behind_changes_nothing() -> None:
+    """Adding an irrelevant context at the end leaves the precision of those before it."""
+    assert average_precision([True, False, True]) == average_precision([True, False, True, False])
+
+
+async def test_retriever_relevance_is_the_share_of_relevant_contexts() -> None:
+    """Two of three verdicts are yes."""
+    result = await judged("retriever_relevance", "YES", "NO", "YES")
+    assert result.score == pytest.approx(2 / 3)
+
+
+async def test_context_recall_is_the_attributed_share() -> None:
+    """One of two statements of the reference is in the contexts."""
+    found = [{"statement": "1976", "reason": "", "attributed": 1}, {"statement": "Jobs", "reason": "", "attributed": 0}]
+    result = await judged("context_recall", json.dumps({"classifications": found}))
+    assert (result.score, result.explanation) == (0.5, "not attributed: Jobs")
+
+
+async def test_context_recall_without_statements_is_invalid() -> None:
+    """Where RAGAS gives NaN there is no score."""
+    result = await judged("context_recall", '{"classifications": []}', '{"classifications": []}')
+    assert (result.status, result.score) == ("invalid", None)
+
+
+async def test_context_relevancy_counts_sentences() -> None:
+    """One relevant of four sentences; a repeated number counts once."""
+    result = await judged("context_relevancy", '{"relevant": [1, 1]}')
+    assert (result.score, result.parts["sentences"]) == (0.25, 4)
+    assert (await judged("context_relevancy", '{"relevant": []}')).score == 0.0
+    assert (await judged("context_relevancy", '{"relevant": ["Bread is baked."]}')).score == 0.25
+
+
+async def test_a_sentence_that_was_not_shown_is_invalid() -> None:
+    """A number beyond the list, or a sentence of the judge's own, cannot be counted."""
+    assert (await judged("context_relevancy", '{"relevant": [9]}', '{"relevant": [9]}')).status == "invalid"
+    assert (await judged("context_relevancy", *['{"relevant": ["New."]}'] * 2)).status == "invalid"
+
+
+@pytest.mark.parametrize(("ratings", "score"), [((2, 2), 1.0), ((1, 2), 0.75), ((0, 0), 0.0)])
+async def test_dual_context_relevancy_averages_two_judges(ratings: tuple[int, int], score: float) -> None:
+    """Two ratings of 0, 1, 2; their mean over 2."""
+    result = await judged("context_relevancy", *(f'{{"rating": {r}}}' for r in ratings), mode="dual")
+    assert (result.score, len(result.calls)) == (score, 2)
+
+
+STATEMENTS = '{"statements": ["Apple was founded in 1976.", "Apple sells phones.", "Apple is big."]}'
+
+
+def verdicts(*values: int) -> str:
+    """A structured reply with these verdicts."""
+    return json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": v} for v in values]})
+
+
+async def test_statement_faithfulness_is_the_supported_share() -> None:
+    """Two of three statements are supported; the parts say which."""
+    result = await judged("statement_faithfulness", STATEMENTS, verdicts(1, 0, 1))
+    assert result.score == pytest.approx(2 / 3)
+    assert [part["verdict"] for part in result.parts["statements"]] == [True, False, True]
+    assert result.explanation == "not supported: Apple sells phones. (r)"
+
+
+async def test_fewer_verdicts_than_statements_are_invalid() -> None:
+    """Three statements and two verdicts are no score of 1.0."""
+    result = await judged("statement_faithfulness", STATEMENTS, verdicts(1, 1), verdicts(1, 1))
+    assert (result.status, result.explanation) == ("invalid", "3 statements but 2 verdicts")
+
+
+async def test_a_final_line_of_verdicts_is_read() -> None:
+    """PolyEval's form: a list of statements, then one line of verdicts in order."""
+    listed = "1. Apple was founded in 1976.\n2. Apple sells phones."
+    result = await judged(
+        "statement_faithfulness", listed, "Reasoning.\nFinal verdict for each statement in order: Yes. No."
+    )
+    assert result.score == 0.5
+
+
+async def test_a_response_without_statements_is_invalid() -> None:
+    """Nothing to check is no perfect score."""
+    assert (await judged("statement_faithfulness", '{"statements": []}')).status == "invalid"
+
+
+async def test_answer_correctness_in_seed_form_weighs_facts_and_similarity() -> None:
+    """0.4 times supported statements plus 0.6 times similarity, as in S0's example."""
+    similarity = 0.5
+    result = await judged(
+        "answer_correctness", STATEMENTS, verdicts(1, 0, 1), similarity=lambda response, reference: similarity
+    )
+    assert result.score == pytest.approx(0.4 * 2 / 3 + 0.6 * 0.5)
+    assert result.parts == {"facts": pytest.approx(2 / 3), "similarity": 0.5}
+
+
+async def test_answer_correctness_asks_the_judge_for_similarity_without_an_embedder() -> None:
+    """The third call compares the texts."""
+    result = await judged("answer_correctness", STATEMENTS, verdicts(1, 1, 1), "Final answer: [0.8]")
+    assert result.score == pytest.approx(0.4 + 0.6 * 0.8)
+
+
+async def test_answer_correctness_as_f_beta() -> None:
+    """TP 1, FP 1, FN 1 is F1 = 0.5; similarity by embeddings."""
+    theirs = '{"statements": ["Apple was founded in 1976.", "Jobs founded it."]}'
+    ours = '{"statements": ["Apple was founded in 1976.", "Apple sells phones."]}'
+    classes = '{"TP": ["Apple was founded in 1976."], "FP": ["Apple sells phones."], "FN": ["Jobs founded it."]}'
+    vectors = Vectors({str(CASE.response): [1.0, 0.0], str(CASE.reference): [1.0, 1.0]})
+    result = await judged("answer_correctness", ours, theirs, classes, mode="fbeta", embedder=vectors)
+    assert result.score == pytest.approx(0.75 * 0.5 + 0.25 * 2**-0.5)
+
+
+async def test_classes_that_lose_a_statement_are_invalid() -> None:
+    """Every statement of the response must be classified."""
+    lost = '{"TP": [], "FP": [], "FN": []}'
+    result = await judged("answer_correctness", STATEMENTS, STATEMENTS, lost, lost, mode="fbeta", weights=(1, 0))
+    assert result.status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("counts", "beta", "score"), [((1, 1, 1), 1, 0.5), ((0, 0, 0), 1, 1.0), ((2, 0, 2), 2, 10 / 18)]
+)
+def test_f_beta_by_hand(counts: tuple[int, int, int], beta: float, score: float) -> None:
+    """F-beta of counts worked out by hand; nothing at all is 1.0."""
+    assert f_beta(*counts, beta) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "x"}, {"weights": (1,)}, {"weights": (0, 0)}, {"weights": (-1, 2)}])
+def test_wrong_weights_and_modes_are_refused(wrong: dict[str, Any]) -> None:
+    """Weights that cannot weigh raise when the evaluator is made."""
+    with pytest.raises(ConfigurationError):
+        get_evaluator("answer_correctness", **wrong)
+
+
+def question(text: str, noncommittal: int = 0) -> str:
+    """A generated question."""
+    return json.dumps({"question": text, "noncommittal": noncommittal})
+
+
+async def test_answer_relevancy_averages_cosines_of_made_up_questions() -> None:
+    """Three questions with cosines 1, 0, -1 average to 0; the normalized score is cut at 0."""
+    vectors = Vectors({str(CASE.query): [1.0, 0.0], "a": [2.0, 0.0], "b": [0.0, 1.0], "c": [-1.0, 0.0]})
+    replies = [question("a"), question("b"), question("c")]
+    result = await judged("answer_relevancy", *replies, embedder=vectors)
+    assert (result.score, result.normalized) == (0.0, 0.0)
+    negative = await judged("answer_relevancy", question("c"), embedder=vectors, n=1)
+    assert (negative.score, negative.normalized) == (-1.0, 0.0)
+
+
+async def test_answer_relevancy_without_embedder_asks_the_judge() -> None:
+    """PolyEval's form: one question, one comparison."""
+    result = await judged("answer_relevancy", question("When was Apple founded?"), "Final answer: [0.9]")
+    assert (result.score, len(result.calls)) == (0.9, 2)
+
+
+async def test_a_noncommittal_response_is_not_relevant() -> None:
+    """When every question is marked noncommittal the score is 0."""
+    assert (await judged("answer_relevancy", question("?", 1))).score == 0.0
+
+
+async def test_a_vector_of_zeros_is_invalid() -> None:
+    """A cosine without direction is no 0.0."""
+    vectors = Vectors({str(CASE.query): [0.0, 0.0], "a": [1.0, 0.0]})
+    assert (await judged("answer_relevancy", question("a"), embedder=vectors, n=1)).status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("reply", "language", "score"),
+    [
+        ("Final answer: [0.7]", "en", 0.7),
+        ("理由。\n最终答案: [0.4]", "zh", 0.4),
+        ("最终答案：[0.4]", "zh", 0.4),
+        ("Motivo.\nResposta final: 1.0", "pt", 1.0),
+        ('{"reason": "", "score": 0.25}', "en", 0.25),
+    ],
+)
+async def test_llm_similarity_reads_the_final_answer_in_each_language(reply: str, language: str, score: float) -> None:
+    """Half- and full-width colons, brackets and JSON are all read."""
+    assert (await judged("llm_similarity", reply, language=language)).score == score
+
+
+async def test_the_closest_of_several_references_counts() -> None:
+    """Two references are two calls; permuting them changes nothing."""
+    case = Case(response="r", reference=["a", "b"])
+    result = await judged("llm_similarity", '{"score": 0.2}', '{"score": 0.9}', case=case)
+    assert (result.score, len(result.calls)) == (0.9, 2)
