@@ -35,6 +35,8 @@ def bootstrap(
     if len(members) < 2:
         return Estimate(estimate=observed, se=None, lo=None, hi=None, n=n, n_eff=float(len(members)))
     draws = _draws(data, measure, members, seed, resamples)
+    if len(draws) < 2:
+        return Estimate(estimate=observed, se=None, lo=None, hi=None, n=n, n_eff=float(len(members)))
     lo, hi = np.quantile(draws, _bca_levels(draws, observed, _jackknife(data, measure, members), confidence))
     return Estimate(
         estimate=observed, se=float(draws.std(ddof=1)), lo=float(lo), hi=float(hi), n=n, n_eff=float(len(members))
@@ -85,7 +87,7 @@ def _jackknife(data: Floats, measure: Callable[[Any], float], members: list[NDAr
 def _bca_levels(draws: Floats, observed: float, jackknife: Floats, confidence: float) -> list[float]:
     share = float(((draws < observed).mean() + (draws <= observed).mean()) / 2.0)
     bias = normal_quantile(min(max(share, 1e-6), 1.0 - 1e-6))
-    spread = jackknife.mean() - jackknife
+    spread = jackknife.mean() - jackknife if jackknife.size else jackknife
     squares = float((spread**2).sum())
     acceleration = float((spread**3).sum()) / (6.0 * squares**1.5) if squares > 0.0 else 0.0
     return [_bca_level(level, bias, acceleration) for level in (0.5 - confidence / 2.0, 0.5 + confidence / 2.0)]
