@@ -7,12 +7,21 @@ from functools import partial
 from typing import Any
 
 from ragpulse_collector.api import Operation, Operations, writes
+from ragpulse_collector.api.evaluators import evaluators
+from ragpulse_collector.api.pytest_case import pytest_case
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.sql import sql
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.api.trace import trace_detail
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.metrics.blame import blame
+from ragpulse_collector.metrics.calibration import calibration, suggest
+from ragpulse_collector.metrics.coverage import coverage
+from ragpulse_collector.metrics.documents import documents
+from ragpulse_collector.metrics.exemplars import exemplars
+from ragpulse_collector.metrics.explain import explain
+from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.metrics.series import series
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
@@ -35,7 +44,7 @@ def operations(
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
-    reads = _reads(store, settings, catalog, status)
+    reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
     return Operations((*reads, *_rules(rules), *_writes(store, catalog, wake), *_replays(replays)))
 
 
@@ -44,22 +53,42 @@ def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *para
     return Operation(method="GET", path=path, run=run, summary=summary, parameters=parameters, repeatable=many)
 
 
-def _reads(store: Store, settings: Settings, catalog: Catalog, status: Status) -> tuple[Operation, ...]:
-    def evaluators(params: Mapping[str, Any]) -> dict[str, Any]:
-        del params
-        return {"evaluators": catalog.describe()}
-
+def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
         _get("traces", partial(trace_list, store), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
              "sort", "evaluator", "failing", "min_score", "max_score", "facets"),
         _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.", "at"),
-        _get("metrics", partial(series, store), "A metric over request time.", "name", "step", "width", "group_by",
-             "corrected", *FILTERS),
-        _get("evaluators", evaluators, "The evaluators of this installation."),
+        _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test."),
         _get("status", status, "Received, rejected, evaluated, dropped; and why."),
         Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), scope="read",
                   summary="One read-only SELECT over the views.", parameters=("query", "params")),
     )  # fmt: skip
+
+
+def _measures(store: Store) -> tuple[Operation, ...]:
+    return (
+        _get("metrics", partial(series, store), "A metric over request time.", "name", "step", "width", "group_by",
+             "corrected", *FILTERS),
+        _get("overview", partial(overview, store), "The headline of a time range.", *FILTERS),
+        _get("coverage", partial(coverage, store), "What was eligible, selected, scored and dropped.", *FILTERS),
+        _get("exemplars", partial(exemplars, store), "The worst, median and best traces behind a point.", "metric", "t",
+             "step", *FILTERS),
+        _get("explain", partial(explain, store), "What differs in a selection.", "metric", "sel_from", "sel_to",
+             "sel_lo", "sel_hi", *FILTERS),
+        _get("documents", partial(documents, store), "Quality by retrieved document.", "evaluator", "sort", *FILTERS),
+        _get("blame", partial(blame, store), "Retrieval or generation?", "step", *FILTERS),
+        _get("calibration", partial(calibration, store), "A judge against people's labels.", "evaluator", *FILTERS),
+        _get("labels/suggest", partial(suggest, store), "Traces worth a label.", "evaluator", "limit", *FILTERS),
+    )  # fmt: skip
+
+
+def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
+    def agreement(name: str) -> dict[str, Any] | None:
+        versions = calibration(store, {"evaluator": name})["versions"]
+        return versions[0] if versions else None
+
+    run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
+    return _get("evaluators", run, "The evaluators of this installation.")
 
 
 def _rules(rules: Rules) -> tuple[Operation, ...]:

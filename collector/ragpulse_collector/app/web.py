@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qs
 
 import anyio.to_thread
@@ -16,13 +18,14 @@ from starlette.types import ASGIApp
 
 import ragpulse_dashboards
 from ragpulse_collector import receiver
-from ragpulse_collector.api import Operations, http, openapi, prometheus
+from ragpulse_collector.api import ApiError, Operations, http, openapi, prometheus
 from ragpulse_collector.api.guard import COOKIE, Guard, Sessions, find_key
 from ragpulse_collector.api.status import VERSION
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
 
+_log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
 
 
@@ -53,8 +56,25 @@ def web(
         allowed = ["content-type", "content-encoding", "authorization"]
         cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
         middleware.append(cors)
-    app = ragpulse_dashboards.SecurityHeaders(Starlette(routes=routes, middleware=middleware))
+    app = ragpulse_dashboards.SecurityHeaders(
+        Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+    )
     return Guard(app, settings=settings.collector, sessions=sessions)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Answer what nobody foresaw; the traceback goes to the log, not to the asker."""
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return http.json_response({"error": "the collector failed to answer; its log says why"}, 500)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, ApiError)
+    return http.json_response({"error": error.message}, error.status)
+
+
+_HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused}
 
 
 async def _alive(request: Request) -> Response:
