@@ -11,6 +11,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.sampler import statements as sql
+from ragpulse_collector.sampler.force import force
 from ragpulse_collector.sampler.rule import OFFLINE, Rule
 from ragpulse_collector.store.protocol import Store, Transaction
 
@@ -64,7 +65,8 @@ class Sampler:
         quiet_s: float = 30.0,
         salt: str = "ragpulse",
         pi_scale: Scale = _unscaled,
-        most_traces: int = 2_000,
+        every_s: float = 1.0,
+        most_traces: int = 4_000,
     ) -> None:
         self._store = store
         self._rules = rules
@@ -72,18 +74,41 @@ class Sampler:
         self._quiet = timedelta(seconds=quiet_s)
         self._salt = salt
         self._pi_scale = pi_scale
+        self._every = timedelta(seconds=every_s)
         self._most = most_traces
         self._low: datetime | None = None
+        self._last: datetime | None = None
 
     def decide(self, now: datetime) -> int:
-        """Decide everything due at `now` (UTC, naive); returns the number of traces decided."""
+        """Decide everything due at `now` (UTC, naive); returns the number of traces decided.
+
+        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds,
+        because a decision costs some 50 ms however few traces it is about.
+        """
+        if self._is_early(now) or self._is_idle():
+            return 0
         decided = 0
         while True:
             count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
             self._low = low
             decided += count
             if not more:
+                self._last = now if decided else self._last
                 return decided
+
+    def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
+        """Queue evaluations that a person asked for; returns the number of new jobs. Raises LookupError.
+
+        They enter estimates only if the draw had chosen them as well.
+        """
+        u = None if span_id is None else draw(self._salt, trace_id, span_id)
+        return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
+
+    def _is_early(self, now: datetime) -> bool:
+        return self._last is not None and now - self._last < self._every
+
+    def _is_idle(self) -> bool:
+        return self._low is not None and not self._store.read(sql.NEWS, {"low": self._low}).rows
 
     def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
         low = self._low if self._low is not None else self._stored_low(transaction)

@@ -13,6 +13,11 @@ from collections.abc import Mapping, Sequence
 from ragpulse_collector.sampler.rule import Rule
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
+NEWS = """
+    SELECT 1 FROM raw.spans WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.content_events WHERE received_at >= $low LIMIT 1"""
+
 WAITING = """
     CREATE OR REPLACE TEMP TABLE waiting AS
     WITH seen AS (

@@ -11,9 +11,12 @@ from ragpulse_collector.store.schema import TABLES, columns
 
 Rows = Sequence[Sequence[Any]]
 
+_SPAN_IDS = frozenset({"span_id", "parent_span_id", "unit_span_id"})
+
 
 def appender(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], rows: Rows) -> None:
-    """Append rows inside the cursor's transaction; all or none of them."""
+    """Append rows inside the cursor's transaction, all or none of them; span ids may be hex text."""
+    rows = _with_numbers(names, rows)
     if hasattr(cursor, "appender"):
         whole = tuple(names) == columns(table)
         sink = cursor.appender(f"raw.{table}", columns=None if whole else list(names))
@@ -21,6 +24,14 @@ def appender(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str]
         sink.flush()
         return
     _through_arrow(cursor, table, names, rows)
+
+
+def _with_numbers(names: Sequence[str], rows: Rows) -> Rows:
+    """Span ids are UBIGINT in the tables: hex text that a caller holds becomes a number."""
+    places = [index for index, name in enumerate(names) if name in _SPAN_IDS]
+    if not any(isinstance(row[index], str) for row in rows for index in places):
+        return rows
+    return [[int(v, 16) if i in places and isinstance(v, str) else v for i, v in enumerate(row)] for row in rows]
 
 
 def _through_arrow(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], rows: Rows) -> None:

@@ -11,11 +11,6 @@ import duckdb
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 
 
-def outbox(path: Path) -> Path:
-    """Return the one folder that SQL may write to: snapshots and exports are made there, then moved."""
-    return path.parent / f".{path.name}.out"
-
-
 def settings(*, threads: int, memory_limit: str, wal_limit: str) -> dict[str, Any]:
     """Return the instance's settings.
 

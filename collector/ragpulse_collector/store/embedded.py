@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import duckdb
 
 from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
-from ragpulse_collector.store.connection import Deadline, fetch, lock_down, open_file, outbox, settings
-from ragpulse_collector.store.guard import UserSql
+from ragpulse_collector.store.connection import lock_down, open_file, settings
 from ragpulse_collector.store.migrations import check_version, file_version, migrate
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Transaction
+from ragpulse_collector.store.outbox import outbox_folder
+from ragpulse_collector.store.protocol import Busy, Transaction
 from ragpulse_collector.store.queue import BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.writer import Writer
 
 T = TypeVar("T")
 
 
-class EmbeddedStore:
+class EmbeddedStore(Reading):
     """One process owns the file; `submit` and `write` go through one writer thread, `read` is answered at once.
 
     `decode` turns an accepted body into records (on the writer thread), `price` fills a span's cost, `clock` gives
@@ -45,11 +46,10 @@ class EmbeddedStore:
         group_bytes: int = 4 * 2**20,
         recent_spans: int = 200_000,
     ) -> None:
-        self.path = Path(path)
+        super().__init__(Path(path), self._cursor)
         self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         self._opening = threading.Lock()
         self._connection = self._open()
-        self._user_sql = UserSql(self._cursor)
         self._queue = WriterQueue(max_bytes=queue_bytes, max_items=queue_items, group_bytes=group_bytes)
         self._writer = Writer(
             self._queue, self._cursor, self._reopen, decode=decode, price=price, clock=clock, recent_spans=recent_spans
@@ -68,25 +68,6 @@ class EmbeddedStore:
         item = WorkItem(work)
         self._queue.put(item)
         return item.future
-
-    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError."""
-        cursor = self._cursor()
-        try:
-            with Deadline(cursor, timeout_s) as deadline:
-                return fetch(cursor, sql, parameters)
-        except duckdb.InterruptException as error:
-            if deadline.passed:
-                raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
-            raise
-        finally:
-            cursor.close()
-
-    def run_user_sql(
-        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
-    ) -> Rows:
-        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
-        return self._user_sql.run(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
 
     @property
     def waiting_bytes(self) -> int:
@@ -107,8 +88,7 @@ class EmbeddedStore:
         except BaseException:
             connection.close()
             raise
-        outbox(self.path).mkdir(exist_ok=True)
-        lock_down(connection, writable=outbox(self.path))
+        lock_down(connection, writable=outbox_folder(self.path))
         return connection
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
@@ -125,28 +105,18 @@ class EmbeddedStore:
             self._connection = self._open()
 
 
-class FileReader:
+class FileReader(Reading):
     """A closed file, read-only: what the command line uses with `--db`. Raises StoreError like EmbeddedStore."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        config = {"threads": 2}
-        self._connection = open_file(self.path, config, read_only=True)
-        check_version(file_version(lambda sql: self._connection.execute(sql).fetchall()), name=str(path))
-        lock_down(self._connection)
-        self._user_sql = UserSql(self._connection.cursor)
-
-    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query; raises TimeoutError."""
-        cursor = self._connection.cursor()
-        with Deadline(cursor, timeout_s):
-            return fetch(cursor, sql, parameters)
-
-    def run_user_sql(
-        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
-    ) -> Rows:
-        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError."""
-        return self._user_sql.run(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+        self._connection = open_file(Path(path), {"threads": 2}, read_only=True)
+        try:
+            check_version(file_version(lambda sql: self._connection.execute(sql).fetchall()), name=str(path))
+            lock_down(self._connection, writable=outbox_folder(Path(path)))
+        except BaseException:
+            self._connection.close()
+            raise
+        super().__init__(Path(path), self._connection.cursor)
 
     def close(self) -> None:
         """Close the file."""

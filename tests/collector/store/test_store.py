@@ -115,6 +115,14 @@ def test_work_sees_what_came_before_it_and_is_one_transaction(kit: Any, rows: An
     assert rows(store, "SELECT count(*) FROM raw.meta WHERE key = 'half'") == [(0,)]
 
 
+def test_appended_span_ids_may_be_hex_text(kit: Any, rows: Any) -> None:
+    """Ids are hex text at every seam; the table holds numbers."""
+    store = kit.store()
+    ids = [(kit.trace, f"{2**64 - 2:016x}"), (kit.trace, f"{16:016x}"), (kit.trace, None)]
+    store.write(lambda transaction: transaction.append("labels", ("trace_id", "span_id"), ids)).result(20)
+    assert rows(store, "SELECT span_id FROM raw.labels ORDER BY 1") == [(16,), (2**64 - 2,), (None,)]
+
+
 def test_transactions_have_instants_that_never_repeat(kit: Any) -> None:
     """A clock that stands still does not make two transactions simultaneous."""
     store = kit.store()

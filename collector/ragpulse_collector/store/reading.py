@@ -1,0 +1,59 @@
+"""What every open file can answer: queries, users' SQL, snapshots, exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.store.connection import Deadline, fetch
+from ragpulse_collector.store.guard import UserSql
+from ragpulse_collector.store.outbox import Format, Outbox
+from ragpulse_collector.store.protocol import Parameters, Rows
+
+
+class Reading:
+    """The reading half of a store; each answer comes from a cursor of its own, so that reading never waits."""
+
+    def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self.path = path
+        self._new_cursor = cursor
+        self._user_sql = UserSql(cursor)
+        self._outbox = Outbox(path, cursor)
+
+    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
+        """Answer a query from a fresh cursor (any thread); raises TimeoutError."""
+        cursor = self._new_cursor()
+        try:
+            with Deadline(cursor, timeout_s) as deadline:
+                return fetch(cursor, sql, parameters)
+        except duckdb.InterruptException as error:
+            if deadline.passed:
+                raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
+            raise
+        finally:
+            cursor.close()
+
+    def run_user_sql(
+        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
+    ) -> Rows:
+        """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
+        return self._user_sql.run(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+
+    def snapshot(self, path: str | Path) -> Path:
+        """Write a copy of the whole file that any process may open, while spans keep coming.
+
+        Raises StoreError where `path` exists already or cannot be written.
+        """
+        return self._outbox.snapshot(Path(path))
+
+    def export(self, path: str | Path, *, format: Format = "parquet") -> list[Path]:
+        """Write the stable views as one file each into the folder `path`; returns the files. Raises StoreError."""
+        return self._outbox.export(Path(path), format)
+
+    def size_bytes(self) -> int:
+        """Return the bytes on disk, the log included."""
+        files = (self.path, self.path.with_name(self.path.name + ".wal"))
+        return sum(file.stat().st_size for file in files if file.exists())

@@ -1,0 +1,112 @@
+"""Retention: what is older than its time or beyond the file's size goes, whole days of rows at a time.
+
+Deleted space is used again by what comes; the file itself does not shrink (`vacuum` on a closed file does that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import orjson
+
+from ragpulse_collector.store.connection import open_file
+from ragpulse_collector.store.outbox import outbox_folder
+from ragpulse_collector.store.protocol import Store, StoreError, Transaction
+from ragpulse_collector.store.schema import TIME_COLUMNS
+
+_AIM = 0.9
+"""Down to this share of the size limit, so that the next hour does not prune again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a clean-up removed, or would remove."""
+
+    cutoff: datetime | None
+    """Rows of requests before it went; None: nothing had to."""
+    rows: dict[str, int]
+    """Rows by table, only tables that lost some."""
+
+
+def prune(
+    store: Store,
+    *,
+    older_than: datetime | None = None,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+    actor: str = "retention",
+) -> Pruned:
+    """Delete the rows of requests before `older_than`, and the oldest ones beyond `max_bytes` of used space.
+
+    Rows age by the time of their request, never by the time of an evaluation. The deletion is one row in the audit.
+    """
+    cutoffs = [cutoff for cutoff in (older_than, _by_size(store, max_bytes)) if cutoff is not None]
+    if not cutoffs:
+        return Pruned(cutoff=None, rows={})
+    cutoff = max(cutoffs)
+    counted = {table: _count(store, table, cutoff) for table in TIME_COLUMNS}
+    found = {table: count for table, count in counted.items() if count}
+    if found and not dry_run:
+        for table in found:
+            store.write(partial(_delete, table=table, cutoff=cutoff)).result()
+        detail: dict[str, object] = {"before": str(cutoff), **found}
+        store.write(partial(audit, actor=actor, action="prune", detail=detail)).result()
+    return Pruned(cutoff=cutoff, rows=found)
+
+
+def audit(transaction: Transaction, *, actor: str, action: str, detail: dict[str, object]) -> None:
+    """Keep who deleted or changed what."""
+    text = orjson.dumps(detail, default=str).decode()
+    transaction.append("audit", ("created_at", "actor", "action", "detail"), [(transaction.at, actor, action, text)])
+
+
+def vacuum(path: Path) -> tuple[int, int]:
+    """Rewrite a closed file without its free space; returns bytes before and after. Raises StoreError when in use."""
+    before = path.stat().st_size
+    copy = outbox_folder(path).with_suffix(".vacuum")
+    copy.unlink(missing_ok=True)
+    connection = open_file(path, {})
+    try:
+        source = connection.execute("SELECT current_catalog()").fetchall()[0][0]
+        target = str(copy).replace("'", "''")
+        connection.execute(f"ATTACH '{target}' AS vacuumed")
+        connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed')
+        connection.execute("DETACH vacuumed")
+    except duckdb.Error as error:
+        copy.unlink(missing_ok=True)
+        raise StoreError(f"{path} could not be rewritten: {str(error).splitlines()[0]}") from error
+    finally:
+        connection.close()
+    copy.replace(path)
+    return before, path.stat().st_size
+
+
+def _count(store: Store, table: str, cutoff: datetime) -> int:
+    sql = f"SELECT count(*) FROM raw.{table} WHERE {TIME_COLUMNS[table]} < ?"
+    return int(store.read(sql, [cutoff]).rows[0][0])
+
+
+def _delete(transaction: Transaction, *, table: str, cutoff: datetime) -> None:
+    transaction.execute(f"DELETE FROM raw.{table} WHERE {TIME_COLUMNS[table]} < ?", [cutoff])
+
+
+def _by_size(store: Store, max_bytes: int | None) -> datetime | None:
+    """The time before which the share of spans lies that has to go; texts are taken to be spread evenly."""
+    if max_bytes is None:
+        return None
+    used = used_bytes(store)
+    if used <= max_bytes:
+        return None
+    share = 1.0 - _AIM * max_bytes / used
+    found = store.read("SELECT quantile_disc(start_time, ?::DOUBLE) FROM raw.spans", [share]).rows[0][0]
+    return found if isinstance(found, datetime) else None
+
+
+def used_bytes(store: Store) -> int:
+    """Return the bytes of the file that hold data; blocks freed by a deletion do not count."""
+    size = store.read("SELECT used_blocks * block_size FROM pragma_database_size()").rows
+    return max((int(row[0]) for row in size), default=0)
