@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from ragpulse_evaluators.case import Case
@@ -26,8 +26,13 @@ _BUILT_IN = resources.files("ragpulse_evaluators") / "prompts"
 
 @cache
 def _environment(*, plain: bool = False) -> SandboxedEnvironment:
-    """Our own files have their blocks trimmed; a user's step file is rendered by Jinja's plain rules, as GroUSE does."""
+    """Our own files have their blocks trimmed; a user's step file follows Jinja's plain rules, as in GroUSE."""
     return SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=not plain, lstrip_blocks=not plain)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str, *, plain: bool = False) -> Template:
+    return _environment(plain=plain).from_string(text)
 
 
 class PromptFile:
@@ -44,8 +49,8 @@ class PromptFile:
             (self._words.guard, self._whole, *(f"{k}\n{v}" for k, v in sorted(self._steps.items())))
         )
         try:
-            self._template = _environment().from_string(self._whole)
-            self._replaced = {step: _environment(plain=True).from_string(text) for step, text in self._steps.items()}
+            self._template = _compiled(self._whole)
+            self._replaced = {step: _compiled(text, plain=True) for step, text in self._steps.items()}
         except TemplateError as wrong:
             raise ConfigurationError(f"prompt of {evaluator} ({language}): {wrong}") from None
 
@@ -73,7 +78,7 @@ def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, d
     for path in (folder / evaluator / f"{language}.jinja", folder / f"{language}.jinja"):
         if path.is_file():
             whole = path.read_text(encoding="utf-8")
-    blocks = list(_environment().from_string(whole).blocks) if whole else []
+    blocks = list(_compiled(whole).blocks) if whole else []
     steps = {path.name.removesuffix(".txt.jinja"): path for path in sorted(folder.glob("*.txt.jinja"))}
     if blocks and evaluator in steps and evaluator not in blocks:
         steps[blocks[0]] = steps.pop(evaluator)
