@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import orjson
 import uvicorn
+from google.protobuf import json_format
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -24,7 +28,25 @@ from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
 from ragpulse_collector.store import Rows, Transaction
 
 T = TypeVar("T")
-__all__ = ["JSON", "PROTOBUF", "MemoryStore", "app_of", "map_attributes", "mapped", "serving", "span_body"]
+SPAN = {
+    "traceId": "0af7651916cd43dd8448eb211c80319c",
+    "spanId": "b7ad6b7169203331",
+    "name": "span",
+    "startTimeUnixNano": "1783468800000000000",
+    "endTimeUnixNano": "1783468801000000000",
+}
+"""2026-07-08T00:00:00Z, one second long."""
+__all__ = [
+    "JSON",
+    "PROTOBUF",
+    "MemoryStore",
+    "app_of",
+    "as_protobuf",
+    "decode_json",
+    "otlp_json",
+    "serving",
+    "span_body",
+]
 
 
 class MemoryStore:
@@ -100,13 +122,49 @@ def span_body(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = No
     return encode_spans(exporter.get_finished_spans()).SerializeToString()
 
 
-def mapped(**attributes: Any) -> SpanRecord:
-    """Return the record of one span with these attributes; `__` in a keyword stands for a dot."""
-    return map_attributes({name.replace("__", "."): value for name, value in attributes.items()})
+def otlp_json(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None) -> bytes:
+    """Return one OTLP/JSON request; attributes of spans and events are plain values, bytes {"$bytes": base64}."""
+    out = [{**SPAN, **span, "attributes": attribute_pairs(span.get("attributes", {}))} for span in spans]
+    for span in out:
+        span["events"] = [
+            {**event, "attributes": attribute_pairs(event["attributes"])} for event in span.get("events", ())
+        ]
+    scope = {"scope": {"name": "wire"}, "spans": out}
+    envelope = {"resource": {"attributes": attribute_pairs(resource or {})}, "scopeSpans": [scope]}
+    return orjson.dumps({"resourceSpans": [envelope]})
 
 
-def map_attributes(attributes: Mapping[str, Any]) -> SpanRecord:
-    """Return the record of one span with these attributes."""
-    body = RawBody(signal="traces", content_type=PROTOBUF, body=span_body(attributes))
-    (record,) = decode(body).spans
-    return record
+def as_protobuf(body: bytes) -> bytes:
+    """Return the same OTLP/JSON traces request in protobuf, written by protobuf's own reader (ids apart)."""
+    request = orjson.loads(body)
+    for envelope in request["resourceSpans"]:
+        for span in (span for scope in envelope["scopeSpans"] for span in scope["spans"]):
+            for key in ("traceId", "spanId", "parentSpanId"):
+                span[key] = base64.b64encode(bytes.fromhex(span.get(key, ""))).decode()
+    return json_format.ParseDict(request, ExportTraceServiceRequest()).SerializeToString()
+
+
+def decode_json(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None) -> Batch:
+    """Return what spans in JSON decode to."""
+    return decode(RawBody(signal="traces", content_type=JSON, body=otlp_json(*spans, resource=resource)))
+
+
+def attribute_pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return plain values as OTLP/JSON key-value pairs."""
+    return [{"key": key, "value": _any_value(value)} for key, value in attributes.items()]
+
+
+def _any_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return (
+            {"bytesValue": value["$bytes"]}
+            if "$bytes" in value
+            else {"kvlistValue": {"values": attribute_pairs(value)}}
+        )
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_any_value(item) for item in value]}}
+    members = {str: "stringValue", bool: "boolValue", float: "doubleValue"}
+    if type(value) is int or value != value:
+        value = str(value)
+        return {"intValue": value} if value != "nan" else {"doubleValue": "NaN"}
+    return {} if value is None else {members[type(value)]: value}

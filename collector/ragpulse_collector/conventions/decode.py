@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_id
-from ragpulse_collector.conventions.lifting import restore_attributes
+from ragpulse_collector.conventions.lifting import wire_attributes
 from ragpulse_collector.conventions.logs import add_log
 from ragpulse_collector.conventions.record import SCOPE_NAME, SCOPE_VERSION, Mapper, rule_book
 from ragpulse_collector.otlp import Origin, WireEvent, WireSpan, check_metrics, parse_logs, parse_spans
@@ -40,7 +40,7 @@ def remap(record: SpanRecord) -> SpanRecord:
 
     Give the record as stored, with its texts. Texts that came from a log event, not from an attribute, are kept.
     """
-    attributes = restore_attributes(record.attributes, record.query, record.response, record.contexts)
+    attributes = wire_attributes(record.attributes, record.query, record.response, record.contexts)
     batch = Batch()
     Mapper(_BOOK).add(_as_sent(record, attributes), batch)
     (fresh,) = batch.spans

@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from ragpulse_collector.otlp import Vector
 from ragpulse_collector.records import ContextRecord
 
 Path = tuple[Any, ...]
@@ -57,10 +58,20 @@ def json_text(value: Any) -> str:
 def restore_attributes(
     attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
 ) -> dict[str, Any]:
-    """Return the attributes as the client sent them, given the texts that were lifted out of them."""
-    texts = {"query": query, "response": response}
-    records = {record.rank: record for record in contexts or ()}
-    return {name: _restore(value, texts, records) for name, value in orjson.loads(attributes).items()}
+    """Return the attributes as the client sent them, given the texts that were lifted out of them.
+
+    What JSON cannot say stays a reference: `{"$bytes": base64}` and vectors that were not kept.
+    """
+    restorer = _Restorer(query, response, contexts)
+    return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
+
+
+def wire_attributes(
+    attributes: str, query: str | None, response: str | None, contexts: Sequence[ContextRecord] | None
+) -> dict[str, Any]:
+    """Return the attributes as they came over the wire, bytes as bytes."""
+    restorer = _Restorer(query, response, contexts, wire=True)
+    return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
 
 
 def lifted_json(value: Any, parsed: Any, path: Path, reference: Mapping[str, Any]) -> Any:
@@ -143,25 +154,41 @@ def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:
     return document
 
 
-def _restore(value: Any, texts: Mapping[str, str | None], records: Mapping[int, ContextRecord]) -> Any:
-    if type(value) is list:
-        return [_restore(item, texts, records) for item in value]
-    if type(value) is not dict:
-        return value
-    if "$json" in value:
-        return STYLES[value["style"]](_restore(value["$json"], texts, records))
-    if "keys" in value and value.get("$lifted") == "contexts":
-        documents = [_document(record, value["keys"]) for _, record in sorted(records.items())]
-        return STYLES[value["style"]](documents)
-    if "$lifted" in value:
-        return _lifted(value, texts, records)
-    return {key[1:] if key[:2] == "$$" else key: _restore(item, texts, records) for key, item in value.items()}
+class _Restorer:
+    """Puts lifted texts back."""
 
+    def __init__(
+        self,
+        query: str | None,
+        response: str | None,
+        contexts: Sequence[ContextRecord] | None,
+        *,
+        wire: bool = False,
+    ) -> None:
+        self._texts = {"query": query, "response": response}
+        self._records = {record.rank: record for record in contexts or ()}
+        self._wire = wire
 
-def _lifted(
-    reference: Mapping[str, Any], texts: Mapping[str, str | None], records: Mapping[int, ContextRecord]
-) -> str | None:
-    if reference["$lifted"] == "contexts":
-        record = records.get(reference["rank"])
+    def restore(self, value: Any) -> Any:
+        if type(value) is list:
+            return [self.restore(item) for item in value]
+        if type(value) is not dict:
+            return value
+        if "$lifted" in value:
+            return self._lifted(value)
+        if "$json" in value:
+            return STYLES[value["style"]](self.restore(value["$json"]))
+        if "$bytes" in value:
+            return base64.b64decode(value["$bytes"]) if self._wire else value
+        if "$dropped" in value:
+            return Vector(value["length"])
+        return {key[1:] if key[:2] == "$$" else key: self.restore(item) for key, item in value.items()}
+
+    def _lifted(self, reference: Mapping[str, Any]) -> str | None:
+        if reference["$lifted"] != "contexts":
+            return self._texts.get(reference["$lifted"])
+        if "keys" in reference:
+            documents = [_document(record, reference["keys"]) for _, record in sorted(self._records.items())]
+            return STYLES[reference["style"]](documents)
+        record = self._records.get(reference["rank"])
         return record.text if record else None
-    return texts.get(reference["$lifted"])

@@ -72,11 +72,11 @@ class Mapper:
         status = _STATUS.get(span.status_code, "unset")
         if "cost_usd" in values:
             values["cost_source"] = "provider"
-        if status != "error":
+        values.setdefault("status", status)
+        if values["status"] != "error":
             values.pop("status_message", None)
         elif span.status_message:
             values["status_message"] = span.status_message
-        values.setdefault("status", status)
         return SpanRecord(
             trace_id=span.trace_id,
             span_id=span.span_id,

@@ -1,0 +1,181 @@
+"""OTLP/JSON as the specification has it, hostile values included; protobuf's own corners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from wire_support import JSON, PROTOBUF, SPAN, span_body
+
+from ragpulse_collector.otlp import WireSpan, parse_spans
+from ragpulse_collector.records import DecodeError, RawBody
+
+
+def _parse(request: Any, content_type: Any = JSON) -> list[WireSpan]:
+    body = request if isinstance(request, bytes) else orjson.dumps(request)
+    return list(parse_spans(RawBody(signal="traces", content_type=content_type, body=body)))
+
+
+def _request(**span: Any) -> dict[str, Any]:
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [{**SPAN, **span}]}]}]}
+
+
+def _value(value: Any) -> Any:
+    (span,) = _parse(_request(attributes=[{"key": "k", "value": value}]))
+    return span.attributes["k"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"stringValue": "a"}, "a"),
+        ({"stringValue": ""}, ""),
+        ({"boolValue": False}, False),
+        ({"intValue": 42}, 42),
+        ({"intValue": "-9223372036854775808"}, -(2**63)),
+        ({"intValue": 1.0}, 1),
+        ({"doubleValue": 1}, 1.0),
+        ({"doubleValue": "Infinity"}, float("inf")),
+        ({"bytesValue": "aGk="}, b"hi"),
+        ({"bytesValue": "-_8"}, b"\xfb\xff"),
+        ({"arrayValue": {"values": [{"intValue": "1"}, {}, {"stringValue": "x"}]}}, [1, None, "x"]),
+        ({"arrayValue": {}}, []),
+        ({"kvlistValue": {"values": [{"key": "a", "value": {"boolValue": True}}]}}, {"a": True}),
+        ({"kvlistValue": {}}, {}),
+        ({}, None),
+        (None, None),
+        ({"stringValue": None, "intValue": 3}, 3),
+        ({"futureValue": 1}, None),
+    ],
+)
+def test_every_kind_of_value(value: Any, expected: Any) -> None:
+    """64-bit integers as text or number, base64 of either alphabet, an empty value is null."""
+    assert _value(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"intValue": "9223372036854775808"},
+        {"intValue": 1.5},
+        {"intValue": "0x10"},
+        {"intValue": "１"},
+        {"intValue": True},
+        {"stringValue": 5},
+        {"boolValue": "true"},
+        {"doubleValue": "much"},
+        {"doubleValue": True},
+        {"bytesValue": "***"},
+        {"arrayValue": []},
+        {"arrayValue": {"values": {}}},
+        {"kvlistValue": {"values": [5]}},
+        "a",
+    ],
+)
+def test_values_that_contradict_their_type_refuse_the_request(value: Any) -> None:
+    """The request is malformed: nothing of it is taken."""
+    with pytest.raises(DecodeError):
+        _value(value)
+
+
+def test_ids_are_hex_in_either_case() -> None:
+    """Not base64, which JSON readers of protobuf would take them for."""
+    (span,) = _parse(_request(traceId="0AF7651916CD43DD8448EB211C80319C", parentSpanId="00F067AA0BA902B7"))
+    assert (span.trace_id, span.parent_span_id) == ("0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7")
+
+
+def test_only_lower_camel_case_keys_count() -> None:
+    """Unknown fields, snake_case among them, are ignored; null is absent."""
+    assert _parse({"resource_spans": [1], "resourceSpans": None, "more": {}}) == []
+    (span,) = _parse(_request(start_time_unix_nano="5", name=None, events=None, links=[{"x": 1}], status=None))
+    assert (span.start_ns, span.name, span.status_code) == (int(SPAN["startTimeUnixNano"]), "", 0)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        {"kind": "SPAN_KIND_CLIENT"},
+        {"status": {"code": "STATUS_CODE_ERROR"}},
+        {"startTimeUnixNano": "-1"},
+        {"startTimeUnixNano": str(2**64)},
+        {"name": 5},
+        {"attributes": {}},
+        {"attributes": ["a"]},
+        {"traceId": 7},
+        {"status": []},
+    ],
+)
+def test_malformed_spans_refuse_the_request(span: dict[str, Any]) -> None:
+    """Enum names are forbidden by the specification."""
+    with pytest.raises(DecodeError):
+        _parse(_request(**span))
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"5", b"{", b'"a"', b"\xff", b'{"resourceSpans": 1}', b'{"a": NaN}', b'"\\ud800"']
+)
+def test_bodies_that_are_no_json_object(body: bytes) -> None:
+    """Refused with a reason."""
+    with pytest.raises(DecodeError):
+        _parse(body)
+
+
+@pytest.mark.parametrize("levels", [60, 400, 5000])
+def test_deep_nesting_never_exhausts_the_stack(levels: int) -> None:
+    """Up to 64 levels are read; more refuse the request with a reason."""
+    value = b'{"arrayValue":{"values":[' * levels + b"{}" + b"]}}" * levels
+    body = orjson.dumps(_request(attributes=[{"key": "k", "value": "?"}])).replace(b'"?"', value)
+    if levels == 60:
+        assert len(_parse(body)) == 1
+    else:
+        with pytest.raises(DecodeError):
+            _parse(body)
+
+
+def test_protobuf_nested_120_deep_says_so() -> None:
+    """protobuf refuses the whole request; the message names the likely reasons."""
+    value = b""
+    for _ in range(120):
+        value = _field(5, _field(1, value))
+    attribute = _field(1, b"deep") + _field(2, value)
+    request = _field(1, _field(2, _field(2, _field(9, attribute))))
+    with pytest.raises(DecodeError, match="nested more than 100 levels"):
+        _parse(request, PROTOBUF)
+
+
+def test_protobuf_text_that_is_not_utf8_says_so() -> None:
+    """One bad text refuses the whole request."""
+    with pytest.raises(DecodeError, match="UTF-8"):
+        _parse(span_body({"a": "xxxx"}).replace(b"xxxx", b"\xff\xfe\xff\xfe"), PROTOBUF)
+
+
+def test_unknown_protobuf_fields_are_ignored() -> None:
+    """A newer sender's fields do no harm: field 1000 with one byte."""
+    assert len(_parse(span_body({"a": 1}) + b"\xc2\x3e\x01x", PROTOBUF)) == 1
+
+
+def test_falsy_protobuf_values_keep_their_type() -> None:
+    """Empty text, zero, false, empty list and null are not the same."""
+    request = ExportTraceServiceRequest.FromString(span_body({"s": "", "i": 0, "f": 0.0, "b": False, "l": []}))
+    request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="n")
+    request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="y").value.bytes_value = b""
+    (span,) = _parse(request.SerializeToString(), PROTOBUF)
+    assert repr(span.attributes) == repr({"s": "", "i": 0, "f": 0.0, "b": False, "l": [], "n": None, "y": b""})
+
+
+def test_long_vectors_are_left_out_in_both_encodings() -> None:
+    """1,536 numbers on a span are an embedding: their count is what is kept."""
+    (span,) = _parse(span_body({"v": [0.5] * 1536}), PROTOBUF)
+    assert span.attributes["v"] == {"$dropped": "vector", "length": 1536}
+    assert _value({"arrayValue": {"values": [{"doubleValue": 0.5}] * 100}}) == {"$dropped": "vector", "length": 100}
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a length-delimited protobuf field."""
+    length, size = len(content), b""
+    while length > 127:
+        size += bytes([length & 127 | 128])
+        length >>= 7
+    return bytes([number << 3 | 2]) + size + bytes([length]) + content
