@@ -15,7 +15,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judge import Judge
-from ragpulse_evaluators.llm import as_judge, prices
+from ragpulse_evaluators.llm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 
@@ -159,7 +159,7 @@ def _judge(
     access = {key: shared.pop(key) for key in ("api_base", "api_key") if key in shared}
     asked = as_judge(judge, **access)
     if asked is not None and max_usd is not None:
-        known = prices_usd or prices(str(getattr(asked, "model", asked.id)))
+        known = prices_usd or (prices(asked.model) if isinstance(asked, LLMJudge) else None)
         if known is None:
             raise ConfigurationError(
                 f"no price is known for {asked.id}: pass prices_usd=(per input token, per output token)"

@@ -1,0 +1,89 @@
+"""Names, versions, entry points and helpful errors."""
+
+import pytest
+
+from ragpulse_evaluators import (
+    Case,
+    Registry,
+    ScriptedJudge,
+    default_registry,
+    evaluator,
+    get_evaluator,
+    list_evaluators,
+)
+from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
+
+NAMES = (
+    "relevancy faithfulness correctness guideline pairwise context_precision context_recall context_relevancy "
+    "statement_faithfulness answer_correctness answer_relevancy llm_similarity judge geval rubric conciseness "
+    "helpfulness harmfulness bias toxicity grouse grouse_answer_relevancy grouse_completeness "
+    "grouse_faithfulness grouse_usefulness grouse_positive_acceptance grouse_negative_rejection exact_match "
+    "fuzzy_match match token_f1 accuracy precision recall roc_auc perplexity bleu rouge meteor chrf bertscore "
+    "semscore string_distance embedding_similarity embedding_distance is_json json_match json_schema "
+    "format_adherence regex retriever_recall retriever_relevance recall_at_k precision_at_k mrr hit_rate ndcg "
+    "map latency cost throughput pass_rate composite custom_yaml groundedness context_utilization "
+    "citation_check refusal "
+)
+
+
+def test_every_promised_name_is_registered() -> None:
+    """The names of the interface, each once."""
+    assert set(NAMES.split()) <= set(list_evaluators())
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    """A typing mistake is answered with the name that was meant."""
+    with pytest.raises(UnknownEvaluator, match="did you mean 'faithfulness'"):
+        get_evaluator("faithfullness")
+    with pytest.raises(ConfigurationError, match="did you mean 'guidelines'"):
+        get_evaluator("guideline", guideline="x")
+    with pytest.raises(ConfigurationError, match="composite needs weights"):
+        get_evaluator("composite")
+
+
+def test_a_version_can_be_demanded_by_label_or_hex() -> None:
+    """NAME@LABEL and NAME@HEX give that evaluator or refuse."""
+    version = get_evaluator("correctness").version
+    assert get_evaluator(f"correctness@{version[:6]}").version == version
+    assert get_evaluator("correctness@1").version == version
+    with pytest.raises(UnknownEvaluator, match=version):
+        get_evaluator("correctness@ffffffffffff")
+
+
+def test_shared_options_reach_only_those_that_know_them() -> None:
+    """judge, embedder and language are offered; others must be known."""
+    assert get_evaluator("exact_match", judge=ScriptedJudge([]), language="zh", embedder="x").judge is None
+    assert get_evaluator("correctness", judge=ScriptedJudge([]), language="zh").language == "zh"
+
+
+async def test_ready_evaluators_join_a_registry_and_get_the_judge_they_lack() -> None:
+    """An instance hides an entry of its name; one made without a judge is given it as a copy."""
+
+    @evaluator
+    def polite(response: str) -> bool:
+        return "please" in response
+
+    bare = get_evaluator("faithfulness")
+    bare.name = "grounded"
+    registry = default_registry().with_(polite, bare)
+    assert get_evaluator("polite", registry=registry) is polite
+    equipped = get_evaluator("grounded", judge=ScriptedJudge(["YES"]), registry=registry)
+    assert (await equipped(Case(response="r", contexts=["c"]))).score == 1.0
+    assert bare.judge is None
+    with pytest.raises(ConfigurationError, match="ready made"):
+        registry.get("polite", strict=True)
+
+
+def test_two_entries_of_one_name_are_refused() -> None:
+    """A registry never holds two meanings of a name."""
+    entry = default_registry().entries[0]
+    with pytest.raises(ConfigurationError, match="two evaluators"):
+        Registry([entry, entry])
+
+
+def test_every_entry_tells_what_a_person_should_know() -> None:
+    """Description, source and an example that names the evaluator; needs, scale and cost as made."""
+    for entry in default_registry().entries:
+        assert entry.description.endswith((".", "?", ")")), entry.name
+        assert entry.source, entry.name
+        assert f'"{entry.name}"' in entry.example, entry.name

@@ -1,0 +1,179 @@
+"""Batches: order, concurrency, retry, progress, budget, engines, whole responses."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ragpulse_evaluators import (
+    Case,
+    FileCache,
+    JudgeCall,
+    ScriptedJudge,
+    evaluate,
+    evaluate_queries,
+    evaluate_response,
+    evaluate_sync,
+    evaluator,
+    get_evaluator,
+)
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError
+from ragpulse_evaluators.runner import Retry
+
+AT_ONCE = Retry(first_s=0.0)
+CASES = [Case(query=f"q{i}", response=f"r{i}", contexts=[f"c{i}"], reference=f"r{i % 2}") for i in range(6)]
+
+
+class EchoJudge:
+    """Answers YES where the response is even; counts how many are in flight."""
+
+    id = "echo"
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+
+    async def ask(
+        self, messages: Sequence[Any], *, n: int = 1, schema: Any = None, logprobs: bool = False
+    ) -> list[JudgeCall]:
+        """Let others in, then answer."""
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await asyncio.sleep(0)
+        self.inside -= 1
+        prompt = messages[-1]["content"]
+        even = any(f"\nr{i}\n" in prompt for i in (0, 2, 4))
+        return [JudgeCall(prompt=prompt, completion="YES" if even else "NO", cost_usd=0.01)] * n
+
+
+async def test_results_come_by_name_in_the_order_of_the_cases() -> None:
+    """Two evaluators over six cases; a mapping is a case too."""
+    cases: list[Any] = [*CASES[:5], CASES[5].model_dump()]
+    found = await evaluate(cases, ["faithfulness", "exact_match"], judge=EchoJudge(), concurrency=3)
+    assert list(found) == ["faithfulness", "exact_match"]
+    assert [result.score for result in found["faithfulness"]] == [1, 0, 1, 0, 1, 0]
+    assert [result.response for result in found["exact_match"]] == [f"r{i}" for i in range(6)]
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 4])
+async def test_no_more_than_the_asked_for_cases_are_in_flight(concurrency: int) -> None:
+    """The bound holds over all evaluators and is used to the full."""
+    judge = EchoJudge()
+    await evaluate(CASES, ["faithfulness", "relevancy"], judge=judge, concurrency=concurrency)
+    assert judge.most == concurrency
+
+
+async def test_an_unreachable_judge_is_asked_again_and_a_broken_one_given_up() -> None:
+    """Two failures and a YES is ok; four failures stay an error with the message; a bug is not retried."""
+    script = ScriptedJudge([JudgeError("down"), JudgeError("down"), "YES"])
+    found = await evaluate(CASES[:1], "faithfulness", judge=script, retry=AT_ONCE)
+    assert found["faithfulness"][0].score == 1.0
+    down = ScriptedJudge([JudgeError("down")] * 4)
+    result = (await evaluate(CASES[:1], "faithfulness", judge=down, retry=AT_ONCE))["faithfulness"][0]
+    assert (result.status, result.explanation, len(down.asked)) == ("error", "JudgeError: down", 4)
+    bug = ScriptedJudge([RuntimeError("bug"), "YES"])
+    await evaluate(CASES[:1], "faithfulness", judge=bug, retry=AT_ONCE)
+    assert len(bug.asked) == 1
+
+
+async def test_progress_is_reported_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """A function receives done and total; True prints a bar."""
+    seen: list[tuple[int, int]] = []
+    await evaluate(CASES, ["exact_match"], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(i, 6) for i in range(1, 7)]
+    await evaluate(CASES, ["exact_match"], progress=True)
+    assert capsys.readouterr().err.endswith("] 6/6\n")
+
+
+async def test_parameters_by_name_and_instances_beside_names() -> None:
+    """`params` configures one name; instances and user functions run beside it."""
+
+    @evaluator(version="1")
+    def short(response: str) -> bool:
+        return len(response) < 3
+
+    strict = get_evaluator("exact_match")
+    found = await evaluate(CASES[:1], ["regex", short, strict], params={"regex": {"pattern": "r\\d"}})
+    assert {name: results[0].score for name, results in found.items()} == {"regex": 1, "short": 1, "exact_match": 1}
+
+
+async def test_mistakes_are_told_before_the_first_question() -> None:
+    """Unknown names and a missing judge raise at once."""
+    with pytest.raises(ConfigurationError, match="faithfulness needs a judge"):
+        await evaluate(CASES, ["exact_match", "faithfulness"])
+    with pytest.raises(ConfigurationError, match="no evaluator is called"):
+        await evaluate(CASES, ["truth"])
+
+
+async def test_a_budget_is_never_exceeded() -> None:
+    """With 0.035 USD and cents a call, what would exceed it is an error without being asked."""
+    prices = (0.0, 0.01 / 1024)
+    found = await evaluate(CASES, "faithfulness", judge=EchoJudge(), max_usd=0.035, prices_usd=prices, concurrency=1)
+    statuses = [result.status for result in found["faithfulness"]]
+    assert statuses == ["ok"] * 3 + ["error"] * 3
+    assert "budget of 0.035 USD" in (found["faithfulness"][3].explanation or "")
+    with pytest.raises(ConfigurationError, match="no price is known"):
+        await evaluate(CASES, "faithfulness", judge=EchoJudge(), max_usd=1)
+
+
+async def test_a_recorded_run_repeats_without_the_judge(tmp_path: Any) -> None:
+    """The second run asks nothing and gives the same results to the byte, but for the mark of the cache."""
+    first = await evaluate(CASES, "faithfulness", judge=EchoJudge(), cache=FileCache(tmp_path / "calls.jsonl"))
+    silent = ScriptedJudge([], id="echo")
+    again = [
+        await evaluate(CASES, "faithfulness", judge=silent, cache=FileCache(tmp_path / "calls.jsonl")) for _ in range(2)
+    ]
+    dumped = [[result.model_dump_json() for result in run["faithfulness"]] for run in again]
+    assert dumped[0] == dumped[1]
+    assert [r.score for r in first["faithfulness"]] == [r.score for r in again[0]["faithfulness"]]
+    assert all(call.cached and call.cost_usd == 0 for r in again[0]["faithfulness"] for call in r.calls)
+
+
+def test_the_blocking_form_runs_without_a_loop() -> None:
+    """Scripts need no event loop of their own; one name need not be a list."""
+    assert evaluate_sync(CASES, "exact_match")["exact_match"][1].score == 1.0
+
+
+async def test_one_answer_of_an_engine_is_scored() -> None:
+    """evaluate_response reads the answer's contexts."""
+    node = SimpleNamespace(get_content=lambda: "c0", score=1.0)
+    answer = SimpleNamespace(response="r0", source_nodes=[node])
+    result = await evaluate_response(answer, "faithfulness", query="q", judge=EchoJudge())
+    assert (result.score, result.query) == (1.0, "q")
+
+
+class Engine:
+    """A query engine with an async and a blocking method."""
+
+    def query(self, text: str) -> str:
+        """Answer in this thread."""
+        return text.replace("q", "r")
+
+
+class AsyncEngine:
+    """A query engine that only awaits."""
+
+    async def aquery(self, text: str) -> Any:
+        """Answer later."""
+        return SimpleNamespace(response=text.replace("q", "r"), source_nodes=[])
+
+
+@pytest.mark.parametrize("engine", [Engine(), AsyncEngine(), lambda text: text.replace("q", "r")])
+async def test_queries_are_answered_and_scored_in_order(engine: Any) -> None:
+    """aquery, query or a callable; references go with their queries."""
+    found = await evaluate_queries(engine, ["q1", "q2"], ["exact_match"], references=["r1", "r9"], workers=2)
+    assert [result.score for result in found["exact_match"]] == [1.0, 0.0]
+    with pytest.raises(ConfigurationError, match="2 queries but 1 references"):
+        await evaluate_queries(engine, ["q1", "q2"], ["exact_match"], references=["r1"])
+
+
+async def test_metrics_over_a_set_give_one_result() -> None:
+    """accuracy takes all cases at once."""
+    found = await evaluate([Case(response="a", reference="a"), Case(response="b", reference="a")], ["accuracy"])
+    assert [result.score for result in found["accuracy"]] == [0.5]
+
+
+async def test_an_empty_batch_is_empty() -> None:
+    """No cases is no error."""
+    assert await evaluate([], ["exact_match"]) == {"exact_match": []}
