@@ -1,0 +1,189 @@
+"""The JSON API over a whole collector: lists, details, rules, labels, feedback, SQL, status."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from traffic import rag_trace, send
+
+from ragpulse_collector.client import Client, ClientError, connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+Start = Callable[..., "Collector"]
+
+
+def filled(collector: Start, count: int = 4, **options: Any) -> Client:
+    """A collector that has decided `count` traces: prompt v7 and v8 in turn, the last one failed."""
+    running = collector(**options)
+    for number in range(count):
+        version = "v7" if number % 2 == 0 else "v8"
+        send(running.url, rag_trace(number, prompt_version=version, error=number == count - 1))
+    client = connect(running.url)
+    wait_for(client, "select 1 from traces where decided", count)
+    return client
+
+
+def wait_for(client: Client, query: str, count: int) -> list[dict[str, Any]]:
+    """Poll until a query returns at least `count` rows."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        rows = client.sql(query).rows()
+        if len(rows) >= count:
+            return rows
+        time.sleep(0.02)
+    raise AssertionError(f"{query}: not {count} rows in time")
+
+
+def test_the_list_filters_pages_and_counts(collector: Start) -> None:
+    """Filters narrow the list, the cursor walks all of it once, facets count values."""
+    client = filled(collector, 5)
+    assert len(client.call("GET traces", {"prompt_version": "v8"})["traces"]) == 2
+    assert len(client.call("GET traces", {"error": "true"})["traces"]) == 1
+    assert len(client.call("GET traces", {"q": "eiffel"})["traces"]) == 5
+    seen, cursor = [], None
+    while True:
+        page = client.call("GET traces", {"limit": 2, "cursor": cursor, "facets": "true"})
+        seen += [trace["trace_id"] for trace in page["traces"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert len(seen) == len(set(seen)) == 5
+    assert {facet["value"]: facet["n"] for facet in page["facets"]["prompt_version"]} == {"v7": 3, "v8": 2}
+
+
+def test_the_list_sorts_by_latency_and_score(collector: Start) -> None:
+    """`slow` and `worst` bring the traces a person looks for to the top."""
+    running = collector()
+    send(running.url, rag_trace(1, latency_ms=10.0))
+    send(running.url, rag_trace(2, latency_ms=9000.0, response="It was built on the moon in 1492 by Napoleon."))
+    client = connect(running.url)
+    wait_for(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'", 2)
+    assert client.call("GET traces", {"sort": "slow"})["traces"][0]["latency_ms"] == pytest.approx(9000.0)
+    worst = client.call("GET traces", {"sort": "worst", "evaluator": "groundedness"})["traces"][0]
+    assert "moon" in worst["response"]
+
+
+def test_a_trace_is_told_whole(collector: Start) -> None:
+    """Spans, contexts, scores, decisions and neighbours of a trace come in one answer, with and without its time."""
+    client = filled(collector, 3)
+    trace_id = f"{2:032x}"
+    wait_for(client, f"select 1 from scores where trace_id = '{trace_id}'", 4)
+    told = client.call(f"GET traces/{trace_id}")
+    assert [span["kind"] for span in told["spans"]] == ["rag", "retriever", "llm"]
+    assert [context["id"] for context in told["contexts"]] == ["towers.md", "rivers.md"]
+    assert {decision["evaluator"] for decision in told["decisions"]} >= {"groundedness", "refusal"}
+    assert told["previous"]["trace_id"] == f"{1:032x}"
+    near = client.call(f"GET traces/{trace_id}", {"at": told["trace"]["start_time"]})
+    assert near["spans"] == told["spans"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "params", "status"),
+    [
+        ("GET traces/zz", {}, 400),
+        (f"GET traces/{99:032x}", {}, 404),
+        ("GET traces", {"limit": "many"}, 400),
+        ("GET traces", {"from": "yesterday"}, 400),
+        ("GET traces", {"where": "select 1"}, 400),
+        ("GET traces", {"cursor": "nonsense"}, 400),
+        ("GET metrics", {"name": "quality"}, 400),
+        ("POST sql", {"query": "drop table raw.spans"}, 400),
+        ("POST sql", {"query": "select * from read_csv('/etc/passwd')"}, 400),
+        ("POST labels", {"trace_id": "0" * 32}, 400),
+        ("POST rules", {"name": "x", "evaluators": ["no_such"], "rate": 1}, 400),
+        ("POST rules", {"name": "x", "evaluators": ["refusal"], "rate": 2}, 400),
+        ("POST rules", {"name": "x", "evaluators": ["refusal"], "rate": 0.1, "where": "1; drop table x"}, 400),
+    ],
+)
+def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, Any], status: int) -> None:
+    """A malformed question gets its status and a sentence, never a 500."""
+    client = connect(collector().url)
+    with pytest.raises(ClientError) as raised:
+        client.call(operation, params)
+    assert raised.value.status == status
+    assert len(str(raised.value)) > 10
+
+
+def test_rules_are_edited_live_and_each_change_is_a_new_policy(collector: Start) -> None:
+    """A rule made over the API is in force at once, changes its policy when changed, and is audited."""
+    client = connect(collector().url)
+    made = client.call("POST rules", {"name": "half", "evaluators": ["refusal"], "rate": 0.5})
+    changed = client.call("PUT rules/half", {"evaluators": ["refusal"], "rate": 0.25})
+    assert made["policy"] != changed["policy"]
+    assert {rule["name"] for rule in client.call("GET rules")["rules"]} == {"offline", "half"}
+    client.call("DELETE rules/half")
+    assert {rule["name"] for rule in client.call("GET rules")["rules"]} == {"offline"}
+
+
+def test_rules_of_the_file_are_read_only(collector: Start) -> None:
+    """Changing a rule of the file is answered 409."""
+    client = connect(collector(rules=[("live", "refusal", 1.0)]).url)
+    with pytest.raises(ClientError, match=r"ragpulse\.toml") as raised:
+        client.call("DELETE rules/live")
+    assert raised.value.status == 409
+
+
+def test_feedback_and_labels_reach_their_trace(collector: Start) -> None:
+    """A score and a label given over the API are stored with the trace."""
+    client = filled(collector, 1)
+    trace_id = f"{1:032x}"
+    client.call("POST scores", {"trace_id": trace_id, "name": "thumbs", "score": -1, "comment": "wrong"})
+    client.call("POST labels", {"trace_id": trace_id, "evaluator": "groundedness", "passing": False})
+    wait_for(client, "select 1 from scores where source = 'human' and evaluator = 'thumbs'", 1)
+    told = client.call(f"GET traces/{trace_id}")
+    assert told["labels"][0]["evaluator"] == "groundedness"
+    assert told["trace"]["feedback"] == -1
+
+
+def test_a_forced_evaluation_runs_outside_the_rules(collector: Start) -> None:
+    """An evaluator asked for by hand scores the trace although no rule names it."""
+    client = filled(collector, 1)
+    client.call("POST evaluate", {"trace_id": f"{1:032x}", "evaluators": ["latency"]})
+    rows = wait_for(client, "select score, pi from scores where evaluator = 'latency' and status = 'ok'", 1)
+    assert rows[0]["score"] == pytest.approx(0.8)
+
+
+def test_status_counts_what_came_and_what_was_refused(collector: Start) -> None:
+    """Received spans, duplicates and refused requests are counted where a person sees them."""
+    running = collector()
+    send(running.url, rag_trace(0))
+    send(running.url, rag_trace(0))
+    client = connect(running.url)
+    with pytest.raises(ClientError):
+        client.request("POST", "/v1/traces", body={"resourceSpans": 7})
+    status = client.call("GET status")
+    assert status["received"]["spans"] == 3
+    assert status["duplicates"] == 3
+    assert status["rejected"]["requests_by_code"] == {"400": 1}
+
+
+def test_every_operation_is_in_the_openapi_document(collector: Start) -> None:
+    """The document is made from the same table that answers."""
+    running = collector()
+    document = connect(running.url)
+    paths = json.loads(document.request("GET", "/openapi.json"))["paths"]
+    assert {f"/api/v1/{operation.path}" for operation in running.operations} == set(paths)
+
+
+def test_prometheus_text_has_the_counters(collector: Start) -> None:
+    """`/metrics` is text that Prometheus reads."""
+    client = filled(collector, 2)
+    wait_for(client, "select 1 from scores where evaluator = 'refusal'", 2)
+    text = client.request("GET", "/metrics").decode()
+    assert "ragpulse_received_spans_total 6" in text
+    assert 'ragpulse_quality{evaluator="refusal"}' in text
+
+
+def test_a_trace_becomes_a_regression_test(collector: Start) -> None:
+    """The generated pytest file is Python that holds the case."""
+    client = filled(collector, 1)
+    wait_for(client, "select 1 from scores where evaluator = 'groundedness'", 1)
+    answer = client.call(f"GET traces/{1:032x}/pytest")
+    compile(answer["text"], answer["filename"], "exec")
+    assert "Eiffel Tower is 330 metres" in answer["text"]
