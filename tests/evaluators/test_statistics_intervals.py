@@ -116,6 +116,15 @@ def test_hajek_undoes_oversampling_of_risky_traces() -> None:
     assert naive < 0.7
 
 
+def test_a_cautious_interval_is_no_surer_than_the_heavy_weights() -> None:
+    """Nine passes of weight 20 and twenty mixed ones of weight 1: nine passes are not twenty-nine."""
+    values, pi = [1.0] * 9 + [1.0, 0.0] * 10, [0.05] * 9 + [1.0] * 20
+    bold, cautious = some(hajek(values, pi)), some(hajek(values, pi, cautious=True))
+    assert cautious.estimate == bold.estimate
+    assert float(cautious.lo or 0) < float(bold.lo or 0)
+    assert cautious.lo == pytest.approx(some(wilson(bold.estimate * bold.n_eff, bold.n_eff)).lo)
+
+
 def test_a_census_of_a_finite_list_has_no_uncertainty() -> None:
     """finite=True with everything scored is exact; the service's rate is not."""
     assert tuple(some(hajek([1, 0, 1], [1, 1, 1], finite=True))) == (2 / 3, 2 / 3)

@@ -63,6 +63,7 @@ def hajek(
     pi: Sequence[float],
     *,
     finite: bool = False,
+    cautious: bool = False,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> Estimate | None:
@@ -71,8 +72,10 @@ def hajek(
     `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
     this very list of requests instead (each term of the variance times 1-π). Values at the two ends of `bounds` get a
     Wilson interval with n* = min(n, m(1-m)/SE²) trials (not capped when finite), others a Student interval cut at
-    `bounds`; where all are equal, Wilson with Kish's n. Values outside `bounds` count as unbounded. None without
-    values; ValueError for unequal lengths, a non-finite value or π outside (0, 1].
+    `bounds`; where all are equal, Wilson with Kish's n. `cautious=True` lets n* not exceed Kish's n either: wider, for
+    samples in which a handful of heavy weights without a failure would else look certain.
+    Values outside `bounds` count as unbounded. None without values; ValueError for unequal lengths, a non-finite value
+    or π outside (0, 1].
     """
     _check_sample(values, pi)
     if not values:
@@ -80,7 +83,10 @@ def hajek(
     weights = [1.0 / chance for chance in pi]
     mean, se = weighted_mean(values, weights, chances=pi if finite else None)
     kish = effective_n(weights)
-    lo, hi = _hajek_bounds(values, mean, se, kish, bounds, confidence, census=finite and min(pi) >= 1.0, finite=finite)
+    if finite and min(pi) >= 1.0:
+        return Estimate(estimate=mean, se=0.0, lo=mean, hi=mean, n=len(values), n_eff=kish)
+    most = kish if cautious else math.inf if finite else float(len(values))
+    lo, hi = _hajek_bounds(values, mean, se, kish, most, bounds, confidence)
     return Estimate(estimate=mean, se=se, lo=lo, hi=hi, n=len(values), n_eff=kish)
 
 
@@ -110,25 +116,18 @@ def _hajek_bounds(
     mean: float,
     se: float,
     kish: float,
+    most: float,
     bounds: tuple[float, float],
     confidence: float,
-    *,
-    census: bool,
-    finite: bool,
 ) -> tuple[float | None, float | None]:
     low, high = bounds
-    if census:
-        return mean, mean
     if min(values) < low or max(values) > high:
         return _student(mean, se, kish, confidence) if se > 0.0 else (None, None)
     equal = min(values) == max(values)
     if not equal and any(low < value < high for value in values):
         return _clipped(*_student(mean, se, kish, confidence), bounds)
     p = min(1.0, max(0.0, (mean - low) / (high - low)))
-    trials = kish
-    if not equal and se > 0.0:
-        trials = p * (1.0 - p) * ((high - low) / se) ** 2
-        trials = trials if finite else min(float(len(values)), trials)
+    trials = kish if equal or se <= 0.0 else min(most, p * (1.0 - p) * ((high - low) / se) ** 2)
     lo, hi = _wilson_bounds(p, trials, confidence)
     return low + lo * (high - low), low + hi * (high - low)
 
