@@ -15,7 +15,7 @@ from ._guard import GUARD
 from ._plain import CutText, JsonText, to_json
 from ._plan import Plan
 from ._recording import Recording
-from ._usage import Reply, reply_text
+from ._usage import add_facts, reply_text
 
 _MAX_KEPT = 1024 * 1024
 
@@ -63,7 +63,16 @@ class Call:
     """Between the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_capture", "_chunks", "_documents", "_done", "_items", "_kept", "_others", "_reply", "context", "recording",
+        "_capture",
+        "_chunks",
+        "_documents",
+        "_done",
+        "_facts",
+        "_items",
+        "_kept",
+        "_others",
+        "context",
+        "recording",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
@@ -131,7 +140,7 @@ class Call:
         self._kept = 0
         self._documents: list[Document] = []
         self._others: list[str] = []
-        self._reply: Reply | None = None
+        self._facts: dict[str, Any] = {}
         declared = self._capture.declared
         wants_items = declared.response or declared.contexts or declared.usage
         self._items: list[Any] | None = [] if wants_items else None
@@ -147,9 +156,13 @@ class Call:
         if self._capture.takes_documents:
             self._documents.append(document(item))
             return
-        text = item.decode("utf-8", "replace") if isinstance(item, bytes) else reply_text(item)
-        if self._capture.kind == "llm":
-            self._gather(item)
+        if isinstance(item, bytes):
+            text: str | None = item.decode("utf-8", "replace")
+        elif self._capture.kind == "llm":
+            add_facts(self._facts, item)
+            text = reply_text(item)
+        else:
+            text = reply_text(item)
         if text is None:
             text = ""
             if self._capture.kind != "llm":
@@ -158,17 +171,12 @@ class Call:
         if text and self._kept <= _MAX_KEPT:
             self._chunks.append(text)  # type: ignore[union-attr]
 
-    def _gather(self, item: Any) -> None:
-        if self._reply is None:
-            self._reply = Reply()
-        self._reply.update(item)
-
     def _keep_stream(self) -> None:
         """What was read of the stream becomes the response."""
         if self._chunks is None or not self.recording.records:
             return
-        if self._reply is not None:
-            self.recording.put_reply(self._reply)
+        if self._facts:
+            self.recording.put_facts(self._facts)
         if self._items is not None:
             self._capture.result(self.recording, self._items)
         elif self._capture.declared.capture_outputs:

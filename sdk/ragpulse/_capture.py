@@ -10,7 +10,7 @@ from ._contexts import nested_documents
 from ._guard import GUARD
 from ._plain import JsonText, keep, plain, read, to_json
 from ._recording import Recording, snapshot_text
-from ._usage import Reply, Usage, read_reply, reply_text, usage_from
+from ._usage import reply_facts, reply_text, usage_facts
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",
@@ -20,6 +20,7 @@ _TOP_K_NAMES = ("k", "top_k", "limit", "n_results", "num_results", "similarity_t
 _WHOLE_INPUT = frozenset({"tool", "agent"})
 _DOCUMENT_KINDS = frozenset({"retriever", "reranker"})
 _MODEL_KINDS = frozenset({"llm", "embedding"})
+_TEXT_KINDS = frozenset({"llm", "rag", "agent"})
 
 Getter = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
@@ -76,6 +77,7 @@ class Capture:
         self._signature = _signature(function)
         self._query = self._query_getter() if declared.capture_inputs else None
         self._top_k = self._top_k_getter() if kind in _DOCUMENT_KINDS else None
+        self._reads_facts = kind in _MODEL_KINDS
         self.takes_documents = kind in _DOCUMENT_KINDS
 
     def _query_getter(self) -> Getter | None:
@@ -144,12 +146,12 @@ class Capture:
     def result(self, recording: Recording, result: Any) -> None:
         """Record what the function returned, under the user's declarations and the kind's habits."""
         declared = self.declared
-        reply = None
-        if self.kind in _MODEL_KINDS and type(result) is not str:
-            reply = read_reply(result)
-            recording.put_reply(reply)
+        if self._reads_facts and type(result) is not str:
+            facts = reply_facts(result)
+            if facts:
+                recording.put_facts(facts)
         if declared.usage is not None:
-            recording.put_usage(_declared_usage(declared.usage(result)))
+            recording.put_facts(_declared_usage(declared.usage(result)))
         if declared.contexts is not None:
             recording.put_contexts(declared.contexts(result))
         if not declared.capture_outputs:
@@ -160,35 +162,36 @@ class Capture:
             if recording.documents is None:
                 recording.put_contexts(result)
         elif recording.response is None:
-            self._response(recording, result, reply)
+            self._response(recording, result)
 
-    def _response(self, recording: Recording, result: Any, reply: Reply | None) -> None:
+    def _response(self, recording: Recording, result: Any) -> None:
         if type(result) is str:
             recording.response = keep(result)
             return
         if result is None or self.kind == "embedding":
             return
-        text = reply.text if reply is not None else reply_text(result) if self.kind in ("rag", "agent") else None
+        text = reply_text(result) if self.kind in _TEXT_KINDS else None
         recording.response = keep(text) if text is not None else to_json(result)
         if self.kind == "llm" and (recording.texts or {}).get(names.INPUT_MESSAGES):
-            self._output_messages(recording, text, reply)
+            self._output_messages(recording, text)
         if self.kind == "rag" and recording.documents is None and self.declared.contexts is None:
             documents = nested_documents(result)
             if documents is not None:
                 recording.put_contexts(documents)
 
-    def _output_messages(self, recording: Recording, text: str | None, reply: Reply | None) -> None:
+    def _output_messages(self, recording: Recording, text: str | None) -> None:
         if text is None:
             return
-        message = {"role": "assistant", "parts": [{"type": "text", "content": text}]}
-        if reply is not None and reply.finish_reasons:
-            message["finish_reason"] = reply.finish_reasons[0]
+        message: dict[str, Any] = {"role": "assistant", "parts": [{"type": "text", "content": text}]}
+        reasons = (recording.facts or {}).get(names.FINISH_REASONS)
+        if reasons:
+            message["finish_reason"] = reasons[0]
         recording.put_text(names.OUTPUT_MESSAGES, to_json([message]))
 
 
-def _declared_usage(value: Any) -> Usage:
-    found = usage_from(value)
-    if found is None:
+def _declared_usage(value: Any) -> dict[str, Any]:
+    found = usage_facts(value)
+    if not found:
         raise ValueError(f"usage= returned {type(value).__name__}, which tells no token counts")
     return found
 

@@ -58,6 +58,11 @@ def nested_documents(value: Any) -> Sequence[Any] | None:
 
 def document(item: Any) -> Document:
     """One context from text, a dict, `(document, score)`, or any object with `.text`, `.content` or `.page_content`."""
+    if type(item) is dict:
+        text, identity, score = item.get("text"), item.get("id"), item.get("score")
+        if type(text) is str and type(identity) is str and type(score) is float and len(item) == 3:
+            return Document(identity, score, keep(text), None)
+        return _described(item, item)
     if type(item) is str:
         return Document(None, None, keep(item), None)
     if isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_fields"):
@@ -65,8 +70,6 @@ def document(item: Any) -> Document:
         if _number(first) is not None and _number(second) is None:
             first, second = second, first
         return document(first)._replace(score=_number(second))
-    if isinstance(item, dict):
-        return _described(item, item)
     node = read(item, "node")
     return _described(item, node if node is not None else item)
 

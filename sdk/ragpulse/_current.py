@@ -9,7 +9,7 @@ from . import attributes as names
 from ._guard import GUARD
 from ._recording import snapshot_text
 from ._tracer import RECORDING_KEY
-from ._usage import Usage
+from ._usage import Usage, usage_facts
 
 
 class CurrentSpan:
@@ -55,7 +55,7 @@ class CurrentSpan:
             if model is not None:
                 recording.put(names.REQUEST_MODEL, str(model))
             if usage is not None:
-                recording.put_usage(usage)
+                recording.put_facts(usage_facts(usage))
             if cost_usd is not None:
                 recording.put(names.COST_TOTAL, float(cost_usd))
             if metadata:

@@ -60,10 +60,33 @@ def type_name(value: object) -> str:
 
 def read(source: Any, name: str) -> Any:
     """An entry of a mapping or an attribute of an object; None where there is none or reading it raises."""
+    if type(source) is dict:
+        return source.get(name)
     try:
         return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
     except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
         return None
+
+
+def fields_of(source: Any) -> Mapping[str, Any]:
+    """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
+    if type(source) is dict:
+        return source
+    try:
+        found = dict(source) if isinstance(source, Mapping) else vars(source)
+        extra = getattr(source, "__pydantic_extra__", None)
+        return {**found, **extra} if extra else found
+    except Exception:  # noqa: BLE001 - slots, or a foreign mapping that raises
+        return _slots_of(source)
+
+
+def _slots_of(source: Any) -> Mapping[str, Any]:
+    names = [name for cls in type(source).__mro__ for name in _listed(cls.__dict__.get("__slots__", ()))]
+    return {name: found for name in names if not name.startswith("_") and (found := read(source, name)) is not None}
+
+
+def _listed(slots: Any) -> list[str]:
+    return [slots] if isinstance(slots, str) else [str(name) for name in slots]
 
 
 def to_json(value: Any) -> JsonText:

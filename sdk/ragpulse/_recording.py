@@ -13,15 +13,6 @@ from . import attributes as names
 from ._contexts import Document, documents_in
 from ._plain import keep, to_json
 from ._plan import Plan
-from ._usage import Reply, Usage
-
-_USAGE_KEYS = (
-    ("input_tokens", names.INPUT_TOKENS),
-    ("output_tokens", names.OUTPUT_TOKENS),
-    ("cached_tokens", names.CACHE_READ_TOKENS),
-    ("cache_write_tokens", names.CACHE_WRITE_TOKENS),
-    ("reasoning_tokens", names.REASONING_TOKENS),
-)
 
 
 def snapshot_text(value: Any) -> str:
@@ -86,27 +77,12 @@ class Recording:
             self.texts = {}
         self.texts[key] = text
 
-    def put_usage(self, usage: Usage) -> None:
-        """Record token counts; those that are None are left out."""
-        for name, key in _USAGE_KEYS:
-            count = getattr(usage, name)
-            if count is not None:
-                self.put(key, count)
-        if usage.estimated:
-            self.put(names.USAGE_ESTIMATED, True)
-
-    def put_reply(self, reply: Reply) -> None:
-        """Record what a model's result told about itself."""
-        if reply.usage is not None:
-            self.put_usage(reply.usage)
-        if reply.model:
-            self.put(names.RESPONSE_MODEL, reply.model)
-        if reply.id:
-            self.put(names.RESPONSE_ID, reply.id)
-        if reply.finish_reasons:
-            self.put(names.FINISH_REASONS, reply.finish_reasons)
-        if reply.cost_usd is not None:
-            self.put(names.COST_TOTAL, reply.cost_usd)
+    def put_facts(self, facts: dict[str, Any]) -> None:
+        """Record several figures at once; the dict becomes the recording's."""
+        if self.facts is None:
+            self.facts = facts
+        else:
+            self.facts.update(facts)
 
     def put_contexts(self, contexts: Any) -> None:
         """Record retrieved contexts; a value that is no list of documents becomes the response."""

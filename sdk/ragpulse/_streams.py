@@ -14,10 +14,14 @@ from opentelemetry.context import attach, detach, get_current
 
 from ._call import Call
 
+_PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
+
 
 def is_stream(result: Any) -> bool:
     """Whether a function's result is to be consumed step by step; files are left alone."""
     cls = type(result)
+    if cls in _PLAIN:
+        return False
     return (hasattr(cls, "__next__") or hasattr(cls, "__anext__")) and not isinstance(result, io.IOBase)
 
 

@@ -21,6 +21,9 @@ RECORDING_KEY = "ragpulse-recording"
 """Where we keep the innermost recording, which a foreign span may hide."""
 
 
+_set = dict.__setitem__  # a context is read-only once it is handed out; ours is not yet
+
+
 class Sink(Protocol):
     """Takes finished spans; never blocks."""
 
@@ -79,24 +82,26 @@ class Tracer:
     def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
         """A span below the context's current one, and the context in which it is current."""
         parent = context.get(SPAN_KEY)
-        scope = self._scope(plan, context)
         if type(parent) is Span:
+            scope: Any = context.get(SCOPE_KEY, EMPTY)
+            if plan.scope:
+                scope = scope.joined(plan.scope)
             span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
             span.sampled = parent.sampled
             span.trace_state = parent.trace_state
         else:
+            scope = scope_in(context)
+            if plan.scope:
+                scope = scope.joined(plan.scope)
             span = self._local_root(plan, parent, scope)
         if scope.metadata:
             span.put_text(names.METADATA, scope.metadata_json())
+        inner = Context(context)
+        _set(inner, SPAN_KEY, span)
+        _set(inner, RECORDING_KEY, span)
         if plan.scope:
-            context = Context({**context, SPAN_KEY: span, RECORDING_KEY: span, SCOPE_KEY: scope})
-        else:
-            context = Context(context, **{SPAN_KEY: span, RECORDING_KEY: span})
-        return span, context
-
-    def _scope(self, plan: Plan, context: Context) -> Scope:
-        scope = scope_in(context) if len(context) else EMPTY
-        return scope.joined(plan.scope) if plan.scope else scope
+            _set(inner, SCOPE_KEY, scope)
+        return span, inner
 
     def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
         """A span without a parent of ours: it joins a foreign or remote trace, or begins one."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._plain import read
+from . import attributes as names
+from ._plain import fields_of, read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,250 +27,228 @@ class Usage:
     """True when the counts are not the provider's own; they are marked so on the span."""
 
 
-@dataclass(slots=True)
-class Reply:
-    """What could be read from a model's result, or gathered from the chunks of a stream."""
+_FIGURES = {
+    "prompt_tokens": names.INPUT_TOKENS, "input_tokens": names.INPUT_TOKENS, "inputTokens": names.INPUT_TOKENS,
+    "prompt_token_count": names.INPUT_TOKENS, "promptTokenCount": names.INPUT_TOKENS,
+    "prompt_eval_count": names.INPUT_TOKENS,
+    "completion_tokens": names.OUTPUT_TOKENS, "output_tokens": names.OUTPUT_TOKENS,
+    "outputTokens": names.OUTPUT_TOKENS, "candidates_token_count": names.OUTPUT_TOKENS,
+    "candidatesTokenCount": names.OUTPUT_TOKENS, "eval_count": names.OUTPUT_TOKENS,
+    "cached_content_token_count": names.CACHE_READ_TOKENS, "cachedContentTokenCount": names.CACHE_READ_TOKENS,
+    "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+    "reasoning_tokens": names.REASONING_TOKENS,
+}  # fmt: skip
+_APART = {
+    "cache_read_input_tokens": names.CACHE_READ_TOKENS, "cacheReadInputTokens": names.CACHE_READ_TOKENS,
+    "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
+    "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
+}  # fmt: skip
+"""Counted beside the input (cached) or the output (reasoning) where a provider tells them under these names."""
+_DETAILS = {
+    "prompt_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
+    "input_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
+    "input_token_details": {"cache_read": names.CACHE_READ_TOKENS, "cache_creation": names.CACHE_WRITE_TOKENS},
+    "completion_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
+    "output_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
+    "output_token_details": {"reasoning": names.REASONING_TOKENS},
+}
+_OWN = {
+    "input_tokens": names.INPUT_TOKENS,
+    "output_tokens": names.OUTPUT_TOKENS,
+    "cached_tokens": names.CACHE_READ_TOKENS,
+    "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+    "reasoning_tokens": names.REASONING_TOKENS,
+}
+_MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
+_ID_KEYS = ("id", "response_id", "responseId")
+_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
+_FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
+_TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
 
-    text: str | None = None
-    model: str | None = None
-    id: str | None = None
-    finish_reasons: tuple[str, ...] = ()
-    usage: Usage | None = None
-    cost_usd: float | None = None
-
-    def update(self, chunk: Any) -> None:
-        """Take what a later chunk of the same reply tells; its text is kept by the stream."""
-        told = read_reply(chunk)
-        self.model = self.model or told.model
-        self.id = self.id or told.id
-        self.finish_reasons = told.finish_reasons or self.finish_reasons
-        self.usage = _merged(self.usage, told.usage)
-        self.cost_usd = told.cost_usd if told.cost_usd is not None else self.cost_usd
+Facts = dict[str, Any]
+"""Span attributes that a result tells about itself."""
 
 
-def read_reply(result: Any) -> Reply:
-    """Read a model's whole result, or one chunk of it; what it does not tell stays None."""
-    inner = next((found for key in ("response", "message") if _is_reply(found := read(result, key))), result)
-    usage, cost = _usage_of(result)
-    if usage is None and inner is not result:
-        usage, cost = _usage_of(inner)
-    return Reply(
-        text=reply_text(result),
-        model=_text(inner, "model", "model_version", "modelVersion", "model_name", "modelId")
-        or _text(read(inner, "response_metadata"), "model_name", "model"),
-        id=_text(inner, "id", "response_id", "responseId"),
-        finish_reasons=_finish_reasons(inner if inner is not result else result),
-        usage=usage,
-        cost_usd=cost,
-    )
+def reply_facts(result: Any) -> Facts:
+    """Tokens, model, id, finish reasons and the provider's price, of a whole result or of one chunk of a stream."""
+    fields = fields_of(result)
+    facts: Facts = {}
+    _read(fields, facts)
+    for key in ("response", "message"):  # OpenAI `response.completed`, Anthropic `message_start`
+        if key in fields and type(fields[key]) is not str:
+            _read(fields_of(fields[key]), facts)
+    if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
+        _read_margins(fields, facts)
+    if type(result) is not dict:
+        hidden = read(result, "_hidden_params")  # LiteLLM keeps its price there
+        if isinstance(hidden, dict):
+            _put_number(facts, names.COST_TOTAL, hidden.get("response_cost"))
+    return facts
 
 
-def _is_reply(found: Any) -> bool:
-    return found is not None and not isinstance(found, (str, bytes)) and read(found, "usage") is not None
+def add_facts(known: Facts, chunk: Any) -> None:
+    """Take what a later chunk tells: cumulative counts are replaced, but not by a count that was left at zero."""
+    for key, value in reply_facts(chunk).items():
+        if value or key not in known:
+            known[key] = value
+
+
+def _read(fields: Mapping[str, Any], facts: Facts) -> None:
+    for key in _MODEL_KEYS:
+        if type(fields.get(key)) is str:
+            facts.setdefault(names.RESPONSE_MODEL, fields[key])
+            break
+    for key in _ID_KEYS:
+        if type(fields.get(key)) is str:
+            facts.setdefault(names.RESPONSE_ID, fields[key])
+            break
+    for key in _USAGE_KEYS:
+        if fields.get(key) is not None:
+            facts.update(usage_facts(fields[key]))
+            break
+    reasons = _finish_reasons(fields)
+    if reasons:
+        facts[names.FINISH_REASONS] = reasons
+
+
+def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
+    """Where LangChain (response_metadata), Bedrock streams (metadata) and Ollama (the top level) keep figures."""
+    for key in ("response_metadata", "metadata"):
+        if key in fields:
+            margin = fields_of(fields[key])
+            told: Facts = {}
+            _read(margin, told)
+            told.pop(names.RESPONSE_ID, None)
+            facts.update({key: value for key, value in told.items() if key not in facts})
+    if "eval_count" in fields and names.OUTPUT_TOKENS not in facts:
+        facts.update(usage_facts(fields))
 
 
 def reply_text(result: Any) -> str | None:
     """The text of a whole reply or of one chunk of a stream; None when there is none to be found."""
-    if isinstance(result, str):
-        return result
-    for path in (_choice_text, _event_text, _candidate_text, _own_text):
-        text = path(result)
-        if text is not None:
+    return result if isinstance(result, str) else reply_text_of(fields_of(result))
+
+
+def reply_text_of(fields: Mapping[str, Any]) -> str | None:
+    """As `reply_text`, from a result's fields."""
+    if "choices" in fields:
+        return _choice_text(fields["choices"])
+    if "type" in fields and ("delta" in fields or _is_event(fields["type"])):
+        return _delta_text(fields)
+    if "contentBlockDelta" in fields:
+        return _delta_text({"delta": fields_of(fields["contentBlockDelta"]).get("delta")})
+    if "candidates" in fields:
+        candidates = fields["candidates"]
+        return _content(fields_of(candidates[0]).get("content")) if candidates else None
+    for key in _TEXT_KEYS:
+        found = fields.get(key)
+        if found is not None and (text := _content(found)) is not None:
             return text
     return None
 
 
-def _choice_text(result: Any) -> str | None:
-    choices = read(result, "choices")
-    if not isinstance(choices, list):
-        return None
+def _is_event(kind: Any) -> bool:
+    return isinstance(kind, str) and kind.startswith(("response.", "message_", "content_block_"))
+
+
+def _choice_text(choices: Any) -> str | None:
     if not choices:
         return ""
-    for key in ("delta", "message"):
-        part = read(choices[0], key)
-        if part is not None:
-            return _joined(read(part, "content")) or ""
-    return _text(choices[0], "text")
+    first = fields_of(choices[0])
+    part = first.get("delta") or first.get("message")
+    if part is not None:
+        return _content(fields_of(part).get("content")) or ""
+    text = first.get("text")
+    return text if isinstance(text, str) else None
 
 
-def _event_text(result: Any) -> str | None:
-    """Stream events: Anthropic and Bedrock content deltas, OpenAI `response.output_text.delta`."""
-    kind = read(result, "type")
-    delta = read(result, "delta")
-    if isinstance(kind, str) and (delta is not None or kind.startswith(("response.", "message_", "content_block_"))):
-        if isinstance(delta, str):
-            return delta if "output_text" in kind else ""
-        return _text(delta, "text") or ""
-    block = read(result, "contentBlockDelta")
-    return None if block is None else _text(read(block, "delta"), "text") or ""
+def _delta_text(fields: Mapping[str, Any]) -> str:
+    """Stream events: OpenAI `response.output_text.delta`, content deltas of Anthropic and Bedrock."""
+    delta = fields.get("delta")
+    if isinstance(delta, str):
+        return delta if "output_text" in str(fields.get("type")) else ""
+    text = fields_of(delta).get("text")
+    return text if isinstance(text, str) else ""
 
 
-def _candidate_text(result: Any) -> str | None:
-    candidates = read(result, "candidates")
-    if not isinstance(candidates, list) or not candidates:
-        return None
-    return _joined(read(read(candidates[0], "content"), "parts"))
-
-
-def _own_text(result: Any) -> str | None:
-    for key in ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion"):
-        found = read(result, key)
-        if isinstance(found, str):
-            return found
-        if isinstance(found, list) and (text := _joined(found)) is not None:
-            return text
-        if found is not None and not callable(found) and not isinstance(found, (list, int, float)):
-            nested = _joined(read(found, "content")) or _text(found, "content", "text") or _nested_message(found)
-            if nested is not None:
-                return nested
-    return None
-
-
-def _nested_message(found: Any) -> str | None:
-    return _joined(read(read(found, "message"), "content"))
-
-
-def _joined(parts: Any) -> str | None:
-    """The text of a message's content: a string, or a list of parts of which some are text."""
-    if isinstance(parts, str):
-        return parts
-    if not isinstance(parts, (list, tuple)):
-        return None
-    texts = [text for part in parts if (text := _part_text(part)) is not None]
-    return "".join(texts) if texts else None
-
-
-def _part_text(part: Any) -> str | None:
-    if isinstance(part, str):
-        return part
-    return _text(part, "text") or _joined(read(part, "content"))
-
-
-def _text(source: Any, *keys: str) -> str | None:
-    for key in keys:
-        found = read(source, key)
-        if isinstance(found, str):
-            return found
-    return None
-
-
-def _finish_reasons(result: Any) -> tuple[str, ...]:
-    choices = read(result, "choices") or read(result, "candidates")
-    sources = choices if isinstance(choices, list) else [result, read(result, "delta"), read(result, "messageStop")]
-    sources = [*sources, read(result, "response_metadata")]
-    found = []
-    for source in sources:
-        for key in ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason"):
-            reason = read(source, key) if source is not None else None
-            if reason is not None and not callable(reason):
-                found.append(str(getattr(reason, "name", reason)))
-                break
-    return tuple(found)
-
-
-def _usage_of(result: Any) -> tuple[Usage | None, float | None]:
-    hidden = read(result, "_hidden_params")
-    cost = _float(read(hidden, "response_cost")) if isinstance(hidden, Mapping) else None
-    for key in ("usage", "usage_metadata", "usageMetadata"):
-        found = read(result, key)
-        if found is not None and not callable(found):
-            return usage_from(found), cost if cost is not None else _float(read(found, "cost"))
-    metadata = read(result, "metadata")
-    if isinstance(metadata, Mapping) and isinstance(metadata.get("usage"), Mapping):
-        return usage_from(metadata["usage"]), cost
-    if read(result, "eval_count") is not None:
-        return usage_from(result), cost
-    return None, cost
-
-
-def usage_from(found: Any) -> Usage | None:
-    """A provider's usage figures under any of their names -> `Usage`; None when there are none."""
-    if isinstance(found, Usage):
+def _content(found: Any) -> str | None:
+    """The text of a message's content: a string, a list of parts of which some are text, or a message that has one."""
+    if isinstance(found, str):
         return found
-    tokens = read(found, "tokens")
-    source = tokens if tokens is not None and not callable(tokens) else found
-    given_in = _int(
-        source,
-        "prompt_tokens",
-        "input_tokens",
-        "inputTokens",
-        "prompt_token_count",
-        "promptTokenCount",
-        "prompt_eval_count",
-    )
-    given_out = _int(
-        source,
-        "completion_tokens",
-        "output_tokens",
-        "outputTokens",
-        "candidates_token_count",
-        "candidatesTokenCount",
-        "eval_count",
-    )
-    if given_in is None and given_out is None:
+    if isinstance(found, (list, tuple)):
+        texts = [text for part in found if (text := _content(part)) is not None]
+        return "".join(texts) if texts else None
+    if isinstance(found, (int, float)):
         return None
-    read_apart = _int(source, "cache_read_input_tokens", "cacheReadInputTokens")
-    written_apart = _int(source, "cache_creation_input_tokens", "cacheWriteInputTokens")
-    inclusive = read(source, "prompt_tokens") is not None or read(source, "input_token_details") is not None
-    apart = 0 if inclusive else (read_apart or 0) + (written_apart or 0)
-    thoughts = _int(source, "thoughts_token_count", "thoughtsTokenCount")
-    cached = _detail(
-        source, ("prompt_tokens_details", "input_tokens_details", "input_token_details"), "cached_tokens", "cache_read"
-    )
-    written = _detail(
-        source,
-        ("prompt_tokens_details", "input_tokens_details", "input_token_details"),
-        "cache_write_tokens",
-        "cache_creation",
-    )
-    reasoning = _detail(
-        source,
-        ("completion_tokens_details", "output_tokens_details", "output_token_details"),
-        "reasoning_tokens",
-        "reasoning",
-    )
-    return Usage(
-        input_tokens=None if given_in is None else given_in + apart,
-        output_tokens=given_out if thoughts is None else (given_out or 0) + thoughts,
-        cached_tokens=_either(
-            cached, read_apart, _int(source, "cached_content_token_count", "cachedContentTokenCount", "cached_tokens")
-        ),
-        cache_write_tokens=_either(written, written_apart, _int(source, "cache_write_tokens")),
-        reasoning_tokens=_either(reasoning, thoughts, _int(source, "reasoning_tokens")),
-        estimated=read(found, "estimated") is True,
-    )
+    inside = fields_of(found)
+    for key in ("text", "content", "parts", "message"):
+        if inside.get(key) is not None and (text := _content(inside[key])) is not None:
+            return text
+    return None
 
 
-def _merged(before: Usage | None, later: Usage | None) -> Usage | None:
-    """Chunks repeat cumulative counts and may leave out what an earlier one said: the latest figure told wins."""
-    if before is None or later is None:
-        return later or before
-    figures = {
-        name: _either(getattr(later, name) or None, getattr(before, name), getattr(later, name))
-        for name in ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
-    }
-    return Usage(**figures, estimated=before.estimated or later.estimated)
+def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    choices = fields.get("choices") or fields.get("candidates")
+    if isinstance(choices, list):
+        told = [_finish_reason(fields_of(choice)) for choice in choices]
+    else:
+        told = [_finish_reason(fields)]
+        for key in ("delta", "messageStop"):
+            if key in fields:
+                told.append(_finish_reason(fields_of(fields[key])))
+    return tuple([reason for reason in told if reason is not None])
 
 
-def _either(*candidates: int | None) -> int | None:
-    return next((found for found in candidates if found is not None), None)
-
-
-def _detail(source: Any, groups: tuple[str, ...], *keys: str) -> int | None:
-    for group in groups:
-        found = read(source, group)
+def _finish_reason(source: Mapping[str, Any]) -> str | None:
+    for key in _FINISH_KEYS:
+        found = source.get(key)
         if found is not None:
-            return _int(found, *keys)
+            return found if type(found) is str else str(getattr(found, "name", found))
     return None
 
 
-def _int(source: Any, *keys: str) -> int | None:
-    for key in keys:
-        found = read(source, key)
-        if isinstance(found, (int, float)) and not isinstance(found, bool) and found >= 0:
-            return int(found)
-    return None
+def usage_facts(found: Any) -> Facts:
+    """A provider's usage figures under any of their names, or a `Usage`; empty when there are none."""
+    if isinstance(found, Usage):
+        facts = {key: count for name, key in _OWN.items() if (count := getattr(found, name)) is not None}
+        return {**facts, names.USAGE_ESTIMATED: True} if found.estimated else facts
+    fields = fields_of(found)
+    if "tokens" in fields:  # Cohere
+        fields = fields_of(fields["tokens"])
+    facts = {}
+    for name, value in fields.items():
+        if name in _FIGURES:
+            _put_count(facts, _FIGURES[name], value)
+        elif name in _DETAILS and value is not None:
+            inside = fields_of(value)
+            for key, figure in _DETAILS[name].items():
+                _put_count(facts, figure, inside.get(key))
+    _add_apart(fields, facts)
+    if "cost" in fields:
+        _put_number(facts, names.COST_TOTAL, fields["cost"])
+    if fields.get("estimated") is True:
+        facts[names.USAGE_ESTIMATED] = True
+    return facts
 
 
-def _float(found: Any) -> float | None:
-    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+def _add_apart(fields: Mapping[str, Any], facts: Facts) -> None:
+    """Counts that a provider keeps beside input and output are added to them, unless its shape includes them."""
+    inclusive = "prompt_tokens" in fields or "input_token_details" in fields
+    for name in _APART.keys() & fields.keys():
+        count, figure = fields[name], _APART[name]
+        if type(count) is not int or count < 0:
+            continue
+        facts.setdefault(figure, count)
+        whole = names.OUTPUT_TOKENS if figure == names.REASONING_TOKENS else names.INPUT_TOKENS
+        if not inclusive and (whole in facts or whole == names.OUTPUT_TOKENS):
+            facts[whole] = facts.get(whole, 0) + count
+
+
+def _put_count(facts: Facts, key: str, value: Any) -> None:
+    if key not in facts and (type(value) is int or (type(value) is float and value == value)) and value >= 0:
+        facts[key] = int(value)
+
+
+def _put_number(facts: Facts, key: str, value: Any) -> None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        facts[key] = float(value)
