@@ -17,7 +17,7 @@ THIN: Final = 10
 """Buckets with fewer scored answers are drawn hollow."""
 MAX_LINES: Final = 6
 """More lines than colours a person can tell apart are left to the table."""
-MAX_ROWS: Final = 400
+MAX_ROWS: Final = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,8 @@ class Chart:
     unit: str
     metric: str
     """The metric a click asks exemplars for."""
+    metrics: Sequence[str]
+    """All metrics of the chart."""
     data: str
     """JSON for the drawing module."""
     rows: Sequence[Mapping[str, Any]]
@@ -78,6 +80,7 @@ def build_chart(
         title=title,
         unit=unit,
         metric=metric,
+        metrics=[str(answer.get("name") or metric) for _, answer in answers],
         data=json.dumps(data, separators=(",", ":"), allow_nan=False),
         rows=rows[:MAX_ROWS],
         latest=next((row for row in rows if row["value"] is not None and row["metric"] == metric), None),

@@ -3,10 +3,11 @@
 import math
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["FILTERS", "parse_time"]
+__all__ = ["TEMPLATE_FILTERS", "interval", "parse_time", "unit_of"]
 
 DASH = "–"
 
@@ -161,6 +162,18 @@ def short(value: Any, length: int = 8) -> str:
     return "" if value is None or isinstance(value, Undefined) else str(value)[:length]
 
 
+def unit_of(metric: Any) -> str:
+    """The unit a metric is measured in, from its name."""
+    name = str(metric)
+    kinds = {"latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count"}
+    return next((unit for word, unit in kinds.items() if word in name and ":" not in name), "ratio")
+
+
+def urlencode(value: Any) -> str:
+    """A value as one part of a URL, slashes included; a lone surrogate becomes a question mark."""
+    return "" if value is None or isinstance(value, Undefined) else quote(str(value), safe="", errors="replace")
+
+
 def by_unit(value: Any, unit: str) -> str:
     """A number in the unit a metric is measured in: ms, s, usd, ratio, share, count."""
     return BY_UNIT.get(unit.lower(), count)(value)
@@ -176,7 +189,7 @@ BY_UNIT = {
     "tokens": compact,
     "bytes": size,
 }
-FILTERS = {
+TEMPLATE_FILTERS = {
     **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed)},
-    **{one.__name__: one for one in (when, minute, snippet, short, by_unit)},
+    **{one.__name__: one for one in (when, minute, snippet, short, by_unit, unit_of, urlencode)},
 }

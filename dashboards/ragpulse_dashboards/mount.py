@@ -5,10 +5,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from starlette.routing import BaseRoute, Route
 
 from ragpulse_dashboards.assets import Assets, load_assets
-from ragpulse_dashboards.formats import FILTERS, interval
+from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.site import Api, Site
-from ragpulse_dashboards.view import GROUPS, RANGES
+from ragpulse_dashboards.view import FILTERS, GROUPS, RANGES
 
 __all__ = ["routes"]
 
@@ -22,8 +22,8 @@ def _environment(assets: Assets) -> ImmutableSandboxedEnvironment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(FILTERS)
-    environment.globals.update(asset=assets.url, interval=interval, RANGES=RANGES, GROUPS=GROUPS)
+    environment.filters.update(TEMPLATE_FILTERS)
+    environment.globals.update(asset=assets.url, interval=interval, RANGES=RANGES, GROUPS=GROUPS, FILTERS=FILTERS)
     return environment
 
 

@@ -57,7 +57,8 @@ class Site:
         }
         body = self.templates.get_template(template).render({**base, **context})
         headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
-        return HTMLResponse(body, status_code=status, headers=headers)
+        encoded = body.encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
+        return HTMLResponse(encoded, status_code=status, headers=headers)
 
 
 def see_other(url: str) -> Response:

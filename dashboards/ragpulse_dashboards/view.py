@@ -54,7 +54,7 @@ class View:
         for name, value in wanted.items():
             values = value if isinstance(value, list | tuple) else [value]
             pairs += [(name, str(item)) for item in values if item is not None and str(item)]
-        return f"{path}?{urlencode(pairs)}" if pairs else path
+        return f"{path}?{urlencode(pairs, errors='replace')}" if pairs else path
 
 
 def read_view(request: Request) -> View:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import uvicorn
@@ -23,16 +23,11 @@ from ragpulse_dashboards import SecurityHeaders, routes
 from .fake_api import FakeApi
 
 CHROMIUM = "/usr/bin/chromium"
+AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One event loop implementation."""
-    return "asyncio"
 
 
 @contextmanager
@@ -59,10 +54,42 @@ class Visit:
     problems: list[str] = field(default_factory=list)
     """Console errors, CSP violations, script errors, requests to other hosts."""
 
+    def watch(self) -> None:
+        """Listen for everything that a page must never do."""
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", self._on_request)
+        self.page.on("dialog", self._on_dialog)
+
+    def _on_console(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(message.text)
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.problems.append(f"request to {request.url}")
+
+    def _on_dialog(self, dialog: Any) -> None:
+        self.problems.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
     def open(self, path: str) -> None:
-        """Go there and wait until the scripts ran and fragments settled."""
+        """Go there and wait until the scripts ran."""
         self.page.goto(self.base + path, wait_until="load")
         self.page.wait_for_function("document.documentElement.classList.contains('js')")
+
+    def axe(self) -> list[str]:
+        """Violations that axe-core finds, as `rule: element`."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [f"{one['id']}: {node['html'][:160]}" for one in found["violations"] for node in one["nodes"]]
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than its window."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+
+Theme = Literal["light", "dark"]
 
 
 class Browser:
@@ -79,22 +106,19 @@ class Browser:
         self._browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
 
     def visit(
-        self, base: str, steps: Callable[[Visit], Any], *, theme: str = "light", width: int = 1440, js: bool = True
+        self, base: str, steps: Callable[[Visit], Any], *, theme: Theme = "light", width: int = 1440, js: bool = True
     ) -> Any:
         """A fresh context at one size and theme; returns what `steps` returns; problems fail the test."""
         return self._thread.submit(self._visit, base, steps, theme, width, js).result()
 
-    def _visit(self, base: str, steps: Callable[[Visit], Any], theme: str, width: int, js: bool) -> Any:
-        size = {"width": width, "height": 900 if width > 800 else 844}
+    def _visit(self, base: str, steps: Callable[[Visit], Any], theme: Theme, width: int, js: bool) -> Any:
+        size: Any = {"width": width, "height": 900 if width > 800 else 844}
         context = self._browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=js)
         try:
             page = context.new_page()
             page.set_default_timeout(8000)
             visit = Visit(page=page, base=base)
-            page.on("console", lambda message: visit.problems.append(message.text) if message.type == "error" else None)
-            page.on("pageerror", lambda error: visit.problems.append(str(error)))
-            page.on("request", lambda request: None if _own(request.url, base) else visit.problems.append(request.url))
-            page.on("dialog", lambda dialog: (visit.problems.append("dialog"), dialog.dismiss()))
+            visit.watch()
             result = steps(visit)
             assert visit.problems == []
             return result
@@ -103,12 +127,12 @@ class Browser:
 
     def close(self) -> None:
         """End the browser this session started."""
-        self._thread.submit(lambda: (self._browser.close(), self._playwright.stop())).result()
+        self._thread.submit(self._stop).result()
         self._thread.shutdown()
 
-
-def _own(url: str, base: str) -> bool:
-    return url.startswith((base, "data:", "blob:"))
+    def _stop(self) -> None:
+        self._browser.close()
+        self._playwright.stop()
 
 
 @pytest.fixture(scope="session")

@@ -72,7 +72,7 @@ def iso(moment: datetime) -> str:
 
 def hexid(text: str, length: int) -> str:
     """A stable id."""
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:length]
 
 
 def moment_of(value: Any, default: datetime) -> datetime:
@@ -461,7 +461,7 @@ class FakeApi:
         }
 
     def _points(self, name: str, start: datetime, end: datetime, step: int, shift: int) -> list[dict[str, Any]]:
-        draw = random.Random(name + str(shift))
+        draw = random.Random(len(name) * 31 + shift)
         quality = name.split(":")[0] in ("quality", "pass_rate", "score")
         total = int((end - start).total_seconds() // step)
         points = []

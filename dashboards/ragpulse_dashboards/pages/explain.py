@@ -62,10 +62,15 @@ async def explain(site: Site, request: Request) -> Response:
     return site.render(request, "explain.html", context)
 
 
+def _by_column(cells: Sequence[Sequence[int]], columns: int) -> Sequence[Sequence[int]]:
+    """Cells as one list a column; a list of rows is turned."""
+    return cells if len(cells) == columns else list(zip(*cells, strict=False))
+
+
 def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
     """Cells as `cells[column][row]`, shaded by the square root of their share of the fullest."""
     x, y = answer.get("x") or [], answer.get("y") or []
-    counts = answer.get("cells") or []
+    counts = _by_column(answer.get("cells") or [], len(x))
     most = max((number or 0 for column in counts for number in column), default=0)
     cells = [
         (left, up, max(1, min(SHADES, round((number / most) ** 0.5 * SHADES))), number)

@@ -32,8 +32,8 @@ LABELS: Final = {
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The overview, and the small fragment that waits for the first span."""
-    return [site.page("/", overview), site.page("/waiting", waiting)]
+    """The overview, any chart of it alone with its whole table, and the fragment that waits for the first span."""
+    return [site.page("/", overview), site.page("/figures", figures), site.page("/waiting", waiting)]
 
 
 async def overview(site: Site, request: Request) -> Response:
@@ -58,6 +58,21 @@ async def overview(site: Site, request: Request) -> Response:
         "efficiency": efficiency,
     }
     return site.render(request, "overview.html", context)
+
+
+async def figures(site: Site, request: Request) -> Response:
+    """One chart with every row of its table twin."""
+    view = read_view(request)
+    names = request.query_params.getlist("metric")[:MAX_QUALITY] or ["requests"]
+    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in names))
+    labelled = [
+        (LABELS.get(name, name) if len(names) > 1 else "", one) for name, one in zip(names, answers, strict=True)
+    ]
+    title = request.query_params.get("title") or names[0].replace("quality:", "")
+    chart = build_chart(key="only", title=title, answers=labelled, metric=names[0])
+    return site.render(
+        request, "figures.html", {"view": view, "chart": chart, "keep": {"metric": names, "title": title}}
+    )
 
 
 async def waiting(site: Site, request: Request) -> Response:

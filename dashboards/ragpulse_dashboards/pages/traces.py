@@ -67,7 +67,7 @@ async def as_csv(site: Site, request: Request) -> Response:
     for row in answer.get("traces") or []:
         writer.writerow([_cell(row, name) for name in CSV_COLUMNS])
     headers = {**SECURITY_HEADERS, "Content-Disposition": 'attachment; filename="traces.csv"'}
-    return Response(text.getvalue(), media_type="text/csv", headers=headers)
+    return Response(text.getvalue().encode("utf-8", "replace"), media_type="text/csv", headers=headers)
 
 
 def _cell(row: Mapping[str, Any], name: str) -> Any:

@@ -49,6 +49,7 @@ document.addEventListener("change", (event) => {
 });
 
 for (const hidden of document.querySelectorAll("[data-copy][hidden]")) hidden.hidden = false;
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 startTheme();
 startKeys();
 startCharts(openDrawer);
