@@ -170,7 +170,7 @@ class Sampler:
         """Where a former process stopped; everything received before is decided."""
         found = transaction.execute("SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'").rows[0][0]
         if found is None:
-            transaction.execute("INSERT INTO raw.meta VALUES ('low_water', '1970-01-01')")
+            transaction.execute("INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')")
         return found or _LONG_AGO
 
 

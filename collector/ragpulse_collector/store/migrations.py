@@ -44,7 +44,7 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
         for statement in STEPS[step]:
             execute(statement)
     if version != SCHEMA_VERSION:
-        execute(f"INSERT INTO raw.meta VALUES ('schema_version', '{SCHEMA_VERSION}')")
+        execute(f"INSERT INTO raw.meta (key, value) VALUES ('schema_version', '{SCHEMA_VERSION}')")
     create_views(execute)
     return version
 

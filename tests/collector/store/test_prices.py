@@ -1,0 +1,83 @@
+"""Costs: settled once at ingest, the provider's figure first, unknown with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from genai_prices import Usage, calc_price
+
+from ragpulse_collector.settings import Price
+from ragpulse_collector.store import Prices
+
+
+def priced(kit: Any, prices: Prices | None = None, kind: Any = "llm", **fields: Any) -> Any:
+    """A call after pricing."""
+    span = kit.span(1, kind=kind, **fields)
+    (prices or Prices())(span)
+    return span
+
+
+def test_the_providers_own_figure_wins(kit: Any) -> None:
+    """What the client sent is never recomputed."""
+    span = priced(kit, model="gpt-5-mini", input_tokens=10, output_tokens=10, cost_usd=7.0)
+    assert (span.cost_usd, span.cost_source, span.cost_unknown_reason) == (7.0, "provider", None)
+
+
+@pytest.mark.parametrize(
+    ("model", "whole", "output", "cached", "written"),
+    [
+        ("gpt-5-mini", 1_000, 100, 0, 0),
+        ("gpt-5-mini", 1_000, 100, 400, 0),
+        ("claude-sonnet-4-5", 1_000, 100, 400, 100),
+        ("gemini-2.5-pro", 199_000, 50, 0, 0),
+        ("gemini-2.5-pro", 300_000, 50, 0, 0),
+    ],
+)
+def test_the_table_is_followed(kit: Any, model: str, whole: int, output: int, cached: int, written: int) -> None:
+    """Cached tokens are part of the input and priced as such; tiers above their threshold too."""
+    span = priced(
+        kit, model=model, input_tokens=whole, output_tokens=output, cached_tokens=cached, cache_write_tokens=written
+    )
+    usage = Usage(input_tokens=whole, output_tokens=output, cache_read_tokens=cached, cache_write_tokens=written)
+    assert span.cost_usd == pytest.approx(float(calc_price(usage, model_ref=model).total_price), rel=1e-9)
+    assert span.cost_source.startswith("genai-prices ")
+
+
+def test_settings_override_the_table(kit: Any) -> None:
+    """A price of one's own names itself as the source; reads from the cache may have a price of their own."""
+    prices = Prices({"gpt-5-mini": Price(input=10, output=100, cached_input=1)})
+    span = priced(kit, prices, model="gpt-5-mini", input_tokens=1_000, output_tokens=10, cached_tokens=500)
+    assert (span.cost_usd, span.cost_source) == (pytest.approx(0.0065), "settings")
+
+
+def test_more_cached_than_input_is_clamped(kit: Any) -> None:
+    """The cost is never negative and never more than the stated input."""
+    prices = Prices({"m": Price(input=10, output=0, cached_input=1)})
+    span = priced(kit, prices, model="m", input_tokens=100, output_tokens=0, cached_tokens=400)
+    assert span.cost_usd == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"input_tokens": 1, "output_tokens": 1}, "no model name"),
+        ({"model": "gpt-5-mini"}, "no input tokens"),
+        ({"model": "gpt-5-mini", "input_tokens": 1}, "no output tokens"),
+        ({"model": "of my own", "input_tokens": 1, "output_tokens": 1}, "no price for of my own"),
+    ],
+)
+def test_unknown_is_none_with_a_reason(kit: Any, fields: dict[str, Any], reason: str) -> None:
+    """Never zero."""
+    span = priced(kit, **fields)
+    assert (span.cost_usd, span.cost_source, span.cost_unknown_reason) == (None, None, reason)
+
+
+def test_a_proxys_name_as_provider_does_not_hide_the_price(kit: Any) -> None:
+    """A provider that the table does not know is left out of the question."""
+    assert priced(kit, model="gpt-5-mini", provider="my-proxy", input_tokens=10, output_tokens=1).cost_usd > 0
+
+
+def test_spans_that_are_no_calls_are_left_alone(kit: Any) -> None:
+    """A retriever without tokens has neither a cost nor a reason."""
+    assert priced(kit, kind="retriever").cost_unknown_reason is None

@@ -1,0 +1,176 @@
+"""Retention, vacuum, snapshot, export, search, remap, migrations: the store over its life."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from ragpulse_collector.records import ContextRecord, SpanRecord
+from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.store import FileReader, StoreError, migrations
+from ragpulse_collector.store.remap import remap
+from ragpulse_collector.store.retention import prune, used_bytes, vacuum
+from ragpulse_collector.store.search import search, words
+
+HOUR_NS = 3_600_000_000_000
+
+
+def _hourly(kit: Any, hours: int, **fields: Any) -> list[SpanRecord]:
+    """One root a trace an hour, the first at the start."""
+    return [
+        kit.span(1, kind="rag", trace_id=f"{n + 1:032x}", start_ns=kit.start_ns + n * HOUR_NS, end_ns=kit.start_ns
+                 + n * HOUR_NS + 10**6, query=f"question {n}", **fields)
+        for n in range(hours)
+    ]  # fmt: skip
+
+
+def test_what_is_older_than_its_time_goes(kit: Any, rows: Any) -> None:
+    """By the time of the request, in every table that ages, with one line in the audit; a second run does nothing."""
+    store = kit.store()
+    kit.send(store, *_hourly(kit, 10, contexts=[ContextRecord(rank=1, text="a")]))
+    Sampler(store).decide(kit.later(3))
+    cutoff = kit.start + timedelta(hours=4)
+    assert prune(store, older_than=cutoff, dry_run=True).rows["spans"] == 4
+    done = prune(store, older_than=cutoff, actor="test")
+    left = {table: rows(store, f"SELECT count(*) FROM raw.{table}")[0][0] for table in done.rows}
+    assert done.rows == {"spans": 4, "contents": 4, "contexts": 4, "trace_facts": 4, "decisions": 16, "eval_jobs": 16}
+    assert left == {"spans": 6, "contents": 6, "contexts": 6, "trace_facts": 6, "decisions": 24, "eval_jobs": 24}
+    assert rows(store, "SELECT actor, action FROM raw.audit") == [("test", "prune")]
+    assert prune(store, older_than=cutoff).rows == {}
+
+
+def test_a_file_beyond_its_size_loses_its_oldest(kit: Any, rows: Any) -> None:
+    """Enough of the oldest goes to come under the limit; below the limit nothing does."""
+    store = kit.store()
+    for part in range(4):
+        hours = _hourly(kit, 1_000)
+        kit.send(store, *(replace(s, trace_id=f"{part}{s.trace_id[1:]}", response=s.trace_id * 40) for s in hours))
+    store.write(lambda t: None).result(20)
+    store.read("CHECKPOINT")
+    used = used_bytes(store)
+    assert prune(store, max_bytes=used).rows == {}
+    assert 0 < prune(store, max_bytes=used // 2).rows["spans"] < 4_000
+    newest = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
+    assert newest == kit.start + timedelta(hours=999)
+
+
+def test_freed_space_is_given_back_by_vacuum(kit: Any) -> None:
+    """A closed file is rewritten smaller with the same content; one in use is refused."""
+    store = kit.store()
+    random_ = random.Random(1)
+    kit.send(store, *(replace(span, response=random_.randbytes(1_000).hex()) for span in _hourly(kit, 3_000)))
+    kit.close()
+    store = kit.store()
+    prune(store, older_than=kit.start + timedelta(hours=2_990))
+    kit.close()
+    before, after = vacuum(kit.path)
+    assert after < before
+    reader = FileReader(kit.path)
+    assert reader.read("SELECT count(*) FROM spans").rows == [(10,)]
+    reader.close()
+
+
+def test_a_snapshot_opens_in_another_process_while_spans_keep_coming(kit: Any, tmp_path: Path) -> None:
+    """It holds everything stored before, views and macros included, and leaves nothing behind."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="rag", query="q"))
+    target = store.snapshot(tmp_path / "copies" / "copy.duckdb")
+    kit.send(store, kit.span(2))
+    copy = duckdb.connect(str(target), read_only=True)
+    assert copy.execute("SELECT span_id, query FROM spans").fetchall() == [(f"{1:016x}", "q")]
+    assert copy.execute("SELECT * FROM quality('e', '2026-01-01', '2027-01-01')").fetchall() == []
+    copy.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"copies", "t.duckdb", "t.duckdb.wal"}
+    with pytest.raises(StoreError, match="exists already"):
+        store.snapshot(target)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_an_export_holds_the_views(kit: Any, tmp_path: Path, form: Any) -> None:
+    """One file a view with the promised columns, readable by anything that reads the format."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="rag", query="it's"))
+    files = store.export(tmp_path / "it's out", format=form)
+    reader = "read_parquet" if form == "parquet" else "read_json"
+    connection = duckdb.connect()
+    found = connection.execute(f"SELECT trace_id, query FROM {reader}(?)", [str(files[1])]).fetchall()
+    assert [file.name for file in files] == [
+        f"{view}.{form}" for view in ("traces", "spans", "contexts", "scores", "decisions")
+    ]
+    assert [(str(t).replace("-", ""), q) for t, q in found] == [(kit.trace, "it's")]
+    connection.close()
+
+
+def test_an_unknown_format_and_an_existing_file_are_refused(kit: Any, tmp_path: Path) -> None:
+    """The error names the mend and nothing is written."""
+    store = kit.store()
+    with pytest.raises(StoreError, match="parquet or jsonl"):
+        store.export(tmp_path / "out", format="csv")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "spans.parquet").write_text("mine")
+    with pytest.raises(StoreError, match="exists already"):
+        store.export(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["spans.parquet"]
+
+
+def test_search_finds_every_word_in_any_case(kit: Any) -> None:
+    """Newest first, in query or response; signs that SQL patterns use are plain text."""
+    store = kit.store()
+    kit.send(
+        store,
+        kit.span(1, query="How do I return shoes?", response="Within 30 days."),
+        kit.span(2, query="Discount?", response="A RETURN earns 100% credit for shoes"),
+        kit.span(3, query="something else", response="return_policy"),
+    )
+    found = {text: [row[1][-1] for row in search(store, text).rows] for text in (
+        "return shoes", '"return shoes"', "100%", "return_policy", "e%s", "", "absent")}  # fmt: skip
+    assert found == {
+        "return shoes": ["2", "1"], '"return shoes"': ["1"], "100%": ["2"], "return_policy": ["3"], "e%s": [], "": [],
+        "absent": [],
+    }  # fmt: skip
+    assert search(store, "return", until=kit.start).rows == []
+    assert words('a "b c" d') == ["a", "b c", "d"]
+
+
+def test_remap_rewrites_what_changed_once(kit: Any, rows: Any) -> None:
+    """Columns are derived anew, texts and contexts stay whole, the trace is rolled up again, a second run is idle."""
+    store = kit.store()
+    contexts = [ContextRecord(rank=1, id="d", text="a", score=0.5, metadata='{"a":1}'), ContextRecord(rank=2)]
+    kit.send(store, kit.span(1, kind="rag", query="q", contexts=contexts, tags=["x"]), kit.span(2, 1, "other"))
+    sampler = Sampler(store)
+    sampler.decide(kit.later(3))
+    seen: list[SpanRecord] = []
+
+    def derive(span: SpanRecord) -> SpanRecord:
+        seen.append(span)
+        return replace(span, kind="llm", model="m") if span.kind == "other" else replace(span)
+
+    kit.later(60)
+    assert remap(store, derive) == (2, 1)
+    assert remap(store, derive) == (2, 0)
+    assert (seen[0].query, seen[0].contexts, seen[0].tags) == ("q", contexts, ["x"])
+    assert rows(store, "SELECT span_id, kind FROM spans ORDER BY 1") == [(f"{1:016x}", "rag"), (f"{2:016x}", "llm")]
+    sampler.decide(kit.later(3))
+    assert rows(store, "SELECT model, n_spans, late_spans FROM traces") == [("m", 2, 0)]
+
+
+def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps run once, in order, inside one transaction; a failing step leaves the old file as it was."""
+    kit.send(kit.store(), kit.span(1))
+    kit.close()
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(migrations, "STEPS", {2: ("ALTER TABLE raw.meta ADD COLUMN a INTEGER",), 3: ("nonsense",)})
+    with pytest.raises(duckdb.ParserException):
+        kit.store()
+    monkeypatch.setattr(migrations, "STEPS", {**migrations.STEPS, 3: ("ALTER TABLE raw.meta ADD COLUMN b INTEGER",)})
+    store = kit.store()
+    assert store.read("SELECT max(value::INTEGER), count(a), count(b) FROM raw.meta").rows == [(3, 0, 0)]
+    assert store.read("SELECT count(*) FROM spans").rows == [(1,)]
+    kit.close()
+    assert kit.store().read("SELECT count(*) FROM raw.meta WHERE key = 'schema_version'").rows == [(2,)]
