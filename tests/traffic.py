@@ -29,7 +29,7 @@ def rag_trace(
         {"id": name, "score": 0.9 - 0.3 * rank, "content": text} for rank, (name, text) in enumerate(DOCUMENTS)
     ]
     common = {"gen_ai.prompt.version": prompt_version, "session.id": f"session-{number % 3}"}
-    end = int(start + latency_ms * 1e6)
+    end = start + int(latency_ms * 1e6)
     return [
         _span(trace_id, root, None, "answer", start, end, error, {
             "ragpulse.span.kind": "rag", "input.value": query, "output.value": response, **common}),
