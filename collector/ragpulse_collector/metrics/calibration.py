@@ -167,8 +167,8 @@ def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     limit = min(200, max(1, int(params.get("limit") or 20)))
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
     judged = [one for one in _judged(store, evaluator, window, filter_of(store, params)) if one.human is None]
-    # Beyond twenty times what is wanted not everything could keep its chance of 0.05: the newest are asked about.
-    pool = sorted(judged, key=lambda one: (one.at, one.trace_id), reverse=True)[: int(limit / _LEAST_LABEL_PI)]
+    # Of more than ten times what is wanted most would be drawn at the least chance: the newest are asked about.
+    pool = sorted(judged, key=lambda one: (one.at, one.trace_id), reverse=True)[: int(limit / (2 * _LEAST_LABEL_PI))]
     chances = _chances([4.0 * one.value * (1.0 - one.value) for one in pool], limit)
     drawn = {one.trace_id: pi for one, pi in zip(pool, chances, strict=True) if _number(evaluator, one) < pi}
     return {"traces": [row | {"label_pi": drawn[row["trace_id"]]} for row in trace_rows(store, list(drawn))]}

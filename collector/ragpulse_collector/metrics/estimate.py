@@ -84,5 +84,5 @@ def point(estimate: Estimate | None) -> dict[str, Any]:
         "lo": estimate.lo,
         "hi": estimate.hi,
         "n": estimate.n,
-        "n_eff": round(estimate.n_eff, 6),
+        "n_eff": round(estimate.n_eff, 9),
     }

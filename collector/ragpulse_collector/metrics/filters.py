@@ -82,9 +82,11 @@ def condition(store: Store, text: str) -> str:
     if used & {"SUBQUERY", "PARAMETER", "WINDOW"}:
         raise ValueError("where: no subqueries, parameters or window functions")
     try:
-        store.read(f"SELECT 1 FROM traces WHERE {wrapped} LIMIT 0")
+        kind = store.read(f"DESCRIBE SELECT {wrapped} AS holds FROM traces").rows[0][1]
     except duckdb.Error as error:
         raise ValueError(f"where: {str(error).splitlines()[0]}") from error
+    if kind != "BOOLEAN":
+        raise ValueError(f"where: true or false is expected, but this is {kind}")
     return wrapped
 
 

@@ -125,4 +125,4 @@ def _dropped(
         " AND d.request_time >= $first AND d.request_time < $last GROUP BY ALL",
         {"evaluator": evaluator, **window.parameters, **keep.parameters},
     ).rows
-    return {tuple(row[:-2]): (row[-2], row[-1]) for row in rows}
+    return {tuple(row[:-2]): (row[-2], row[-1]) for row in rows if row[-2]}

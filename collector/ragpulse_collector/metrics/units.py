@@ -25,8 +25,8 @@ MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::IN
 class Sample:
     """A query for the scored units of one evaluator.
 
-    Columns: trace_id, span_id, request_time, version, judge, status, normalized, score, passing, explanation, run_id,
-    created_at, pi (NULL: not part of any random sample), and the columns of `traces` where asked for.
+    Columns: trace_id, span_id, request_time, version, judge, status, normalized, score, passing, explanation, parts,
+    run_id, created_at, pi (NULL: not part of any random sample), and the columns of `traces` where asked for.
     """
 
     sql: str
@@ -49,9 +49,8 @@ WITH marked AS (
       AND request_time >= $first AND request_time < $last
 ){replayed}
 SELECT s.trace_id, s.span_id, s.request_time, s.version, s.judge, s.status, s.normalized, s.score, s.passing,
-       s.explanation, s.run_id, s.created_at, {pi} AS pi{columns}
+       s.explanation, s.parts, s.run_id, s.created_at, {pi} AS pi{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.trace_id = s.trace_id AND d.span_id = s.span_id{joins}
-{where}
 """
 _REPLAYED = """, parts AS (
     SELECT unnest($run_ids::VARCHAR[]) AS run_id, unnest($run_pis::DOUBLE[]) AS pi, unnest($run_us::DOUBLE[]) AS below
@@ -63,14 +62,19 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
             ELSE coalesce(r.pi, d.pi) END"""
 
 
-def sample_of(store: Store, evaluator: str, window: Window, keep: Filter, *, columns: tuple[str, ...] = ()) -> Sample:
-    """Build the query for an evaluator's scored units whose traces pass the filter, with columns of `traces`."""
+def sample_of(
+    store: Store, evaluator: str, window: Window, keep: Filter, *, columns: tuple[str, ...] = (), prefix: str = ""
+) -> Sample:
+    """Build the query for an evaluator's scored units whose traces pass the filter, with columns of `traces`.
+
+    A `prefix` keeps the parameters of two samples in one query apart.
+    """
     runs = shares(store, evaluator)
-    parameters: dict[str, Any] = {"evaluator": evaluator, **window.parameters, **keep.parameters}
+    own: dict[str, Any] = {"evaluator": evaluator}
     joins = ""
     if runs:
-        parameters |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
-        parameters |= {"run_us": [share.below for share in runs]}
+        own |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
+        own |= {"run_us": [share.below for share in runs]}
         joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
     if keep or columns:
         joins += (
@@ -82,6 +86,7 @@ def sample_of(store: Store, evaluator: str, window: Window, keep: Filter, *, col
         pi=_BOTH_PI if runs else "d.pi",
         columns="".join(f", t.{column}" for column in columns),
         joins=joins,
-        where="",
     )
-    return Sample(sql, parameters)
+    for name in own if prefix else ():
+        sql = sql.replace(f"${name}", f"${prefix}{name}")
+    return Sample(sql, {**window.parameters, **keep.parameters, **{f"{prefix}{name}": own[name] for name in own}})

@@ -1,0 +1,143 @@
+"""Which documents help and which hurt: retrieval counts, use, and the quality of answers with and without each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.metrics.estimate import MOMENTS, Moments, point
+from ragpulse_collector.metrics.filters import filter_of
+from ragpulse_collector.metrics.good import FAITHFUL, first_of
+from ragpulse_collector.metrics.units import sample_of
+from ragpulse_collector.metrics.window import iso, window_of
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+
+__all__ = ["documents"]
+
+_HUB_SHARE, _HUB_QUERIES = 0.2, 20
+"""A document retrieved for this share of all questions is a hub, once there are so many questions."""
+
+
+def _ascending(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda one: (one[name] is None, one[name] or 0.0, -one["retrieved"])
+
+
+def _descending(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda one: (one[name] is None, -(one[name] or 0.0), -one["retrieved"])
+
+
+_SORTS = {
+    "worst": _ascending("shrunk"),
+    "best": _descending("shrunk"),
+    "retrieved": _descending("retrieved"),
+    "unused": _ascending("used_share"),
+}
+
+
+def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer `GET documents`: `evaluator` (default: the faithfulness at hand), `sort`, `limit`, filters.
+
+    `quality` is Hajek's mean over the answers that had the document, `quality_without` over the others; `shrunk` pulls
+    a document with few answers towards the mean of all (empirical Bayes). `never_used` counts documents retrieved of
+    which no answer drew anything; `used_share` needs `context_utilization`.
+    """
+    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    keep = filter_of(store, params)
+    evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
+    order = _SORTS.get(str(params.get("sort") or "retrieved"))
+    if order is None:
+        raise ValueError(f"sort: possible are {', '.join(_SORTS)}")
+    scored = sample_of(store, evaluator, window, keep)
+    used = sample_of(store, "context_utilization", window, keep, prefix="used_")
+    sql = _QUERY.format(scored=scored.sql, used=used.sql, keep=keep.sql, moments=MOMENTS.format(y="q.y"))
+    rows = store.read(sql, {**scored.parameters, **used.parameters}).dicts()
+    found = _estimated(rows)
+    never = sum(row["n_use"] > 0 and row["n_used"] == 0 for row in rows)
+    found.sort(key=order)
+    limit = min(1000, max(1, int(params.get("limit") or 100)))
+    return {"evaluator": evaluator, "documents": found[:limit], "never_used": never, "total": len(found)}
+
+
+# A reranker's output supersedes what it was given; positions count the contexts with text, as evaluators see them.
+_QUERY = """
+WITH t AS (
+    SELECT trace_id, query FROM raw.trace_facts
+    WHERE latest AND start_time >= $first AND start_time < $last AND {keep}
+), reranked AS (
+    SELECT trace_id, span_id FROM raw.spans WHERE kind = 'reranker' AND contexts_state IS NOT NULL
+    AND start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY
+), given AS (
+    SELECT c.trace_id, t.query, c.start_time, coalesce(c.id, c.hash[1:16]) AS doc, c.hash, c.text,
+           CASE WHEN c.text IS NOT NULL THEN row_number() OVER (
+               PARTITION BY c.trace_id, c.text IS NULL ORDER BY c.start_time, c.span_id, c.rank) END AS place
+    FROM raw.contexts c JOIN t ON t.trace_id = c.trace_id
+    WHERE c.start_time >= $first AND c.start_time < $last::TIMESTAMP + INTERVAL 1 DAY
+      AND (c.trace_id NOT IN (SELECT trace_id FROM reranked)
+           OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked))
+), held AS (
+    SELECT trace_id, doc, min(place) AS place, any_value(hash) AS hash, any_value(text) AS text,
+           max(start_time) AS seen, any_value(query) AS query
+    FROM given WHERE doc IS NOT NULL GROUP BY trace_id, doc
+), scored AS (
+    SELECT trace_id, normalized AS y, pi FROM ({scored}) WHERE status = 'ok' AND pi > 0 AND normalized IS NOT NULL
+), uses AS (
+    SELECT trace_id, from_json(parts::JSON -> '$.used', '["BIGINT"]') AS places FROM ({used})
+    WHERE status = 'ok' AND parts IS NOT NULL
+), whole AS (
+    SELECT count(*) AS n, sum(y / pi) AS wy, sum(1 / pi) AS w FROM scored
+    WHERE trace_id IN (SELECT trace_id FROM held)
+), q AS (
+    SELECT h.doc, h.trace_id, h.hash, h.text, h.seen, h.query, h.place, s.y, coalesce(s.pi, 1.0) AS pi, u.places
+    FROM held h LEFT JOIN scored s ON s.trace_id = h.trace_id LEFT JOIN uses u ON u.trace_id = h.trace_id
+)
+SELECT q.doc AS id, any_value(q.hash) AS hash, any_value(q.text)[:500] AS text, count(*) AS retrieved,
+       count(DISTINCT q.query) AS queries, max(q.seen) AS last_seen,
+       count(q.places) FILTER (q.place IS NOT NULL) AS n_use,
+       count(*) FILTER (list_contains(q.places, q.place)) AS n_used, [{moments}] AS moments,
+       any_value(whole.wy) AS whole_wy, any_value(whole.w) AS whole_w,
+       (SELECT count(DISTINCT query) FROM held) AS all_queries
+FROM q, whole GROUP BY q.doc
+"""
+
+
+def _estimated(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    moments = [Moments.of((int(row["moments"][0]), *row["moments"][1:8], int(row["moments"][8] or 0))) for row in rows]
+    prior = rows[0]["whole_wy"] / rows[0]["whole_w"] if rows and rows[0]["whole_w"] else None
+    between = _between(moments, prior)
+    return [_document(row, found, prior, between) for row, found in zip(rows, moments, strict=True)]
+
+
+def _error(found: Moments, prior: float) -> float:
+    """The squared error of a document's mean; at least that of a yes-or-no score, since few answers look too sure."""
+    kish = found.w * found.w / found.ww
+    return max(found.se**2, max(0.01, prior * (1.0 - prior)) / kish)
+
+
+def _between(moments: Sequence[Moments | None], prior: float | None) -> float:
+    """How much documents truly differ (variance), by the method of moments."""
+    known = [one for one in moments if one is not None]
+    if prior is None or len(known) < 2:
+        return 0.0
+    spread = sum((one.mean - prior) ** 2 - _error(one, prior) for one in known) / len(known)
+    return max(0.0, spread)
+
+
+def _document(row: Mapping[str, Any], found: Moments | None, prior: float | None, between: float) -> dict[str, Any]:
+    queries = row["all_queries"]
+    told: dict[str, Any] = {key: row[key] for key in ("id", "hash", "text", "retrieved", "queries")}
+    told |= {
+        "used_share": row["n_used"] / row["n_use"] if row["n_use"] else None,
+        "quality": point(None if found is None else found.estimate()),
+        "quality_without": None,
+        "shrunk": None,
+        "hub": queries >= _HUB_QUERIES and row["queries"] >= _HUB_SHARE * queries,
+        "last_seen": iso(row["last_seen"]),
+    }
+    if found is not None and prior is not None:
+        rest = row["whole_w"] - found.w
+        told["quality_without"] = (row["whole_wy"] - found.wy) / rest if rest > 1e-9 else None
+        error = _error(found, prior)
+        told["shrunk"] = prior + (found.mean - prior) * (between / (between + error) if between else 0.0)
+    return told

@@ -1,0 +1,189 @@
+"""What differs between the requests in a selected box of a chart and the rest: every attribute, ranked by lift."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ragpulse_collector.metrics.exemplars import column_of
+from ragpulse_collector.metrics.filters import Filter, filter_of
+from ragpulse_collector.metrics.units import MEASURES, sample_of
+from ragpulse_collector.metrics.window import Window, instant, iso, window_of
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import benjamini_hochberg, effective_n, two_proportion
+
+__all__ = ["explain"]
+
+_MOST_ROWS = 50_000
+_COLUMNS, _ROWS = 60, 20
+_ATTRIBUTES = ("service", "environment", "model", "prompt_name", "prompt_version", "variant", "error")
+_LEAST = 5
+"""An attribute value seen fewer times than this among the selected is noise."""
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One request: when, its value, the weight it stands for, and its attributes."""
+
+    trace_id: str
+    at: datetime
+    value: float
+    weight: float
+    attributes: tuple[tuple[str, str], ...]
+
+
+def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer `GET explain`: `metric`, `from`, `to`, the box `sel_from sel_to sel_lo sel_hi`, filters.
+
+    Shares are weighted by 1/pi where the metric is sampled; p is that of a two-proportion test on effective numbers,
+    adjusted for the many values looked at (Benjamini-Hochberg). Over 50,000 requests a random sample is read.
+    """
+    now = clock()
+    window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(store, params, skip=("name",))
+    metric = str(params.get("metric") or params.get("name") or "latency_p50")
+    rows = _read(store, metric, window, keep)
+    inside = _box(params, now)
+    selected, baseline = [row for row in rows if inside(row)], [row for row in rows if not inside(row)]
+    documents = _documents(store, [row.trace_id for row in selected], window) if selected else {}
+    return {
+        "metric": metric,
+        "n_selected": len(selected),
+        "n_baseline": len(baseline),
+        "sampled": len(rows) >= _MOST_ROWS,
+        "heatmap": _heatmap(rows, window),
+        "attributes": _compare(selected, baseline, documents) if selected and baseline else [],
+    }
+
+
+def _read(store: Store, metric: str, window: Window, keep: Filter) -> list[_Row]:
+    family, _, evaluator = metric.partition(":")
+    if evaluator and family in MEASURES:
+        sample = sample_of(store, evaluator, window, keep, columns=(*_ATTRIBUTES, "query"))
+        source, parameters = (
+            f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, {', '.join(_ATTRIBUTES)}, query"
+            f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
+            sample.parameters,
+        )
+    else:
+        source, parameters = (
+            f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
+            f" coalesce(upstream_pi, 1) AS pi, {', '.join(_ATTRIBUTES)}, query FROM traces"
+            f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
+            {**window.parameters, **keep.parameters},
+        )
+    rows = store.read(
+        f"SELECT trace_id, start_time, y, pi, {', '.join(_ATTRIBUTES)}, length(query) FROM ({source})"
+        f" WHERE y IS NOT NULL USING SAMPLE reservoir({_MOST_ROWS} ROWS) REPEATABLE (1)",
+        parameters,
+    ).rows
+    return [_Row(row[0].hex, row[1], float(row[2]), 1.0 / row[3], tuple(_told(row[4:]))) for row in rows]
+
+
+def _told(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Attribute and value of everything that is known of a request; lengths in doublings."""
+    for name, value in zip(_ATTRIBUTES, values, strict=False):
+        if value is not None:
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)
+    length = values[-1]
+    if length:
+        low = 2 ** int(math.log2(length))
+        yield "query length", f"{low}..{2 * low - 1}"
+
+
+def _box(params: Mapping[str, Any], now: datetime) -> Callable[[_Row], bool]:
+    first, last = (instant(params.get(name), now=now) for name in ("sel_from", "sel_to"))
+    low, high = (_number(params, name) for name in ("sel_lo", "sel_hi"))
+
+    def inside(row: _Row) -> bool:
+        in_time = (first is None or row.at >= first) and (last is None or row.at < last)
+        return in_time and (low is None or row.value >= low) and (high is None or row.value <= high)
+
+    return inside
+
+
+def _number(params: Mapping[str, Any], name: str) -> float | None:
+    value = params.get(name)
+    if value in (None, ""):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, not {value!r}") from None
+
+
+def _documents(store: Store, trace_ids: Sequence[str], window: Window) -> dict[str, set[str]]:
+    """The documents that the selected requests share (each in at least five), with every trace that retrieved them."""
+    rows = store.read(
+        "WITH c AS (SELECT DISTINCT trace_id, coalesce(id, hash[1:12]) AS doc FROM raw.contexts"
+        "   WHERE start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY),"
+        " often AS (SELECT doc FROM c WHERE trace_id IN (SELECT unnest($ids::UUID[])) AND doc IS NOT NULL"
+        f"   GROUP BY doc HAVING count(*) >= {_LEAST} ORDER BY count(*) DESC LIMIT 100)"
+        " SELECT doc, trace_id FROM c WHERE doc IN (SELECT doc FROM often)",
+        {**window.parameters, "ids": list(trace_ids)},
+    ).rows
+    found: dict[str, set[str]] = defaultdict(set)
+    for doc, trace in rows:
+        found[doc].add(trace.hex)
+    return found
+
+
+def _heatmap(rows: Sequence[_Row], window: Window) -> dict[str, Any]:
+    """Counts per time bucket and value bin; the last value bin also holds what lies beyond the 99th percentile."""
+    starts = list(window.starts())
+    if not rows:
+        return {"x": [iso(at) for at in starts], "y": [], "cells": []}
+    values = sorted(row.value for row in rows)
+    low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
+    width = (high - low) / _ROWS or 1.0
+    cells = [[0] * _ROWS for _ in starts]
+    step = timedelta(seconds=window.step_s)
+    for row in rows:
+        x = min(len(starts) - 1, max(0, (row.at - starts[0]) // step))
+        cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += 1
+    return {"x": [iso(at) for at in starts], "y": [low + width * index for index in range(_ROWS)], "cells": cells}
+
+
+def _compare(
+    selected: Sequence[_Row], baseline: Sequence[_Row], documents: Mapping[str, set[str]]
+) -> list[dict[str, Any]]:
+    sides = [_shares(side, documents) for side in (selected, baseline)]
+    totals = [sum(row.weight for row in side) for side in (selected, baseline)]
+    sizes = [effective_n([row.weight for row in side]) for side in (selected, baseline)]
+    found: list[dict[str, Any]] = []
+    for (attribute, value), (n, weight) in sides[0].items():
+        if n < _LEAST:
+            continue
+        other_n, other_weight = sides[1].get((attribute, value), (0, 0.0))
+        share, other = weight / totals[0], other_weight / totals[1]
+        test = two_proportion(round(share * sizes[0]), round(sizes[0]), round(other * sizes[1]), round(sizes[1]))
+        found.append(
+            {
+                "attribute": attribute,
+                "value": value,
+                "selected": {"n": n, "share": share},
+                "baseline": {"n": other_n, "share": other},
+                "lift": share / other if other else None,
+                "p": 1.0 if test is None or test.p is None else test.p,
+            }
+        )
+    for one, adjusted in zip(found, benjamini_hochberg([one["p"] for one in found]), strict=True):
+        one["p_adjusted"] = adjusted
+        del one["p"]
+    found.sort(key=lambda one: (one["p_adjusted"], -abs(one["selected"]["share"] - one["baseline"]["share"])))
+    return found[:_SHOWN]
+
+
+def _shares(rows: Sequence[_Row], documents: Mapping[str, set[str]]) -> dict[tuple[str, str], tuple[int, float]]:
+    found: dict[tuple[str, str], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for row in rows:
+        held = [("document", doc) for doc, traces in documents.items() if row.trace_id in traces]
+        for key in (*row.attributes, *held):
+            n, weight = found[key]
+            found[key] = (n + 1, weight + row.weight)
+    return found

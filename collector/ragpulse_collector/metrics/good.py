@@ -1,0 +1,127 @@
+"""What a good answer costs: money over the estimated number of answers that are faithful and to the point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
+from ragpulse_collector.metrics.units import sample_of
+from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import Estimate, hajek
+
+__all__ = ["FAITHFUL", "cost_of_good", "cost_per_good_answer", "first_of"]
+
+FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
+"""Evaluators that say whether an answer is supported, the most trusted first."""
+RELEVANT = ("relevancy", "answer_relevancy", "refusal")
+"""Evaluators that say whether it answers the question."""
+
+
+def cost_per_good_answer(
+    store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now
+) -> dict[str, Any]:
+    """USD per answer that passes both a faithfulness and a relevancy evaluator, with interval, by `group_by`.
+
+    Judge cost is a line of its own; `unknown_share` is the share of requests whose cost is not known.
+    """
+    window = window_of({"width": 1, **params}, now=clock()).whole
+    keep, groups = filter_of(store, params), dimensions(params)
+    listed = "".join(f", {group}" for group in groups)
+    rows = store.read(
+        f"SELECT sum(cost_usd), count(*), avg((cost_usd IS NULL)::INTEGER){listed} FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY ALL",
+        {**window.parameters, **keep.parameters},
+    ).rows
+    shares = _good_shares(store, window, keep, groups)
+    found = []
+    for cost, n, unknown, *group in rows:
+        share = shares.get(tuple(group))
+        told = _ratio(cost, n, share)
+        found.append(
+            {
+                "group": dict(zip(groups, group, strict=True)),
+                **(told or {"value": None, "lo": None, "hi": None}),
+                "good_share": None if share is None else share.estimate,
+                "n": 0 if share is None else share.n,
+                "cost_usd": cost,
+                "requests": n,
+                "unknown_share": unknown,
+            }
+        )
+    return {"evaluators": _pair(store, window), "groups": found, "judge_cost_usd": _judge_cost(store, window)}
+
+
+def cost_of_good(store: Store, window: Window, keep: Filter) -> dict[str, Any] | None:
+    """Value and interval for the whole window; None where cost or quality is unknown."""
+    cost, n = store.read(
+        f"SELECT sum(cost_usd), count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
+        {**window.parameters, **keep.parameters},
+    ).rows[0]
+    return _ratio(cost, n, _good_shares(store, window, keep, ()).get(()))
+
+
+def _ratio(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
+    """Cost is counted, not estimated: the interval is that of the share of good answers, turned over."""
+    if cost is None or share is None or not n or share.estimate <= 0:
+        return None
+    lo, hi = (cost / (n * end) if end else math.inf for end in (share.hi, share.lo))
+    return {"value": cost / (n * share.estimate), "lo": lo, "hi": None if math.isinf(hi) else hi}
+
+
+def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
+    """The first of these evaluators that measured anything in the window."""
+    rows = store.read(
+        "SELECT DISTINCT evaluator FROM raw.scores WHERE status = 'ok' AND source IN ('online', 'replay')"
+        " AND request_time >= $first AND request_time < $last AND evaluator IN (SELECT unnest($names::VARCHAR[]))",
+        {**window.parameters, "names": list(names)},
+    ).rows
+    found = {name for (name,) in rows}
+    return next((name for name in names if name in found), None)
+
+
+def _pair(store: Store, window: Window) -> list[str]:
+    chosen = (first_of(store, window, FAITHFUL), first_of(store, window, RELEVANT))
+    return [name for name in chosen if name is not None]
+
+
+def _good_shares(
+    store: Store, window: Window, keep: Filter, groups: tuple[str, ...]
+) -> dict[tuple[Any, ...], Estimate]:
+    """The estimated share of good answers per group: both verdicts pass; draws are nested, so the smaller pi counts."""
+    names = _pair(store, window)
+    if not names or names[0] not in FAITHFUL:
+        return {}
+    samples = [sample_of(store, name, window, keep, columns=groups) for name in names]
+    good = "status = 'ok' AND coalesce(passing, normalized >= 0.5)"
+    listed = "".join(f", {group}" for group in groups)
+    sql = f"SELECT trace_id, span_id, {good} AS good, pi{listed} FROM ({samples[0].sql}) WHERE status = 'ok' AND pi > 0"
+    pairs = store.read(sql, samples[0].parameters).rows
+    if len(samples) == 2:
+        second = {(t, s): (ok, pi) for t, s, ok, pi, *_ in store.read(
+            f"SELECT trace_id, span_id, {good} AS good, pi FROM ({samples[1].sql}) WHERE status = 'ok' AND pi > 0",
+            samples[1].parameters).rows}  # fmt: skip
+        pairs = [
+            (t, s, ok and second[t, s][0], min(pi, second[t, s][1]), *rest)
+            for t, s, ok, pi, *rest in pairs
+            if (t, s) in second
+        ]
+    values: dict[tuple[Any, ...], tuple[list[float], list[float]]] = {}
+    for _, _, ok, pi, *group in pairs:
+        into = values.setdefault(tuple(group), ([], []))
+        into[0].append(float(ok))
+        into[1].append(pi)
+    found = {group: hajek(*both) for group, both in values.items()}
+    return {group: estimate for group, estimate in found.items() if estimate is not None}
+
+
+def _judge_cost(store: Store, window: Window) -> float | None:
+    rows = store.read(
+        "SELECT sum(cost_usd) FROM raw.scores WHERE request_time >= $first AND request_time < $last", window.parameters
+    ).rows
+    value: float | None = rows[0][0]
+    return value

@@ -1,0 +1,197 @@
+"""Overview, exemplars, explain, blame, documents, cost of a good answer: shapes and planted facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store, trace_id
+
+from ragpulse_collector.metrics.blame import blame, verdict_on
+from ragpulse_collector.metrics.coverage import coverage
+from ragpulse_collector.metrics.documents import documents
+from ragpulse_collector.metrics.exemplars import exemplars
+from ragpulse_collector.metrics.explain import explain
+from ragpulse_collector.metrics.good import cost_per_good_answer
+from ragpulse_collector.metrics.overview import overview
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+
+def now() -> datetime:
+    """A quarter past noon."""
+    return T0 + timedelta(minutes=15)
+
+
+DAY = {"from": "-1h"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_an_empty_store_has_an_overview(store: EmbeddedStore) -> None:
+    """Nothing measured is null, not zero."""
+    told = overview(store, DAY, clock=now)
+    assert (told["newest_span"], told["lag_s"], told["error_rate"], told["cost_usd"]) == (None, None, None, None)
+    assert (told["n_traces"], told["quality"], told["queued"], told["cost_per_good_answer"]) == (0, [], 0, None)
+
+
+def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> None:
+    """A fall from 0.9 to 0.5 is `worse`; errors, cost and the share of unknown cost are told."""
+    units = Units(store)
+    for number in range(400):
+        at = T0 - timedelta(minutes=90 if number < 200 else 30)
+        good = number % 10 > 0 if number < 200 else number % 2 > 0
+        facts = {"error": number % 4 == 0, "cost_usd": 0.01 if number % 2 else None, "input_tokens": 5}
+        units.scored(number, "groundedness", float(good), at=at, facts=facts)
+    units.save()
+    told = overview(store, DAY, clock=now)
+    (quality,) = told["quality"]
+    assert (quality["value"], quality["previous"]["value"], quality["verdict"]) == (0.5, 0.9, "worse")
+    assert (quality["passing_rate"], quality["n"], quality["version"]) == (0.5, 200, "v1")
+    assert (told["n_traces"], told["error_rate"], told["tokens"]) == (200, 0.25, 1000)
+    assert told["cost_usd"] == pytest.approx(1.0)
+    assert told["cost_unknown_share"] == 0.5
+    assert told["coverage"][0]["scored"] == 200
+
+
+def test_coverage_counts_what_is_missing(store: EmbeddedStore) -> None:
+    """Selected, skipped, invalid, dropped and never covered are told apart."""
+    units = Units(store)
+    for number, status in enumerate(("ok", "ok", "skipped", "invalid", "error")):
+        units.scored(number, "judge", 1.0 if status == "ok" else None, status=status)
+    units.unit(5)
+    units.decision(5, "judge", pi=0.0, u=0.5, reason="filtered")
+    units.unit(6)
+    units.add("decisions", trace_id=trace_id(6), span_id=0xAA, request_time=T0, evaluator="judge", rule="r", policy="p",
+              pi=0.9, u=0.1, sampled=False, reason="budget", decided_at=T0, revision=1, latest=True)  # fmt: skip
+    units.save()
+    (row,) = coverage(store, DAY, clock=now)["coverage"]
+    assert row == {"evaluator": "judge", "eligible": 7, "selected": 6, "scored": 2, "skipped": 1, "invalid": 1,
+                   "error": 1, "dropped": 1, "uncovered_share": pytest.approx(1 / 7)}  # fmt: skip
+
+
+def test_exemplars_are_the_ends_and_the_middle(store: EmbeddedStore) -> None:
+    """Of eleven traces the five slowest, the five in the middle and the five fastest, each with its scores."""
+    units = Units(store)
+    for number in range(11):
+        units.scored(number, "groundedness", number / 10, facts={"latency_ms": 100.0 * number})
+    units.save()
+    slow = exemplars(store, {"name": "latency_p95", **DAY}, clock=now)
+    assert [trace["latency_ms"] for trace in slow["worst"]] == [1000, 900, 800, 700, 600]
+    assert [trace["latency_ms"] for trace in slow["median"]] == [700, 600, 500, 400, 300]
+    assert [trace["latency_ms"] for trace in slow["best"]] == [0, 100, 200, 300, 400]
+    poor = exemplars(store, {"name": "quality:groundedness", "t": "2026-11-20T12:00:00Z", "step": "1h"}, clock=now)
+    assert [trace["scores"]["groundedness"]["normalized"] for trace in poor["worst"]] == [0.0, 0.1, 0.2, 0.3, 0.4]
+
+
+def test_explain_finds_the_planted_cause(store: EmbeddedStore) -> None:
+    """Slow requests all came from model b: it leads the list, with lift and a small adjusted p."""
+    units = Units(store)
+    for number in range(300):
+        slow = number % 10 == 0
+        facts: dict[str, Any] = {
+            "latency_ms": 5000.0 if slow else 100.0,
+            "model": "b" if slow else "a",
+            "service": "xy"[number % 2],
+        }
+        units.unit(number, at=T0 - timedelta(minutes=number % 40), **facts)
+    units.save()
+    told = explain(store, {"metric": "latency_p95", "sel_lo": 1000, **DAY}, clock=now)
+    assert (told["n_selected"], told["n_baseline"]) == (30, 270)
+    first = told["attributes"][0]
+    assert (first["attribute"], first["value"], first["selected"]["share"]) == ("model", "b", 1.0)
+    assert first["p_adjusted"] < 1e-10
+    assert sum(map(sum, told["heatmap"]["cells"])) == 300
+
+
+def test_explain_names_the_document(store: EmbeddedStore) -> None:
+    """A document that only bad answers retrieved is found."""
+    units = Units(store)
+    for number in range(60):
+        bad = number < 12
+        units.scored(number, "groundedness", float(not bad))
+        units.contexts(number, ["text"], ids=["stale" if bad else f"doc{number}"])
+    units.save()
+    told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)
+    assert (told["attributes"][0]["attribute"], told["attributes"][0]["value"]) == ("document", "stale")
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({"answered": False, "sufficient": False}, "refusal_right"),
+        ({"answered": False, "sufficient": True}, "refusal_wrong"),
+        ({"answered": False}, "unknown"),
+        ({"answered": True, "sufficient": False, "faithful": True}, "retrieval"),
+        ({"answered": True, "sufficient": True, "faithful": False}, "generation"),
+        ({"answered": True, "sufficient": True, "faithful": True}, "good"),
+        ({"faithful": False, "used": False}, "retrieval"),
+        ({"faithful": False, "used": True}, "generation"),
+        ({"sufficient": True}, "unknown"),
+    ],
+)
+def test_blame_of_one_answer(told: dict[str, bool], kind: str) -> None:
+    """Each combination of verdicts has one reading."""
+    blank: dict[str, Any] = dict.fromkeys(("faithful", "sufficient", "used", "answered"))
+    assert verdict_on(**{**blank, **told}) == kind
+
+
+def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
+    """Ten unsupported answers that drew on contexts, each sampled at 0.1, stand for a hundred."""
+    units = Units(store)
+    for number in range(10):
+        units.scored(number, "groundedness", 0.0, pi=0.1, u=0.01, facts={"prompt_version": "v7"})
+        units.decision(number, "context_utilization", pi=1.0)
+        units.score(number, "context_utilization", 0.5)
+    units.save()
+    (cell,) = blame(store, {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
+    assert (cell["group"], cell["n"], cell["generation"], cell["good"]) == ({"prompt_version": "v7"}, 10, 100.0, 0.0)
+
+
+def test_documents_show_who_hurts(store: EmbeddedStore) -> None:
+    """The stale document's answers are bad; its estimate is shrunk towards the rest and it sorts first."""
+    units = Units(store)
+    for number in range(200):
+        bad = number % 4 == 0
+        units.scored(number, "groundedness", float(not bad), facts={"query": f"q{number}"})
+        units.decision(number, "context_utilization")
+        units.score(number, "context_utilization", 0.5, parts='{"used": [1]}')
+        units.contexts(number, ["one", "two"], ids=["stale" if bad else f"good{number % 8}", f"never{number % 3}"])
+    units.save()
+    told = documents(store, {**DAY, "sort": "worst"}, clock=now)
+    first = told["documents"][0]
+    assert (first["id"], first["retrieved"], first["quality"]["value"]) == ("stale", 50, 0.0)
+    assert 0.0 < first["shrunk"] < 0.3
+    assert first["quality_without"] == 1.0
+    assert (first["used_share"], first["hub"], told["never_used"]) == (1.0, True, 3)
+    assert first["text"] == "one"
+
+
+def test_a_document_without_scores_is_listed_without_numbers(store: EmbeddedStore) -> None:
+    """Retrieved but never scored is null."""
+    units = Units(store)
+    units.unit(1)
+    units.contexts(1, ["text"])
+    units.save()
+    (row,) = documents(store, DAY, clock=now)["documents"]
+    assert (row["retrieved"], row["quality"]["value"], row["shrunk"], row["used_share"]) == (1, None, None, None)
+
+
+def test_cost_per_good_answer(store: EmbeddedStore) -> None:
+    """100 answers at one cent, 80 supported: 1.25 cents each, with the interval of the share turned over."""
+    units = Units(store)
+    for number in range(100):
+        units.scored(number, "groundedness", float(number % 5 > 0), facts={"cost_usd": 0.01})
+    units.save()
+    (row,) = cost_per_good_answer(store, DAY, clock=now)["groups"]
+    assert row["value"] == pytest.approx(0.0125)
+    assert row["lo"] < 0.0125 < row["hi"]
+    assert (row["good_share"], row["unknown_share"]) == (0.8, 0.0)

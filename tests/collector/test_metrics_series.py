@@ -1,0 +1,264 @@
+"""Series over request time: every name, equal to the estimator, gaps as gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store, trace_id, uniform
+
+from ragpulse_collector.metrics.calibration import calibration, suggest
+from ragpulse_collector.metrics.series import NAMES, series
+from ragpulse_collector.metrics.window import window_of
+from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators.statistics import hajek, wilson
+
+
+def now() -> datetime:
+    """Three hours after noon."""
+    return T0 + timedelta(hours=3)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def points(store: EmbeddedStore, name: str, **params: Any) -> list[dict[str, Any]]:
+    """The points of the only line of a metric, by hour over the last four hours."""
+    (line,) = series(store, {"name": name, "from": "-4h", "step": "1h", **params}, clock=now)["series"]
+    found: list[dict[str, Any]] = line["points"]
+    return found
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("chances", [(1.0,), (0.5, 0.05, 1.0)])
+def test_a_point_equals_the_estimator(store: EmbeddedStore, graded: bool, chances: tuple[float, ...]) -> None:
+    """Sums in the store give what `hajek` gives on the values: mean, interval, n, effective n."""
+    units, values, pi = Units(store), [], []
+    for number in range(500):
+        value = round(uniform(number, "value"), 2) if graded else float(uniform(number, "value") < 0.8)
+        chance = chances[number % len(chances)]
+        if units.scored(number, "judge", value, pi=chance):
+            values.append(value)
+            pi.append(chance)
+    units.save()
+    expected = hajek(values, pi)
+    assert expected is not None
+    point = points(store, "quality:judge")[1]
+    told = [point["value"], point["lo"], point["hi"], point["n"], point["n_eff"]]
+    assert told == pytest.approx([expected.estimate, *expected, expected.n, expected.n_eff], abs=1e-9)
+
+
+def test_a_bucket_without_scores_is_a_gap(store: EmbeddedStore) -> None:
+    """Null, not zero; requests in an hour without any are zero between the first and the last."""
+    units = Units(store)
+    units.scored(1, "judge", 1.0)
+    units.unit(2, at=T0 + timedelta(hours=2))
+    units.save()
+    assert [point["value"] for point in points(store, "quality:judge")] == [None, 1.0, None, None]
+    assert [point["value"] for point in points(store, "requests")] == [None, 1.0, 0.0, 1.0]
+    assert [point["value"] for point in points(store, "latency_p50")] == [None, 1000.0, None, 1000.0]
+
+
+def test_every_traffic_metric(store: EmbeddedStore) -> None:
+    """Each name gives the figure worked out by hand."""
+    units = Units(store)
+    for number in range(10):
+        units.unit(number, error=number < 2, latency_ms=100.0 * number, ttft_ms=float(number), input_tokens=10,
+                   output_tokens=None if number else 7, cost_usd=0.5 if number < 4 else None)  # fmt: skip
+    units.save()
+    expected = {"requests": 10, "errors": 2, "error_rate": 0.2, "latency_p50": 450, "latency_p95": 855,
+                "latency_p99": 891, "ttft_p50": 4.5, "ttft_p95": 8.55, "input_tokens": 100, "output_tokens": 7,
+                "cost_usd": 2, "throughput": 10 / 3600}  # fmt: skip
+    assert expected.keys() == NAMES.keys()
+    found = {name: points(store, name)[1] for name in NAMES}
+    assert {name: point["value"] for name, point in found.items()} == pytest.approx(expected)
+    assert found["cost_usd"]["unknown_share"] == 0.6
+    rate = wilson(2, 10)
+    assert rate is not None
+    assert found["error_rate"]["hi"] == rate.hi
+
+
+def test_a_total_of_unknowns_is_unknown(store: EmbeddedStore) -> None:
+    """No price known: null, with the share that says why."""
+    units = Units(store)
+    units.unit(1)
+    units.save()
+    assert (points(store, "cost_usd")[1]["value"], points(store, "cost_usd")[1]["unknown_share"]) == (None, 1.0)
+
+
+def test_upstream_sampling_is_scaled_and_marked(store: EmbeddedStore) -> None:
+    """A trace kept with probability 0.1 stands for ten, and the point says it is an estimate."""
+    units = Units(store)
+    units.unit(1, upstream_pi=0.1)
+    units.save()
+    point = points(store, "requests")[1]
+    assert (point["value"], point["n"], point["estimated"]) == (10.0, 1, True)
+
+
+def test_what_is_no_number_is_counted_beside(store: EmbeddedStore) -> None:
+    """Skipped, invalid and failed verdicts never enter the mean; above 5 % the bounds are shown."""
+    units = Units(store)
+    for number, status in enumerate(["ok"] * 8 + ["skipped", "invalid", "error"]):
+        units.scored(number, "judge", 1.0 if status == "ok" else None, status=status)
+    units.save()
+    point = points(store, "quality:judge")[1]
+    assert (point["value"], point["n"]) == (1.0, 8)
+    assert point["counts"] == {"skipped": 1, "invalid": 1, "error": 1}
+    assert point["bounds"] == pytest.approx([0.8, 1.0])
+
+
+def test_what_a_cap_dropped_opens_bounds(store: EmbeddedStore) -> None:
+    """Two selected units left out for money: the bucket says so and shows both extremes; pacing does not count."""
+    units = Units(store)
+    for number in range(8):
+        units.scored(number, "judge", float(number % 2), pi=0.5, u=0.1)
+    for number, u in ((8, 0.2), (9, 0.3), (10, 0.6)):
+        units.unit(number)
+        units.decision(number, "judge", pi=0.5, u=u, reason="budget")
+    units.save()
+    store.write(lambda tx: tx.execute("UPDATE raw.decisions SET sampled = false WHERE reason = 'budget'")).result()
+    point = points(store, "quality:judge")[1]
+    assert (point["value"], point["dropped"], point["bounds"]) == (0.5, 2, pytest.approx([0.4, 0.6]))
+
+
+def test_forced_scores_count_only_if_chance_would_have(store: EmbeddedStore) -> None:
+    """A forced verdict on a unit that was not drawn stays out of the estimate."""
+    units = Units(store)
+    units.scored(1, "judge", 1.0, pi=0.5, u=0.1)
+    units.unit(2)
+    units.decision(2, "judge", pi=0.5, u=0.9, reason="forced")
+    units.score(2, "judge", 0.0)
+    units.save()
+    assert (points(store, "quality:judge")[1]["value"], points(store, "quality:judge")[1]["n"]) == (1.0, 1)
+
+
+def test_versions_and_judges_are_separate_lines(store: EmbeddedStore) -> None:
+    """A new version breaks the series and leaves a marker; so does a new judge."""
+    units = Units(store)
+    for number, (version, judge) in enumerate([("v1", None), ("v2", None), ("v2", "gpt")]):
+        units.scored(number, "judge", 1.0, at=T0 + timedelta(hours=number), version=version, judge=judge)
+    units.save()
+    told = series(store, {"name": "quality:judge", "from": "-4h", "step": "1h"}, clock=now)
+    assert [(line["version"], line["judge"]) for line in told["series"]] == [("v1", None), ("v2", None), ("v2", "gpt")]
+    assert [marker["text"] for marker in told["markers"]] == ["judge v2", "judge v2 judged by gpt"]
+
+
+def test_the_latest_verdict_of_a_unit_counts(store: EmbeddedStore) -> None:
+    """An error before the answer, or an answer to an older revision, does not count twice."""
+    units = Units(store)
+    units.scored(1, "judge", None, status="error")
+    units.score(1, "judge", 1.0, created=T0 + timedelta(seconds=5))
+    units.save()
+    point = points(store, "quality:judge")[1]
+    assert (point["value"], point["n"], point["counts"]["error"]) == (1.0, 1, 0)
+
+
+def test_score_and_pass_rate(store: EmbeddedStore) -> None:
+    """`score:` is on the native scale without bounds, `pass_rate:` counts `passing`."""
+    units = Units(store)
+    for number, native in enumerate((2.0, 3.0, 5.0)):
+        units.unit(number)
+        units.decision(number, "judge")
+        units.score(number, "judge", native / 5, score=native, passing=native >= 3)
+    units.save()
+    score, rate = points(store, "score:judge")[1], points(store, "pass_rate:judge")[1]
+    assert (score["value"], rate["value"]) == (pytest.approx(10 / 3), pytest.approx(2 / 3))
+    assert score["hi"] > 5
+
+
+def test_group_by_and_filters(store: EmbeddedStore) -> None:
+    """Lines per group; filters by parameter and by SQL."""
+    units = Units(store)
+    for number in range(12):
+        facts = {"model": "ab"[number % 2], "prompt_version": f"v{number % 3}", "latency_ms": float(number)}
+        units.scored(number, "judge", float(number % 2), facts=facts)
+    units.save()
+    params = {"name": "quality:judge", "from": "-4h", "step": "1h", "group_by": "model"}
+    told = series(store, {**params, "prompt_version": ["v0", "v1"], "where": "latency_ms >= 2 -- late"}, clock=now)
+    found = [(line["group"], line["points"][1]["value"], line["points"][1]["n"]) for line in told["series"]]
+    assert found == [({"model": "a"}, 0.0, 3), ({"model": "b"}, 1.0, 3)]
+    assert points(store, "requests", q="WHY")[1]["value"] == 12
+
+
+@pytest.mark.parametrize(
+    ("params", "mistake"),
+    [
+        ({"name": "nope"}, "no metric 'nope'; possible: requests"),
+        ({"name": "requests", "group_by": "query"}, "cannot group by 'query'"),
+        ({"name": "requests", "from": "yesterday"}, "'yesterday' is no time"),
+        ({"name": "requests", "from": "-1h", "to": "-2h"}, "must lie before"),
+        ({"name": "requests", "step": "1s", "from": "-7d"}, "more than 2000 points"),
+        ({"name": "requests", "where": "nope = 1"}, "nope"),
+        ({"name": "requests", "where": "latency_ms"}, "where"),
+        ({"name": "requests", "where": "1 = (SELECT count(*) FROM raw.spans)"}, "no subqueries"),
+        ({"name": "requests", "where": "true) ORDER BY (1"}, "one boolean"),
+        ({"name": "requests", "where": "true); DROP TABLE raw.spans; SELECT (1"}, "Only SELECT"),
+        ({"name": "requests", "error": "maybe"}, "error must be true or false"),
+    ],
+)
+def test_malformed_parameters_are_named(store: EmbeddedStore, params: dict[str, Any], mistake: str) -> None:
+    """Each mistake is a ValueError that says what is wrong (the API answers 400)."""
+    with pytest.raises(ValueError, match=mistake.replace("(", r"\(")):
+        series(store, params, clock=now)
+
+
+def test_auto_step_fits_the_width() -> None:
+    """At most `width` buckets, on round numbers, weeks on Mondays."""
+    window = window_of({"from": "-30d", "width": 60}, now=now())
+    assert (window.step_s, len(list(window.starts()))) == (43200, 61)
+    week = window_of({"from": "-30d", "step": "1w"}, now=now())
+    assert {at.weekday() for at in week.starts()} == {0}
+
+
+def labelled(store: EmbeddedStore, count: int, *, wrong: int) -> None:
+    """`count` judged units, a quarter labelled; the judge passes `wrong` of ten that people fail."""
+    units = Units(store)
+    for number in range(count):
+        units.scored(number, "judge", 1.0)
+        if number % 4 == 0:
+            human = 0.0 if number % 40 < 4 * wrong else 1.0
+            units.add("labels", trace_id=trace_id(number), span_id=0xAA, request_time=T0, evaluator="judge",
+                      score=human, passing=human > 0, annotator="a", label_pi=0.25, created_at=T0)  # fmt: skip
+    units.save()
+
+
+def test_the_corrected_series_moves_by_the_judges_error(store: EmbeddedStore) -> None:
+    """A judge that passes everything while people fail 3 of 10 is corrected to 0.7, the raw value beside it."""
+    labelled(store, 400, wrong=3)
+    point = points(store, "quality:judge", corrected=True)[1]
+    assert (point["value"], point["uncorrected"]["value"]) == (pytest.approx(0.7, abs=0.02), 1.0)
+    assert point["lo"] < 0.7 < point["hi"]
+    (report,) = calibration(store, {"evaluator": "judge", "from": "-4h"}, clock=now)["versions"]
+    assert (report["n"], report["sensitivity"], report["specificity"]) == (100, 1.0, 0.0)
+    assert report["kappa"] == pytest.approx(0.0)
+    assert report["corrected"]["value"] == pytest.approx(0.7, abs=0.02)
+
+
+def test_few_labels_correct_nothing(store: EmbeddedStore) -> None:
+    """Below thirty labels the line says so and stays."""
+    labelled(store, 40, wrong=3)
+    told = series(store, {"name": "quality:judge", "from": "-4h", "step": "1h", "corrected": True}, clock=now)[
+        "series"
+    ][0]
+    assert (told["corrected"], told["labels"], told["points"][1]["value"]) == (False, 10, 1.0)
+
+
+def test_suggestions_carry_their_chance(store: EmbeddedStore) -> None:
+    """Unsure verdicts are drawn more often, none with less than 0.05, labelled ones never again."""
+    units = Units(store)
+    for number in range(400):
+        units.scored(number, "judge", 0.5 if number < 100 else 1.0)
+    units.save()
+    found = suggest(store, {"evaluator": "judge", "limit": 20}, clock=now)["traces"]
+    chances = {trace["scores"]["judge"]["normalized"]: trace["label_pi"] for trace in found}
+    assert 5 <= len(found) <= 45
+    assert chances[0.5] > 2 * 0.05
+    assert all(trace["label_pi"] >= 0.05 for trace in found)
