@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+PIPED_WIDTH = 2000
+"""Nothing is cut where no terminal ends the line."""
+TRACE_ID_WIDTH = 32
+
 
 def console() -> Console:
     """Return a console that never breaks lines of piped output."""
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -23,7 +27,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     listed = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float | None) for row in listed)
-        printed.add_column(column, justify="right" if numeric else "left", overflow="ellipsis", no_wrap=not numeric)
+        width = TRACE_ID_WIDTH if column == "trace" else None
+        justify: Literal["right", "left"] = "right" if numeric else "left"
+        printed.add_column(column, justify=justify, overflow="ellipsis", no_wrap=not numeric, min_width=width)
     for row in listed:
         printed.add_row(*(escape(cell(value)) for value in row))
     console().print(printed)

@@ -1,0 +1,158 @@
+"""The command line against a running collector and against a closed file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from traffic import rag_trace, send
+
+from ragpulse_collector.cli import cli, run
+from ragpulse_collector.client import connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+Start = Callable[..., "Collector"]
+
+
+def scored(collector: Start, count: int = 3) -> Collector:
+    """A collector with `count` decided and scored traces."""
+    running = collector()
+    for number in range(count):
+        send(running.url, rag_trace(number))
+    client, deadline = connect(running.url), time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if len(client.sql("select 1 from scores where status in ('ok', 'skipped')").rows()) >= 4 * count:
+            return running
+        time.sleep(0.02)
+    raise AssertionError("not scored in time")
+
+
+def test_every_option_is_also_an_environment_variable() -> None:
+    """`--grpc-port` is RAGPULSE_GRPC_PORT, and so on for every option of every command."""
+    for command in cli.commands.values():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "help":
+                long = next(name for name in parameter.opts if name.startswith("--"))
+                assert parameter.envvar == "RAGPULSE_" + long[2:].upper().replace("-", "_")
+
+
+def test_traces_show_and_sql_answer(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """Looking from the terminal prints what the API answers."""
+    running = scored(collector)
+    assert run(["traces", "--url", running.url]) == 0
+    assert "How tall is the Eiffel Tower?" in capsys.readouterr().out
+    assert run(["show", f"{1:032x}", "--url", running.url]) == 0
+    assert "groundedness" in capsys.readouterr().out
+    assert run(["sql", "select count(*) as n from spans", "--json", "--url", running.url]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 9}]
+
+
+def test_metrics_print_value_interval_and_n(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """A quality number never stands without its interval and n."""
+    running = scored(collector)
+    assert run(["metrics", "quality:refusal", "--step", "1d", "--url", running.url]) == 0
+    assert "n=3" in capsys.readouterr().out
+
+
+def test_replay_prints_the_bill_runs_and_repeats_free(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run only tells; a run scores everything once; a second run does nothing."""
+    running = scored(collector)
+    arguments = ["replay", "-e", "latency", "--since", "1d", "--url", running.url]
+    assert run([*arguments, "--dry-run"]) == 0
+    assert "3 units, 0 already scored" in capsys.readouterr().out
+    assert run([*arguments, "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)["replays"]
+    assert (first["status"], first["ok"]) == ("done", 3)
+    assert run([*arguments, "--dry-run"]) == 0
+    assert "3 already scored" in capsys.readouterr().out
+    assert run([*arguments, "--json"]) == 0
+    rows = connect(running.url).sql("select count(*) as n from scores where evaluator = 'latency'").rows()
+    assert rows == [{"n": 3}]
+
+
+def test_a_closed_file_is_read_and_replayed_without_a_server(
+    collector: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--db` reads a file no collector has open, and replays over it."""
+    scored(collector).stop()
+    db = str(tmp_path / "ragpulse.duckdb")
+    assert run(["traces", "--db", db]) == 0
+    assert "How tall" in capsys.readouterr().out
+    assert run(["replay", "-e", "cost", "--since", "1d", "--db", db, "--json"]) == 0
+    (done,) = json.loads(capsys.readouterr().out)["replays"]
+    assert done["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["traces", "--url", "http://127.0.0.1:9"], 1, "ragpulse serve"),
+        (["nonsense"], 2, "No such command"),
+        (["replay"], 2, "--evaluator"),
+        (["traces", "--db", "absent.duckdb"], 1, "absent.duckdb"),
+        (["serve", "--roles", "cook"], 1, "roles"),
+        (["serve", "--host", "0.0.0.0"], 1, "ragpulse key"),
+    ],
+)
+def test_errors_are_one_line_with_the_mend(
+    arguments: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Usage errors exit 2, failures 1, each with one line a person can act on."""
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == code
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert told in errors[0]
+
+
+def test_a_locked_file_names_the_running_collector(collector: Start, tmp_path: Path) -> None:
+    """Another process that opens the file of a running collector is told about `--url`."""
+    collector()
+    arguments = [sys.executable, "-m", "ragpulse_collector", "traces", "--db", str(tmp_path / "ragpulse.duckdb")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert "--url" in done.stderr
+
+
+def test_evaluate_reads_cases_and_writes_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cases in a file are scored with a summary; a broken line is named."""
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text('{"response": "Paris", "reference": "paris"}\n{"response": "Rome", "reference": "Paris"}\n')
+    out = tmp_path / "results.jsonl"
+    assert run(["evaluate", str(cases), "-e", "exact_match", "--out", str(out), "--json"]) == 0
+    assert [json.loads(line)["score"] for line in out.read_text().splitlines()] == [1.0, 0.0]
+    capsys.readouterr()
+    cases.write_text("{broken\n")
+    assert run(["evaluate", str(cases), "-e", "exact_match"]) == 1
+    assert f"{cases}:1" in capsys.readouterr().err
+
+
+def test_key_prints_the_secret_once_and_only_its_hash_for_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """What goes into the file is a hash of what is shown."""
+    import hashlib
+    import tomllib
+
+    assert run(["key", "--scope", "read", "--name", "ops"]) == 0
+    out = capsys.readouterr().out
+    secret = out.split("(shown once): ")[1].split()[0]
+    (made,) = tomllib.loads(out.partition("in ragpulse.toml:\n")[2])["collector"]["api_keys"]
+    assert made["sha256"] == hashlib.sha256(secret.encode()).hexdigest()
+    assert secret not in out.partition("in ragpulse.toml")[2]
+
+
+def test_doctor_names_what_is_wrong(collector: Start, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """An exporter that points elsewhere and an empty collector are found, each with its mend."""
+    running = collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    assert run(["doctor", "--url", running.url]) == 1
+    out = capsys.readouterr().out
+    assert "RAGPULSE_ENDPOINT" in out
+    assert "no span has arrived" in out
