@@ -8,6 +8,7 @@ from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.grounding.citations import CitationCheck
 from ragpulse_evaluators.grounding.groundedness import Groundedness
+from ragpulse_evaluators.grounding.perturb import LabelledCase, perturb
 from ragpulse_evaluators.grounding.refusal import Refusal
 from ragpulse_evaluators.grounding.support import SentenceEvidence, explain_groundedness
 from ragpulse_evaluators.grounding.utilization import ContextUtilization
@@ -17,9 +18,11 @@ __all__ = [
     "CitationCheck",
     "ContextUtilization",
     "Groundedness",
+    "LabelledCase",
     "Refusal",
     "SentenceEvidence",
     "explain_groundedness",
+    "perturb",
 ]
 
 ENTRIES: tuple[Entry, ...] = (

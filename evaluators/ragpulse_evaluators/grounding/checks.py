@@ -10,7 +10,7 @@ from itertools import pairwise
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, OPPOSITES, ORDINALS
-from ragpulse_evaluators.grounding.text import Token
+from ragpulse_evaluators.grounding.text import Token, stem
 
 __all__ = [
     "check_months",
@@ -91,7 +91,7 @@ def _scope(position: int, here: Sequence[Token]) -> list[str]:
     """Return the content words a negation may govern: those that follow it in its clause, nearest first."""
     scope: list[str] = []
     for before, token in pairwise(here[position : position + 8]):
-        if token.norm in _CLAUSE_BREAKS or token.start - before.end > 1:
+        if token.norm in _CLAUSE_BREAKS or not 0 <= token.start - before.end <= 1:
             break
         if not token.function:
             scope.append(token.key)
@@ -103,7 +103,7 @@ def check_opposites(tokens: Sequence[Token], keys: frozenset[str]) -> list[str]:
     objections = []
     for token in tokens:
         opposites = OPPOSITES.get(token.norm, frozenset()) if token.key not in keys else frozenset()
-        other = next((o for o in sorted(opposites) if o in keys or o.rstrip("e") in keys), None)
+        other = next((o for o in sorted(opposites) if stem(o) in keys), None)
         if other:
             objections.append(f"'{token.text}' here, '{other}' in the evidence")
     return objections

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
 from ragpulse_evaluators.grounding.marks import Mark, find_marks
 from ragpulse_evaluators.grounding.model import BIAS, WEIGHTS
@@ -14,6 +15,9 @@ from ragpulse_evaluators.grounding.text import Sentence, split_sentences, tokeni
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ["Citation", "CitationCheck", "check_citations"]
+
+_MAX_JOINT = 5
+_MAX_INDEXES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +68,64 @@ class CitationCheck(Evaluator):
 
 
 def check_citations(response: str, contexts: Sequence[Context]) -> list[Citation]:
-    """Resolve and check every citation mark of a response, in order."""
+    """Resolve and check the citation marks of a response (the first 100), in order."""
     response = response[:MAX_RESPONSE_CHARS]
     marks = find_marks(response, [c.id for c in contexts])
-    if not marks:
-        return []
+    checker = _Checker(contexts, _places(contexts, marks))
+    return [citation for claim, mark in _claims(response, marks) for citation in checker.check(claim, mark)]
+
+
+def _places(contexts: Sequence[Context], marks: Sequence[Mark]) -> dict[str, int]:
+    """Map what a mark may say to the position of a context: its number, or its id, which goes first."""
     ids = {c.id: n for n, c in enumerate(contexts) if c.id}
     base = 0 if any("0" in m.targets for m in marks) and "0" not in ids else 1
-    return [
-        citation
-        for claim, mark in _claims(response, marks)
-        for citation in _check(claim, mark, contexts, {**_numbered(len(contexts), base), **ids})
-    ]
+    return {str(n + base): n for n in range(len(contexts))} | ids
 
 
-def _numbered(count: int, base: int) -> dict[str, int]:
-    return {str(n + base): n for n in range(count)}
+class _Checker:
+    """Judges claims on cited contexts; indexes and verdicts are made when first asked for, then kept."""
+
+    def __init__(self, contexts: Sequence[Context], places: Mapping[str, int]) -> None:
+        self._contexts = contexts
+        self._places = places
+        self._indexes: dict[tuple[int, ...], EvidenceIndex] = {}
+        self._verdicts: dict[tuple[str, tuple[int, ...]], SentenceEvidence] = {}
+
+    def check(self, claim: str, mark: Mark) -> Iterator[Citation]:
+        """Yield one citation for each target of a mark."""
+        cited = tuple(self._places[t] for t in mark.targets if t in self._places)
+        for target in mark.targets:
+            place = self._places.get(target)
+            verdict = None if place is None else self._verdict(claim, place, cited)
+            yield Citation(
+                mark=mark.text,
+                start=mark.start,
+                end=mark.end,
+                rank=None if place is None else place + 1,
+                supported=bool(verdict and verdict.supported),
+                claim=claim,
+                score=verdict.score if verdict else 0.0,
+                reasons=_reasons(target, verdict, len(self._contexts)),
+            )
+
+    def _verdict(self, claim: str, place: int, cited: tuple[int, ...]) -> SentenceEvidence:
+        """Judge on the context alone; where several are cited together, what they say jointly counts as well."""
+        single = self._judge(claim, (place,))
+        if single.supported or not 1 < len(cited) <= _MAX_JOINT or len(self._indexes) > _MAX_INDEXES:
+            return single
+        joint = self._judge(claim, cited)
+        contributes = joint.supported and joint.evidence in self._contexts[place].text
+        return joint if contributes else single
+
+    def _judge(self, claim: str, places: tuple[int, ...]) -> SentenceEvidence:
+        if (claim, places) not in self._verdicts:
+            self._verdicts[claim, places] = judge_claim(claim, self._index(places))
+        return self._verdicts[claim, places]
+
+    def _index(self, places: tuple[int, ...]) -> EvidenceIndex:
+        if places not in self._indexes:
+            self._indexes[places] = EvidenceIndex([self._contexts[n].text for n in places])
+        return self._indexes[places]
 
 
 def _claims(response: str, marks: Sequence[Mark]) -> Iterator[tuple[str, Mark]]:
@@ -115,35 +161,6 @@ def _without(response: str, start: int, end: int, marks: Sequence[Mark]) -> str:
 
 def _content(text: str) -> int:
     return sum(not t.function for t in tokenize(text))
-
-
-def _check(claim: str, mark: Mark, contexts: Sequence[Context], places: Mapping[str, int]) -> Iterator[Citation]:
-    cited = [places[t] for t in mark.targets if t in places]
-    joint = judge_claim(claim, [contexts[n].text for n in cited]) if cited else None
-    for target in mark.targets:
-        place = places.get(target)
-        verdict = _verdict(claim, place, contexts, joint, alone=len(cited) == 1)
-        yield Citation(
-            mark=mark.text,
-            start=mark.start,
-            end=mark.end,
-            rank=None if place is None else place + 1,
-            supported=bool(verdict and verdict.supported),
-            claim=claim,
-            score=verdict.score if verdict else 0.0,
-            reasons=_reasons(target, verdict, len(contexts)),
-        )
-
-
-def _verdict(
-    claim: str, place: int | None, contexts: Sequence[Context], joint: SentenceEvidence | None, *, alone: bool
-) -> SentenceEvidence | None:
-    """Judge the claim on its context alone; where several are cited together, what they say jointly counts as well."""
-    if place is None or joint is None or alone:
-        return joint if place is not None else None
-    single = judge_claim(claim, [contexts[place].text])
-    contributes = joint.supported and joint.evidence in contexts[place].text
-    return joint if contributes and not single.supported else single
 
 
 def _reasons(target: str, verdict: SentenceEvidence | None, count: int) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragpulse_evaluators.grounding.lexicon import MAGNITUDES, MONTHS, NEGATIONS, NUMBER_WORDS, UNITS
+from ragpulse_evaluators.grounding.lexicon import MAGNITUDES, MONTHS, NUMBER_WORDS, UNITS
 from ragpulse_evaluators.grounding.text import Token
 
-__all__ = ["Quantity", "is_negation", "months", "names", "negations", "quantities"]
+__all__ = ["Quantity", "months", "names", "negations", "quantities"]
 
 _THOUSANDS = re.compile(r"\d{1,3}([.,])\d{3}(\1\d{3})*")
 _AMBIGUOUS_MONTHS = frozenset({"may", "march", "mar", "mars", "mai", "dec", "sept", "jun"})
@@ -90,8 +90,8 @@ def _chinese(tokens: Sequence[Token], start: int) -> tuple[int, set[float]]:
 
 def _digits(written: str) -> set[float]:
     if ":" in written:
-        hours, _, minutes = written.partition(":")
-        return {float(hours) + _float(minutes.split(":")[0]) / 100.0}
+        head, _, tail = written.partition(":")
+        return {value + 0.01 * _float(tail.replace(":", "")) for value in _digits(head)}
     values = set()
     if _THOUSANDS.fullmatch(written):
         values.add(float(re.sub(r"[.,]", "", written)))
@@ -149,11 +149,6 @@ def names(tokens: Sequence[Token]) -> list[Token]:
     ]
 
 
-def is_negation(token: Token) -> bool:
-    """Tell whether a token negates ("not", "don't", "no", "不", "nicht", ...)."""
-    return token.norm in NEGATIONS or token.norm.endswith("n't")
-
-
 def negations(tokens: Sequence[Token]) -> list[int]:
-    """Return the positions of negating tokens."""
-    return [i for i, token in enumerate(tokens) if is_negation(token)]
+    """Return the positions of negating tokens ("not", "don't", "no", "不", "nicht", ...)."""
+    return [i for i, token in enumerate(tokens) if token.negation]

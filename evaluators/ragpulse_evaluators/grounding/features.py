@@ -12,7 +12,7 @@ from rapidfuzz.distance import LCSseq
 
 from ragpulse_evaluators.grounding import checks
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
-from ragpulse_evaluators.grounding.facts import is_negation, negations, quantities
+from ragpulse_evaluators.grounding.facts import negations, quantities
 from ragpulse_evaluators.grounding.lexicon import LINK_WORDS, OPENERS, SELF_WORDS
 from ragpulse_evaluators.grounding.text import Token
 
@@ -56,14 +56,14 @@ def measure(tokens: Sequence[Token], text: str, support: Sequence[ContextSentenc
         "units": checks.check_units(mine, theirs),
         "months": checks.check_months(tokens, evidence),
         "names": checks.check_names(tokens, index),
-        "negation": checks.check_negation(tokens, support[0].tokens) if support and same_matter else [],
+        "negation": checks.check_negation(tokens, evidence) if same_matter else [],
         "opposites": checks.check_opposites(tokens, keys) if same_matter else [],
     }
     values = {
         "novel_share": novel_share,
         "link_share": sum(t.norm in LINK_WORDS and t.key not in keys for t in tokens) / max(1, len(tokens)),
         "order": _order(tokens, support, keys, index),
-        **_doubts(tokens, text, support, keys),
+        **_doubts(tokens, text, evidence),
         **{name: min(_CAP, len(found)) for name, found in objections.items()},
     }
     reasons = _novel_words(novel) + [reason for found in objections.values() for reason in found]
@@ -75,7 +75,7 @@ def _is_novel(token: Token, index: EvidenceIndex) -> bool:
 
 
 def _is_content(token: Token) -> bool:
-    return not (token.function or token.kind == "sign" or is_negation(token))
+    return not (token.function or token.kind == "sign" or token.negation)
 
 
 def _novel_words(novel: Sequence[Token]) -> list[str]:
@@ -91,16 +91,15 @@ def _novel_words(novel: Sequence[Token]) -> list[str]:
     return ["not in the contexts: " + ", ".join(f"'{w}'" for w in words[:_SHOWN_WORDS]) + more] if words else []
 
 
-def _doubts(
-    tokens: Sequence[Token], text: str, support: Sequence[ContextSentence], keys: frozenset[str]
-) -> dict[str, float]:
+def _doubts(tokens: Sequence[Token], text: str, evidence: Sequence[Token]) -> dict[str, float]:
+    keys = frozenset(t.key for t in evidence)
     fresh = [t for t in tokens if t.function and t.key not in keys]
     own = [t for t in fresh if t.norm in SELF_WORDS and not checks.has_alias(t, keys)]
     return {
         "self_words": min(_CAP, len(own)),
         "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in keys),
         "question": float(text.rstrip().endswith(("?", "？", "؟"))),
-        "extra_negation": float(bool(negations(tokens)) and not (support and negations(support[0].tokens))),
+        "extra_negation": float(bool(negations(tokens)) and not negations(evidence)),
         "length": math.log1p(len(tokens)),
     }
 

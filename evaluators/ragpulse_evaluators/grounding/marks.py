@@ -14,6 +14,8 @@ _NUMBERS = re.compile(
 )
 _LABEL = re.compile(r"(?:doc(?:ument)?|source|context|id|ref)s?\.?\s*[:#]\s*", re.IGNORECASE)
 _MAX_RANGE = 50
+MAX_MARKS = 100
+"""More marks than this are left unread, which bounds the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,17 @@ class Mark:
 def find_marks(response: str, ids: Sequence[str | None] = ()) -> list[Mark]:
     """Find citation marks; a bracket that is neither numbers nor a known id is ordinary text."""
     known = {i for i in ids if i}
-    marks = []
+    marks: list[Mark] = []
     for match in _MARK.finditer(response):
-        inner = next(g for g in match.groups() if g is not None).strip()
-        targets = _targets(inner, known, round_brackets=match.group().startswith("("))
-        if targets:
+        targets = _read(match, known)
+        if targets and len(marks) < MAX_MARKS:
             marks.append(Mark(match.start(), match.end(), match.group(), targets))
     return marks
+
+
+def _read(match: re.Match[str], known: set[str]) -> tuple[str, ...]:
+    inner = next(g for g in match.groups() if g is not None).strip()
+    return _targets(inner, known, round_brackets=match.group().startswith("("))
 
 
 def _targets(inner: str, known: set[str], *, round_brackets: bool) -> tuple[str, ...]:
@@ -60,6 +66,8 @@ def _expand(numbers: str) -> Iterator[str]:
 
 def blank_marks(response: str) -> str:
     """Replace numbered citation marks by spaces, so that "[1]" is not read as a number; offsets stay the same."""
-    for mark in find_marks(response):
-        response = response[: mark.start] + " " * (mark.end - mark.start) + response[mark.end :]
-    return response
+    return _MARK.sub(_blank, response)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group()) if _read(match, set()) else match.group()

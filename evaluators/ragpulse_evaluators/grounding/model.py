@@ -11,16 +11,16 @@ from collections.abc import Mapping
 __all__ = ["BIAS", "THRESHOLD", "WEIGHTS", "grounded_score"]
 
 THRESHOLD = 0.5
-BIAS = 1.526
+BIAS = 1.508
 WEIGHTS: dict[str, float] = {
-    "novel_share": -5.550,
-    "link_share": -11.205,
-    "order": 3.928,
+    "novel_share": -5.541,
+    "link_share": -11.180,
+    "order": 3.947,
     "self_words": -0.891,
-    "opener": -0.687,
-    "question": -3.160,
-    "extra_negation": -0.743,
-    "length": -0.801,
+    "opener": -0.686,
+    "question": -3.161,
+    "extra_negation": -0.742,
+    "length": -0.800,
     "numbers": -5.000,
     "units": -5.000,
     "months": -5.000,

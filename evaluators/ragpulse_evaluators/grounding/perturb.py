@@ -40,6 +40,11 @@ class LabelledCase:
     source: int
     """Position of the original in the given cases."""
 
+    @property
+    def label(self) -> int:
+        """1 supported, 0 not: what `calibrate` takes as the human score."""
+        return int(self.supported)
+
 
 def perturb(cases: Sequence[Case], *, seed: int = 0, kinds: Sequence[EditKind] = KINDS) -> list[LabelledCase]:
     """Return originals (supported) and their edited copies (unsupported), in the order of the cases.

@@ -13,7 +13,15 @@ from ragpulse_evaluators.grounding.marks import blank_marks
 from ragpulse_evaluators.grounding.model import THRESHOLD, grounded_score
 from ragpulse_evaluators.grounding.text import Sentence, split_sentences, tokenize
 
-__all__ = ["MAX_RESPONSE_CHARS", "Assessment", "SentenceEvidence", "assess", "explain_groundedness", "judge_claim"]
+__all__ = [
+    "MAX_RESPONSE_CHARS",
+    "MAX_SENTENCES",
+    "Assessment",
+    "SentenceEvidence",
+    "assess",
+    "explain_groundedness",
+    "judge_claim",
+]
 
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
@@ -74,9 +82,9 @@ def assess(response: str, contexts: Sequence[str]) -> Assessment:
     return Assessment(score, tuple(evidence for _, evidence in judged))
 
 
-def judge_claim(claim: str, contexts: Sequence[str]) -> SentenceEvidence:
-    """Score one claim, taken as one sentence, against contexts."""
-    return _judge(Sentence(claim, 0, len(claim)), claim, EvidenceIndex(contexts))[1]
+def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
+    """Score one claim, taken as one sentence, against an index of contexts."""
+    return _judge(Sentence(claim, 0, len(claim)), claim, index)[1]
 
 
 def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings, SentenceEvidence]:

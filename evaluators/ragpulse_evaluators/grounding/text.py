@@ -8,8 +8,9 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from ragpulse_evaluators.grounding.lexicon import ABBREVIATIONS, FUNCTION_WORDS, NUMBER_WORDS
+from ragpulse_evaluators.grounding.lexicon import ABBREVIATIONS, FUNCTION_WORDS, NEGATIONS, NUMBER_WORDS
 
 __all__ = ["Sentence", "Token", "split_sentences", "stem", "tokenize"]
 
@@ -23,22 +24,27 @@ _TOKEN = re.compile(
     rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%‰°$€£¥₹])"
 )
 _END = re.compile(r"(?:[.!?]+|[。！？…؟۔।॥]+)[\"'”’»)\]」』】]*(?:\s*(?:\[[^\]\n]{1,40}\]|【[^】\n]{1,40}】))*|\n+")
+_ACRONYM = re.compile(r"(?:\w\.)+\w")
 _MAX_SENTENCE = 2_000
 """Longer runs without an end are cut, which bounds the work on hostile input."""
 _SUFFIXES = ("ations", "ation", "ments", "ingly", "ment", "ings", "edly", "ing", "ies", "ied", "ers", "est", "ed", "es")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One word, number, sign or unspaced character; `start` and `end` are offsets in the text it came from."""
 
     text: str
-    norm: str
-    key: str
-    kind: str
     start: int
     end: int
+    norm: str
+    """Case-folded NFKC."""
+    key: str
+    """Light stem under which inflections meet; numbers in one spelling."""
+    kind: str
+    """`word`, `number`, `char` (scripts without spaces) or `sign`."""
     function: bool
+    """True for articles, pronouns, prepositions and the like."""
+    negation: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ def _ends_here(text: str, start: int, match: re.Match[str]) -> bool:
         return ord(after) > 0x2E7F
     word = text[max(start, match.start() - 12) : match.start()].rsplit(None, 1)[-1:]
     before = word[0].lstrip("(\"'“") if word and text[match.start() - 1 : match.start()].strip() else ""
+    if "." in before and _ACRONYM.fullmatch(before):
+        return text[match.end() : match.end() + 9].lstrip()[:1].isupper()
     return not (len(before) == 1 and before.isupper()) and before.casefold() not in ABBREVIATIONS
 
 
@@ -93,24 +101,21 @@ def _append(sentences: list[Sentence], text: str, start: int, end: int) -> int:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Cut text into tokens; `norm` is case-folded NFKC, `key` a light stem under which inflections meet."""
-    return [
-        Token(m.group(), *_forms(m.group(), m.lastgroup or "word"), m.start(), m.end(), _is_function(m.group()))
-        for m in _TOKEN.finditer(text)
-    ]
+    """Cut text into tokens: words, numbers, currency and percent signs, single characters of unspaced scripts."""
+    return [Token(m[0], m.start(), m.end(), *_forms(m[0], m.lastgroup or "word")) for m in _TOKEN.finditer(text)]
 
 
 @lru_cache(maxsize=65536)
-def _is_function(surface: str) -> bool:
-    return _norm(surface) in FUNCTION_WORDS
-
-
-@lru_cache(maxsize=65536)
-def _forms(surface: str, kind: str) -> tuple[str, str, str]:
+def _forms(surface: str, kind: str) -> tuple[str, str, str, bool, bool]:
     norm = _norm(surface)
+    negation = norm in NEGATIONS or norm.endswith("n't")
+    return norm, _key(norm, kind), kind, norm in FUNCTION_WORDS, negation
+
+
+def _key(norm: str, kind: str) -> str:
     if norm in NUMBER_WORDS:
-        return norm, str(NUMBER_WORDS[norm]), kind
-    return norm, stem(norm) if kind == "word" else norm.replace(",", ""), kind
+        return str(NUMBER_WORDS[norm])
+    return stem(norm) if kind == "word" else norm.replace(",", "")
 
 
 def _norm(surface: str) -> str:

@@ -7,7 +7,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
-from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS
+from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, MAX_SENTENCES
 from ragpulse_evaluators.grounding.text import split_sentences, tokenize
 from ragpulse_evaluators.result import Outcome
 
@@ -59,7 +59,7 @@ def context_use(response: str, contexts: Sequence[str]) -> list[ContextUse]:
     index = EvidenceIndex(contexts)
     cover = {number: 0.0 for number, text in enumerate(contexts) if text.strip()}
     used: set[int] = set()
-    for sentence in split_sentences(response[:MAX_RESPONSE_CHARS]):
+    for sentence in split_sentences(response[:MAX_RESPONSE_CHARS])[:MAX_SENTENCES]:
         covers = index.covers(tokenize(sentence.text))
         best = max(covers.values(), default=0.0)
         used |= {n for n, c in covers.items() if c >= _ENOUGH and c >= _AS_GOOD * best}

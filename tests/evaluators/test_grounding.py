@@ -1,0 +1,164 @@
+"""The offline RAG checks through the registry: what they say, where they skip, what they survive."""
+
+import json
+import time
+
+import pytest
+
+from ragpulse_evaluators import Case, EvaluationResult, get_evaluator
+
+TOWER = "The Eiffel Tower is 330 metres tall. It was completed in 1889 by the company of Gustave Eiffel."
+PARIS = "Paris is the capital of France and not the largest city of Europe."
+FRUIT = "Bananas are rich in potassium."
+CHECKS = ("groundedness", "context_utilization", "citation_check", "refusal")
+
+
+async def check(name: str, response: str | None, *contexts: str) -> EvaluationResult:
+    """Run a check by name."""
+    return await get_evaluator(name)(Case(response=response, contexts=contexts or None))
+
+
+@pytest.mark.anyio
+async def test_copied_answer_is_grounded() -> None:
+    """An answer in the words of the contexts passes, and each sentence names the rank of its evidence."""
+    result = await check(
+        "groundedness", "The Eiffel Tower is 330 metres tall. Paris is the capital of France.", TOWER, PARIS
+    )
+    assert result.passing is True
+    assert result.label == "grounded"
+    assert [s["rank"] for s in result.parts["sentences"]] == [1, 2]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ("The Eiffel Tower is 130 metres tall.", "number 130 not in the evidence"),
+        ("The Eiffel Tower is 330 feet tall.", "unit of 330 differs: foot here, m in the evidence"),
+        ("The Eiffel Tower was completed in 1889 by Dumas.", "name 'Dumas' absent from the contexts"),
+        ("Paris is not the capital of France.", "negated here, not in the evidence"),
+        ("Paris is the largest city of Europe.", "negated in the evidence, not here"),
+        ("Paris is the smallest city of Europe.", "'smallest' here, 'largest' in the evidence"),
+    ],
+)
+async def test_one_wrong_fact_is_named(response: str, reason: str) -> None:
+    """A single swapped fact makes the sentence ungrounded and the reason says which."""
+    result = await check("groundedness", response, TOWER, PARIS)
+    assert result.passing is False
+    assert reason in result.parts["sentences"][0]["reasons"]
+    assert reason in (result.explanation or "")
+
+
+@pytest.mark.anyio
+async def test_offsets_point_into_the_texts() -> None:
+    """Sentence offsets cut the response, evidence offsets cut the context of that rank."""
+    response = "Well. The tower was completed in 1889! 🙂 Bananas are rich in potassium"
+    contexts = (FRUIT, TOWER)
+    result = await check("groundedness", response, *contexts)
+    for part in result.parts["sentences"][1:]:
+        assert response[part["start"] : part["end"]] == part["text"]
+        assert contexts[part["rank"] - 1][part["evidence_start"] : part["evidence_end"]] == part["evidence"]
+    assert [p["rank"] for p in result.parts["sentences"][1:]] == [2, 1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("right", "wrong", "context"),
+    [
+        ("埃菲尔铁塔高330米。", "埃菲尔铁塔高130米。", "埃菲尔铁塔高330米，于1889年建成。"),
+        ("巴黎是法国的首都。", "巴黎不是法国的首都。", "巴黎是法国的首都，位于塞纳河畔。"),
+        ("برج إيفل ارتفاعه 330 متر", "برج إيفل ارتفاعه 130 متر", "برج إيفل ارتفاعه 330 متر وبني عام 1889"),
+        ("La torre mide 330 metros.", "La torre mide 130 metros.", "La torre mide 330 metros y es de hierro."),
+        ("Der Turm ist 330 Meter hoch.", "Der Turm ist nicht 330 Meter hoch.", "Der Turm ist 330 Meter hoch."),
+    ],
+)
+async def test_languages(right: str, wrong: str, context: str) -> None:
+    """The right sentence passes and the wrong one fails in Chinese, Arabic, Spanish and German."""
+    assert (await check("groundedness", right, context)).passing is True
+    assert (await check("groundedness", wrong, context)).passing is False
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("said", "context"),
+    [
+        ("It has two wings.", "The house has 2 wings and a garden."),
+        ("It sold 2.5 million copies.", "The book sold 2,500,000 copies."),
+        ("Second prize went to Ann in 2nd place.", "Second prize went to Ann in second place."),
+        ("It opened in February 2011.", "It opened on 2011-02-23."),
+        ("有三十个学生。", "班上有30个学生。"),
+    ],
+)
+async def test_same_number_in_another_spelling(said: str, context: str) -> None:
+    """A number written otherwise is the same number: no objection."""
+    reasons = (await check("groundedness", said, context)).parts["sentences"][0]["reasons"]
+    assert not [r for r in reasons if r.startswith(("number", "month"))]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", CHECKS[:3])
+async def test_missing_fields_are_named(name: str) -> None:
+    """Without response, contexts or context texts the result is skipped and names what is missing."""
+    evaluator = get_evaluator(name)
+    assert (await evaluator(Case(contexts=[TOWER]))).explanation == "missing: response"
+    assert (await evaluator(Case(response="Yes it is."))).explanation == "missing: contexts"
+    empty = await evaluator(Case(response="It is tall [1].", contexts=[{"id": "a"}]))
+    assert (empty.status, empty.explanation) == ("skipped", "missing: contexts (none has a text)")
+
+
+@pytest.mark.anyio
+async def test_answer_without_claim_is_skipped() -> None:
+    """A refusal and a bare "yes" claim nothing, so there is nothing to ground."""
+    for response in ("I do not know the answer.", "Yes, it is.", "🙂🙂", ""):
+        assert (await check("groundedness", response, TOWER)).status == "skipped"
+
+
+@pytest.mark.anyio
+async def test_context_without_text_counts_nowhere() -> None:
+    """Contexts without text are left out of the share; ranks stay those of the retriever."""
+    case = Case(response="Bananas are rich in potassium.", contexts=[{"id": "a"}, {"text": TOWER}, {"text": FRUIT}])
+    result = await get_evaluator("context_utilization")(case)
+    assert result.score == 0.5
+    assert result.parts["used"] == [3]
+    assert [c["rank"] for c in result.parts["contexts"]] == [2, 3]
+
+
+@pytest.mark.anyio
+async def test_equal_contexts_are_all_used() -> None:
+    """Two copies of the passage an answer draws on both count as used."""
+    result = await check("context_utilization", "Bananas are rich in potassium.", FRUIT, PARIS, FRUIT)
+    assert result.parts["used"] == [1, 3]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 300_000,
+        "not " * 60_000,
+        "A. " * 60_000,
+        "[1] " * 30_000,
+        "你好。" * 40_000,
+        "\n-\n" * 60_000,
+        "1,2.3:" * 30_000,
+    ],
+    ids=["one word", "negations", "sentences", "marks", "chinese", "bullets", "numbers"],
+)
+async def test_hostile_size_is_bounded(name: str, text: str) -> None:
+    """Huge texts end with a valid result: work is bounded whatever the text is made of."""
+    started = time.process_time()
+    result = await check(name, text, text)
+    assert result.status in ("ok", "skipped"), result.error
+    assert result.normalized is None or 0.0 <= result.normalized <= 1.0
+    assert time.process_time() - started < 20
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", CHECKS)
+async def test_results_are_json_and_repeat(name: str) -> None:
+    """The same case gives the same bytes, parts included."""
+    first = await check(name, "The tower is 330 metres tall [1]. Not sold {in} Peru [7].", TOWER)
+    second = await check(name, "The tower is 330 metres tall [1]. Not sold {in} Peru [7].", TOWER)
+    assert first.model_dump_json() == second.model_dump_json()
+    assert json.loads(json.dumps(first.parts)) == first.parts

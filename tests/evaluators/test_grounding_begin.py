@@ -1,0 +1,39 @@
+"""Groundedness against people: a floor under the figures that `benchmarks/grounding.py` reports."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from ragpulse_evaluators.grounding.support import assess
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("RAGPULSE_SHARED_DATA") or ROOT.parent / "shared" / "data") / "begin_wow_test.jsonl"
+
+
+@pytest.fixture
+def labelled() -> list[dict[str, Any]]:
+    """Every second human-labelled response of BEGIN."""
+    if not DATA.is_file():
+        pytest.skip(f"{DATA.name} is not here: set RAGPULSE_SHARED_DATA to its folder")
+    rows = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if row["attributable"] is not None][::2]
+
+
+def overlap(row: dict[str, Any]) -> float:
+    """Share of the response's words that the passage holds."""
+    words = re.findall(r"\w+", row["response"].lower())
+    known = set(re.findall(r"\w+", row["contexts"][0].lower()))
+    return sum(word in known for word in words) / max(1, len(words))
+
+
+def test_agrees_with_people_better_than_overlap(labelled: list[dict[str, Any]]) -> None:
+    """The score ranks attributable answers above others, clearly better than word overlap does."""
+    people = [row["attributable"] for row in labelled]
+    ours = roc_auc_score(people, [assess(row["response"], row["contexts"]).score or 0.0 for row in labelled])
+    assert ours > 0.94
+    assert ours > roc_auc_score(people, [overlap(row) for row in labelled]) + 0.01

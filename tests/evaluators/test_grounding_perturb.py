@@ -1,0 +1,67 @@
+"""`perturb`: labelled negatives that differ from a good answer by one fact."""
+
+import pytest
+
+from ragpulse_evaluators import Case
+from ragpulse_evaluators.grounding import Groundedness, LabelledCase, perturb
+from ragpulse_evaluators.grounding.perturb import KINDS
+
+CASES = [
+    Case(
+        response="The Eiffel Tower is 330 metres tall and was completed in March 1889 by Gustave Eiffel.",
+        contexts=["The Eiffel Tower is 330 metres tall and was completed in March 1889 by Gustave Eiffel's company."],
+    ),
+    Case(
+        response="Bananas were not sold in Norway before 1905; today 12 kg are eaten by each person.",
+        contexts=["Bananas were not sold in Norway before 1905. Today 12 kg are eaten by each person per year."],
+    ),
+    Case(response="巴黎是法国的首都，人口约200万。", contexts=["巴黎是法国的首都，人口约200万，位于塞纳河畔。"]),
+]
+
+
+def by_kind(labelled: list[LabelledCase], source: int) -> dict[str, LabelledCase]:
+    """Index the copies of one case by kind of edit."""
+    return {item.kind: item for item in labelled if item.source == source}
+
+
+def test_every_kind_is_made() -> None:
+    """The first case has a number, a date, a name, a unit and a verb, so every edit applies to it."""
+    assert set(by_kind(perturb(CASES), 0)) == {"original", *KINDS}
+
+
+def test_one_edit_and_its_label() -> None:
+    """Originals keep their text and are supported; each copy differs and is not."""
+    for item in perturb(CASES):
+        changed = item.case.response != CASES[item.source].response
+        assert (item.supported, item.label, changed) == (
+            (True, 1, False) if item.kind == "original" else (False, 0, True)
+        )
+        assert item.case.contexts == CASES[item.source].contexts
+
+
+def test_same_seed_same_edits() -> None:
+    """The seed decides: equal seeds agree, another seed differs."""
+    assert perturb(CASES, seed=4) == perturb(CASES, seed=4)
+    assert perturb(CASES, seed=4) != perturb(CASES, seed=5)
+
+
+def test_negation_is_removed_where_there_is_one() -> None:
+    """A negated answer loses its negation, another gains one, in Chinese too."""
+    labelled = perturb(CASES)
+    assert "were not" not in (by_kind(labelled, 1)["negation"].case.response or "")
+    assert "不是" in (by_kind(labelled, 2)["negation"].case.response or "")
+
+
+def test_unusable_cases_are_left_out() -> None:
+    """Cases without response or context texts give nothing; positions still count all given cases."""
+    labelled = perturb([Case(response="x"), Case(contexts=["y"]), CASES[0]])
+    assert {item.source for item in labelled} == {2}
+
+
+@pytest.mark.anyio
+async def test_groundedness_tells_edits_from_originals() -> None:
+    """Every original passes and every edit of it scores lower."""
+    scored = [(item, (await Groundedness()(item.case)).score or 0.0) for item in perturb(CASES)]
+    original = {item.source: score for item, score in scored if item.supported}
+    assert all(score > 0.5 for score in original.values())
+    assert all(score < original[item.source] for item, score in scored if not item.supported)
