@@ -8,6 +8,7 @@ from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
+from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.marks import Mark, find_marks
 from ragpulse_evaluators.grounding.model import BIAS, WEIGHTS
 from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, judge_claim
@@ -51,7 +52,7 @@ class CitationCheck(Evaluator):
     scale = Scale()
 
     def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS)
+        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, lexicon=LEXICON_ID)
 
     async def run(self, case: Case) -> Outcome:
         """Score one case."""

@@ -7,6 +7,7 @@ from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS
+from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.model import BIAS, THRESHOLD, WEIGHTS
 from ragpulse_evaluators.grounding.refusal import find_refusal
 from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, assess
@@ -31,7 +32,7 @@ class Groundedness(Evaluator):
     scale = Scale()
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
-        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS)
+        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, lexicon=LEXICON_ID)
 
     async def run(self, case: Case) -> Outcome:
         """Score one case; skipped for a refusal, which makes no claim."""

@@ -1,13 +1,16 @@
 """Small closed word lists the offline checks share: function words, negations, number words, months, opposites.
 
 The lists are unions over languages on purpose: an answer may mix languages, and a guess at the language would be one
-more thing to be wrong about. They change scores, so every entry is part of the evaluators' versions.
+more thing to be wrong about. They change scores, so `LEXICON_ID` is part of the evaluators' versions.
 """
+
+import hashlib
 
 __all__ = [
     "ABBREVIATIONS",
     "ALIASES",
     "FUNCTION_WORDS",
+    "LEXICON_ID",
     "LINK_WORDS",
     "MAGNITUDES",
     "MONTHS",
@@ -225,3 +228,26 @@ LINK_WORDS = _words(
     "für mit von bei nach über durch weil wenn zu 因为 所以 如果 для от по при"
 )
 """Words that tie in something new; a link the evidence lacks speaks against it more than a new pronoun does."""
+
+
+def _identity(*lists: object) -> str:
+    texts = [repr(sorted(entries) if isinstance(entries, frozenset) else entries) for entries in lists]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
+LEXICON_ID = _identity(
+    ABBREVIATIONS,
+    NEGATIONS,
+    SELF_WORDS,
+    FUNCTION_WORDS,
+    NUMBER_WORDS,
+    ORDINALS,
+    MAGNITUDES,
+    MONTHS,
+    UNITS,
+    _OPPOSITE_PAIRS,
+    ALIASES,
+    OPENERS,
+    LINK_WORDS,
+)
+"""12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

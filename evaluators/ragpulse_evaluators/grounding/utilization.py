@@ -7,6 +7,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
+from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, MAX_SENTENCES
 from ragpulse_evaluators.grounding.text import split_sentences, tokenize
 from ragpulse_evaluators.result import Outcome
@@ -39,7 +40,7 @@ class ContextUtilization(Evaluator):
     scale = Scale()
 
     def __init__(self, *, threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, enough=_ENOUGH, as_good=_AS_GOOD)
+        super().__init__(threshold=threshold, enough=_ENOUGH, as_good=_AS_GOOD, lexicon=LEXICON_ID)
 
     async def run(self, case: Case) -> Outcome:
         """Score one case."""
