@@ -19,7 +19,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from sdk_workload import QUERY, Bare, Raw, decorated, sink
+from sdk_workload import QUERY, Bare, Raw, Spans, decorated, sink
 
 import ragpulse
 
@@ -61,12 +61,19 @@ def raw_provider(url: str) -> TracerProvider:
 def compare(make_ours: Callable[[], None], url: str, traces: int, rounds: int) -> dict[str, tuple[float, float]]:
     """For each mode: (floor, ours) in microseconds above the bare application."""
     floor = raw_provider(url)
-    applications = {"bare": Bare(), "raw": Raw(floor.get_tracer("raw")), "ours": decorated()}
+    applications = {
+        "bare": Bare(),
+        "raw": Raw(floor.get_tracer("raw")),
+        "spans": Spans(floor.get_tracer("raw")),
+        "ours": decorated(),
+    }
     taken: dict[tuple[str, str], list[float]] = {}
     make_ours()
     for turn in range(rounds + 1):
         for mode in MODES:
             for name, application in applications.items():
+                if name == "spans" and mode != "sync":
+                    continue
                 cost = measure(application, mode, traces)
                 if turn:
                     taken.setdefault((mode, name), []).append(cost)
@@ -74,6 +81,7 @@ def compare(make_ours: Callable[[], None], url: str, traces: int, rounds: int) -
     ragpulse.shutdown(5)
     floor.shutdown()
     middle = {key: statistics.median(costs) for key, costs in taken.items()}
+    print(f"{'three empty SDK spans':22} sync    {middle['sync', 'spans'] - middle['sync', 'bare']:.1f} us")
     return {
         mode: (middle[mode, "raw"] - middle[mode, "bare"], middle[mode, "ours"] - middle[mode, "bare"])
         for mode in MODES

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from contextvars import Token
 from typing import Any, Protocol
 
-from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.context import Context
 
 from . import attributes as names
 from ._capture import Capture
+from ._context import current, enter, leave
 from ._contexts import Document, document
 from ._guard import GUARD
 from ._plain import CutText, JsonText, to_json
@@ -214,7 +215,7 @@ class Call:
     @contextmanager
     def step(self, end: type[BaseException]) -> Iterator[None]:
         """Around one step of a stream's source: the span is current, and `end` means that the stream is read."""
-        token = attach(self.context)
+        token = enter(self.context)
         try:
             yield
         except end:
@@ -224,13 +225,13 @@ class Call:
             self.failed(error)
             raise
         finally:
-            self.context = get_current()
-            detach(token)
+            self.context = current()
+            leave(token)
 
     def release(self, token: Token[Context], error: BaseException) -> None:
         """Leave the span's context; an abandoned coroutine may be closed where it never was entered."""
-        if not isinstance(error, GeneratorExit) or get_current() is self.context:
-            detach(token)
+        if not isinstance(error, GeneratorExit) or current() is self.context:
+            leave(token)
 
 
 def begin(

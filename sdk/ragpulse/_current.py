@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry.context import get_current
-
 from . import attributes as names
+from ._context import current
 from ._guard import GUARD
 from ._recording import snapshot_text
 from ._tracer import RECORDING_KEY
@@ -66,4 +65,4 @@ class CurrentSpan:
 
 def current_span() -> CurrentSpan:
     """The innermost recorded call that encloses this line; a handle that does nothing when there is none."""
-    return CurrentSpan(get_current().get(RECORDING_KEY))
+    return CurrentSpan(current().get(RECORDING_KEY))

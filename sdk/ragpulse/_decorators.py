@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from types import MethodType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
-from opentelemetry.context import attach, detach, get_current
-
 from ._call import Call, begin
 from ._capture import Capture, Declared
+from ._context import current, enter, leave
 from ._current import CurrentSpan
 from ._guard import GUARD
 from ._plan import Plan, plan_for
@@ -52,8 +51,8 @@ class Decorator:
         starter = STATE.starter
         if starter is None:
             return CurrentSpan(None)
-        call = begin(starter, plan, _NOTHING, (), {}, get_current())
-        self._open.append((call, attach(call.context)))
+        call = begin(starter, plan, _NOTHING, (), {}, current())
+        self._open.append((call, enter(call.context)))
         return CurrentSpan(call.recording)
 
     def __exit__(
@@ -62,7 +61,7 @@ class Decorator:
         if not self._open:
             return
         call, token = self._open.pop()
-        detach(token)
+        leave(token)
         if error is None:
             call.ended()
         else:
@@ -180,15 +179,15 @@ def _sync(function: _Function, plan: Plan, capture: Capture) -> _Function:
         starter = STATE.starter
         if starter is None:
             return function(*args, **kwargs)
-        call = begin(starter, plan, capture, args, kwargs, get_current())
-        token = attach(call.context)
+        call = begin(starter, plan, capture, args, kwargs, current())
+        token = enter(call.context)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            detach(token)
+            leave(token)
             call.failed(error)
             raise
-        detach(token)
+        leave(token)
         if is_stream(result):
             return observed(call, result)
         call.finished(result)
@@ -203,15 +202,15 @@ def _async(function: _Function, plan: Plan, capture: Capture) -> _Function:
         starter = STATE.starter
         if starter is None:
             return await function(*args, **kwargs)
-        call = begin(starter, plan, capture, args, kwargs, get_current())
-        token = attach(call.context)
+        call = begin(starter, plan, capture, args, kwargs, current())
+        token = enter(call.context)
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
             call.release(token, error)
             call.failed(error)
             raise
-        detach(token)
+        leave(token)
         if is_stream(result):
             return observed(call, result)
         call.finished(result)
@@ -243,7 +242,7 @@ class StreamFunction:
         starter = STATE.starter
         if starter is None:
             return source
-        context = get_current()
+        context = current()
         return self._driver(lambda: begin(starter, self._plan, self._capture, args, kwargs, context), source)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
-from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.context import Context
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from . import attributes as names
+from ._context import current, enter, leave
 from ._guard import GUARD
 from ._scope import scope_attributes, scope_in, with_scope
 from ._tracer import RECORDING_KEY
@@ -62,15 +63,15 @@ attributes = Attributes()
 def _scoped(found: dict[str, Any], metadata: Mapping[str, Any] | None) -> Iterator[None]:
     token = None
     try:
-        context = get_current()
-        token = attach(with_scope(context, scope_in(context).with_attributes(found, metadata)))
+        context = current()
+        token = enter(with_scope(context, scope_in(context).with_attributes(found, metadata)))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("attributes", error)
     try:
         yield
     finally:
         if token is not None:
-            detach(token)
+            leave(token)
 
 
 def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights: Sequence[float] | None = None) -> str:
@@ -81,13 +82,13 @@ def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights:
     chosen = assigned(name, by, options, weights)
     try:
         facts = {names.VARIANT: chosen, f"{names.VARIANT_PREFIX}{name}": chosen}
-        context = get_current()
+        context = current()
         recording: Any = context.get(RECORDING_KEY)
         if recording is not None and recording.records:
             for key, value in facts.items():
                 recording.put(key, value)
         # Not detached here: the enclosing decorated call restores its caller's context when it returns.
-        attach(with_scope(context, scope_in(context).with_attributes(facts)))
+        enter(with_scope(context, scope_in(context).with_attributes(facts)))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("variant", error)
     return chosen
@@ -115,14 +116,14 @@ class TracedExecutor(Executor):
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As the wrapped executor's, in the submitter's OpenTelemetry context."""
-        context = get_current()
+        context = current()
 
         def run() -> Any:
-            token = attach(context)
+            token = enter(context)
             try:
                 return fn(*args, **kwargs)
             finally:
-                detach(token)
+                leave(token)
 
         return self._executor.submit(run)
 
@@ -152,14 +153,14 @@ def inject(headers: MutableMapping[str, str]) -> MutableMapping[str, str]:
 def extract(headers: Mapping[str, str]) -> Iterator[Context]:
     """Continue the trace that incoming headers tell of, within the `with` block; yields the context."""
     token = None
-    context = get_current()
+    context = current()
     try:
         context = _PROPAGATOR.extract({str(key).lower(): str(value) for key, value in headers.items()})
-        token = attach(context)
+        token = enter(context)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("extract", error)
     try:
         yield context
     finally:
         if token is not None:
-            detach(token)
+            leave(token)

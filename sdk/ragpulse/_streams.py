@@ -10,9 +10,8 @@ import io
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from opentelemetry.context import attach, detach, get_current
-
 from ._call import Call
+from ._context import current, enter, leave
 
 _PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
 
@@ -32,15 +31,15 @@ def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Genera
     given: Any = None
     try:
         while True:
-            token = attach(call.context)
+            token = enter(call.context)
             try:
                 item = step(given)
             except StopIteration as stop:
                 call.ended()
                 return stop.value
             finally:
-                call.context = get_current()
-                detach(token)
+                call.context = current()
+                leave(token)
             call.item(item)
             try:
                 given = yield item
@@ -56,11 +55,11 @@ def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Genera
 
 
 def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
-    token = attach(call.context)
+    token = enter(call.context)
     try:
         source.close()
     finally:
-        detach(token)
+        leave(token)
 
 
 async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
@@ -70,7 +69,7 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
     given: Any = None
     try:
         while True:
-            token = attach(call.context)
+            token = enter(call.context)
             try:
                 item = await step(given)
             except StopAsyncIteration:
@@ -96,16 +95,16 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
 
 
 def _leave(call: Call, token: Any) -> None:
-    call.context = get_current()
-    detach(token)
+    call.context = current()
+    leave(token)
 
 
 async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
-    token = attach(call.context)
+    token = enter(call.context)
     try:
         await source.aclose()
     finally:
-        detach(token)
+        leave(token)
 
 
 class _Proxy:
