@@ -84,7 +84,7 @@ class EmbeddedStore(Reading):
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = open_file(self.path, self._config)
         try:
-            _prepare(connection, str(self.path))
+            migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(self.path))
         except BaseException:
             connection.close()
             raise
@@ -121,13 +121,3 @@ class FileReader(Reading):
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-
-def _prepare(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    connection.begin()
-    try:
-        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=name)
-        connection.commit()
-    except BaseException:
-        connection.rollback()
-        raise

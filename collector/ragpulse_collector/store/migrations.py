@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
+
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES
-from ragpulse_collector.store.views import create_views
+from ragpulse_collector.store.views import create_views, views_digest
 
 Execute = Callable[[str], Any]
 Fetch = Callable[[str], list[tuple[Any, ...]]]
@@ -18,10 +20,10 @@ STEPS: dict[int, tuple[str, ...]] = {}
 
 def file_version(fetch: Fetch) -> int:
     """Return the schema version of an open file, 0 for an empty one."""
-    known = fetch("SELECT 1 FROM duckdb_tables() WHERE schema_name = 'raw' AND table_name = 'meta'")
-    if not known:
+    try:
+        found = fetch("SELECT max(value::INTEGER) FROM raw.meta WHERE key = 'schema_version'")[0][0]
+    except duckdb.CatalogException:
         return 0
-    found = fetch("SELECT max(value::INTEGER) FROM raw.meta WHERE key = 'schema_version'")[0][0]
     return int(found or 0)
 
 
@@ -35,9 +37,22 @@ def check_version(version: int, *, name: str) -> None:
 
 
 def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
-    """Bring an open file to this version inside the caller's transaction; returns the version it had."""
+    """Bring an open file to this version in one transaction; returns the version it had. Raises StoreError."""
     version = file_version(fetch)
     check_version(version, name=name)
+    if version == SCHEMA_VERSION and _views_in_file(fetch) == views_digest():
+        return version
+    execute("BEGIN TRANSACTION")
+    try:
+        _upgrade(execute, version)
+        execute("COMMIT")
+    except BaseException:
+        execute("ROLLBACK")
+        raise
+    return version
+
+
+def _upgrade(execute: Execute, version: int) -> None:
     if version == 0:
         _create(execute)
     for step in range(max(version, 1) + 1, SCHEMA_VERSION + 1):
@@ -46,7 +61,14 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
     if version != SCHEMA_VERSION:
         execute(f"INSERT INTO raw.meta (key, value) VALUES ('schema_version', '{SCHEMA_VERSION}')")
     create_views(execute)
-    return version
+    execute("DELETE FROM raw.meta WHERE key = 'views'")
+    execute(f"INSERT INTO raw.meta (key, value) VALUES ('views', '{views_digest()}')")
+
+
+def _views_in_file(fetch: Fetch) -> str | None:
+    """Views are only written when they changed: writing them takes longer than everything else at start."""
+    found = fetch("SELECT max(value) FROM raw.meta WHERE key = 'views'")[0][0]
+    return None if found is None else str(found)
 
 
 def _create(execute: Execute) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -141,3 +142,9 @@ def create_views(execute: Callable[[str], Any]) -> None:
         execute(f"CREATE OR REPLACE VIEW {name} AS {body}")
     for signature, body in TABLE_MACROS.items():
         execute(f"CREATE OR REPLACE MACRO {signature} AS TABLE {body}")
+
+
+def views_digest() -> str:
+    """Return the identity of all views and macros together."""
+    text = repr((MACROS, VIEWS, TABLE_MACROS))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
