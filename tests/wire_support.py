@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -168,3 +169,9 @@ def _any_value(value: Any) -> dict[str, Any]:
         value = str(value)
         return {"intValue": value} if value != "nan" else {"doubleValue": "NaN"}
     return {} if value is None else {members[type(value)]: value}
+
+
+if __name__ == "__main__":
+    with serving(app_of(MemoryStore())) as address:
+        print(address, flush=True)
+        sys.stdin.read()

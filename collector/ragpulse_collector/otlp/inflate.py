@@ -23,6 +23,7 @@ def inflate(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes
     for chunk in _chunks(body, encoding):
         total += len(chunk)
         if total > limits.max_body_bytes:
+            kept.clear()  # the traceback keeps this frame alive for a while
             raise Refusal(413, f"the body inflates to more than {limits.max_body_bytes} bytes")
         if total <= _KEPT:
             kept.append(chunk)
