@@ -21,7 +21,9 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 __all__ = (
     "LANGUAGES",
     "Words",
+    "equal_count",
     "excerpt",
+    "json_objects",
     "read_json",
     "read_label",
     "read_model",
@@ -177,31 +179,35 @@ def read_label(text: str, labels: Iterable[str], words: Words) -> str:
     _unreadable("one of " + ", ".join(wanted.values()), text)
 
 
+_MAX_BRACES = 64
+"""Braces tried that begin no object, so that a tower of them costs nothing."""
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _decoded(text: str) -> list[Any]:
-    """Every top-level JSON object in the text, in order."""
+def json_objects(text: str) -> list[dict[str, Any]]:
+    """Every JSON object in the text that is not empty, in order; objects within objects are not listed again."""
     decoder = json.JSONDecoder(parse_constant=_no_constant)
-    found, position = [], text.find("{")
-    while position >= 0:
+    found: list[dict[str, Any]] = []
+    position, tries = text.find("{"), 0
+    while position >= 0 and tries < _MAX_BRACES:
         try:
             value, end = decoder.raw_decode(text, position)
-            found.append(value)
+            found += [value] if value else []
         except (ValueError, RecursionError):
-            end = position + 1
+            end, tries = position + 1, tries + 1
         position = text.find("{", end)
     return found
 
 
 def read_json(text: str) -> dict[str, Any]:
     """The one JSON object of the reply, fenced or bare; several that differ are unreadable."""
-    found = [value for value in _decoded(text) if isinstance(value, dict) and value]
+    found = json_objects(text)
     if not found or any(value != found[0] for value in found[1:]):
         _unreadable("one JSON object", text)
-    first: dict[str, Any] = found[0]
-    return first
+    return found[0]
 
 
 def read_model(text: str, schema: type[Model]) -> Model:

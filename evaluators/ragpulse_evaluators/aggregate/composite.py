@@ -54,15 +54,20 @@ class Composite(Evaluator):
         return await self._attempt(case, [])
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
-        results = dict(
-            zip(self._parts, await asyncio.gather(*(part(case) for part in self._parts.values())), strict=True)
-        )
+        results = dict(zip(self._parts, await self._all(case), strict=True))
         calls.extend(call for result in results.values() for call in result.calls)
         if lacking := [f"{name} ({_why(result)})" for name, result in results.items() if result.normalized is None]:
             raise Unreadable("no score from " + ", ".join(lacking))
         units = {name: result.normalized or 0.0 for name, result in results.items()}
         total = math.fsum(weight * units[name] for name, weight in self._weights.items())
         return Outcome(score=total / math.fsum(self._weights.values()), parts=units)
+
+    async def _all(self, case: Case) -> list[EvaluationResult]:
+        parts = self._parts.values()
+        if self.cost_class == "free":
+            # Nothing to wait for: a task a part would cost more than the part.
+            return [await part(case) for part in parts]
+        return list(await asyncio.gather(*(part(case) for part in parts)))
 
 
 def _check(weights: Mapping[str, float]) -> None:

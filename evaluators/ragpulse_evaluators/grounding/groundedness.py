@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
@@ -23,8 +24,8 @@ class Groundedness(Evaluator):
 
     Score 0..1 (passing from 0.5) of a small logistic model over wording (new words, order, runs) and hard checks
     (numbers, units, months, names, negation, opposites); wording counts by length, a check by its worst sentence. It
-    sees surface, not meaning: a free paraphrase scores low. `parts["sentences"]` holds one `SentenceEvidence` a
-    sentence. Source: this project; measured against people on BEGIN (Dziri et al. 2022).
+    sees surface, not meaning: a free paraphrase scores low. `parts["sentences"]` holds, for each sentence,
+    the fields of `SentenceEvidence` (offsets in place of the evidence's text). Source: this project; measured against people on BEGIN (Dziri et al. 2022).
     """
 
     name = "groundedness"
@@ -50,7 +51,7 @@ class Groundedness(Evaluator):
             parts={
                 "supported": sum(s.supported for s in sentences if s.claim),
                 "claims": sum(s.claim for s in sentences),
-                "sentences": [{**asdict(s), "reasons": list(s.reasons)} for s in sentences],
+                "sentences": [_part(s) for s in sentences],
             },
         )
 
@@ -69,6 +70,13 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
     if not any(c.text.strip() for c in contexts):
         raise MissingField("contexts (none has a text)")
     return contexts
+
+
+def _part(sentence: SentenceEvidence) -> dict[str, Any]:
+    """JSON without the evidence's text: the context is stored anyway, its rank and offsets find it."""
+    fields = asdict(sentence)
+    del fields["evidence"]
+    return fields | {"reasons": list(sentence.reasons)}
 
 
 def _label(sentences: Sequence[SentenceEvidence]) -> str:

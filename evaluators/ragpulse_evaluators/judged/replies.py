@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from ragpulse_evaluators.errors import Unreadable
-from ragpulse_evaluators.parsing import LANGUAGES, Words, read_json, read_model, read_verdict, words_of
+from ragpulse_evaluators.parsing import LANGUAGES, Words, json_objects, read_model, read_verdict, words_of
 
 __all__ = ("Reason", "Verdict", "YesNo", "either", "rest_of", "verdict_reader")
 
@@ -50,16 +50,8 @@ def rest_of(text: str) -> str:
 
 
 def either(schema: type[Model], plain: Callable[[str], Model]) -> Callable[[str], Model]:
-    """A reader: the schema when the reply holds a JSON object, else `plain`."""
-
-    def read(text: str) -> Model:
-        try:
-            read_json(text)
-        except Unreadable:
-            return plain(text)
-        return read_model(text, schema)
-
-    return read
+    """A reader: the schema when the reply holds any JSON object, else `plain`."""
+    return lambda text: read_model(text, schema) if json_objects(text) else plain(text)
 
 
 def verdict_reader(words: Words) -> Callable[[str], Verdict]:

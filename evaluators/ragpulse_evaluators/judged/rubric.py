@@ -11,7 +11,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import read_json, read_number, read_verdict
+from ragpulse_evaluators.parsing import json_objects, read_json, read_number, read_verdict
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("Bias", "Conciseness", "Harmfulness", "Helpfulness", "Rubric", "Toxicity")
@@ -59,10 +59,9 @@ class Rubric(JudgedEvaluator):
         return Outcome(score=score, explanation=comment or None)
 
     def _read(self, text: str) -> tuple[float, str]:
-        try:
-            reply = read_json(text)
-        except Unreadable:
+        if not json_objects(text):
             return self._mark(text), rest_of(text)
+        reply = read_json(text)
         comment = next((str(reply[key]) for key in _REASONS if key in reply), "")
         mark = reply.get("score", reply.get("verdict", reply.get("passing")))
         return self._mark(str(mark).lower() if isinstance(mark, (bool, int, float, str)) else ""), comment

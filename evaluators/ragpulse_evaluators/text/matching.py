@@ -71,7 +71,8 @@ def token_f1(response: str, reference: str | tuple[str, ...]) -> Outcome:
 
 
 def _content(text: str) -> Counter[str]:
-    return Counter(words(normalize_answer(text)))
+    normal = normalize_answer(text)
+    return Counter(normal.split() if normal.isascii() else words(normal))
 
 
 def _f1(said: Counter[str], wanted: Counter[str]) -> Outcome:

@@ -111,7 +111,7 @@ class Meteor(_Reference):
         return max(float(score(words(text), said, **self._options)) for text in spoken(case.references))
 
 
-class _NoSynonyms:
+class NoSynonyms:
     """A WordNet without entries: its data are in no package index."""
 
     def synsets(self, word: str) -> list[Any]:
@@ -125,7 +125,7 @@ def _meteor() -> Any:
     from nltk.stem.porter import PorterStemmer
     from nltk.translate.meteor_score import single_meteor_score
 
-    return partial(single_meteor_score, preprocess=str, stemmer=PorterStemmer(), wordnet=_NoSynonyms())
+    return partial(single_meteor_score, preprocess=str, stemmer=PorterStemmer(), wordnet=NoSynonyms())
 
 
 _entry = partial(Entry, needs=("response", "reference"), scale=Scale())

@@ -23,13 +23,13 @@ _ARTICLES = frozenset({"a", "an", "the"})
 _ASCII_SYMBOLS = frozenset("$+<=>^`|~")
 
 
-class _Punctuation(dict[int, str | int]):
+class _Punctuation(dict[int, int | None]):
     """A translation table that deletes punctuation of every script, learnt a character at a time."""
 
-    def __missing__(self, code: int) -> str | int:
+    def __missing__(self, code: int) -> int | None:
         character = chr(code)
         dropped = unicodedata.category(character)[0] == "P" or character in _ASCII_SYMBOLS
-        self[code] = "" if dropped else code
+        self[code] = None if dropped else code
         return self[code]
 
 

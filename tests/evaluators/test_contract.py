@@ -1,0 +1,225 @@
+"""One contract for every registered evaluator: whoever keeps it can be sampled, stored, drawn and replayed."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from ragpulse_evaluators import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    JudgeCall,
+    ScriptedJudge,
+    default_registry,
+    get_evaluator,
+    list_evaluators,
+)
+from ragpulse_evaluators.errors import JudgeError
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "composite": {"weights": {"exact_match": 0.7, "faithfulness": 0.3}},
+    "regex": {"pattern": r"\w+"},
+    "json_schema": {"schema": {"type": "object"}},
+    "geval": {"n": 2},
+}
+NOT_INSTALLED = {"bertscore"}
+JUDGED = [e.name for e in default_registry().entries if e.cost_class in ("1 call", "k calls")]
+NAMES = [name for name in list_evaluators() if name not in NOT_INSTALLED]
+FULL = Case(
+    query="When does the library open?",
+    response="It opens at nine [1].",
+    second_response="At eight.",
+    contexts=["The library opens at nine.", "Cats sleep."],
+    reference="It opens at nine.",
+    retrieved_ids=["a", "b"],
+    relevant_ids=["a"],
+    latency_s=1.2,
+    input_tokens=10,
+    output_tokens=5,
+    cost_usd=0.001,
+    trace_id="00" * 16,
+    metadata={"logprobs": [-0.1, -0.2], "start_time": 1.0},
+)
+TEXTS = {
+    "empty": "",
+    "blank": " \n\t",
+    "chinese": "图书馆九点开门。周末休息！",
+    "arabic": "تفتح المكتبة الساعة التاسعة. \u200fشكرا",
+    "emoji": "👩🏽‍💻🇧🇷 ok 🎉",
+    "braces": "{{ response }} {% raw %} {0} %s \\ \"'",
+    "controls": "a\x00b\u202e\ufeffc",
+    "huge": "word " * 20_000,
+}
+REPLIES = {
+    "Verdict": '{"reason": "r", "verdict": true}',
+    "Mark": '{"reason": "r", "score": 4}',
+    "Choice": '{"reason": "r", "winner": "1"}',
+    "Attributions": '{"classifications": [{"statement": "s", "reason": "r", "attributed": 1}]}',
+    "Relevant": '{"reason": "r", "relevant": []}',
+    "Rating": '{"reason": "r", "rating": 1}',
+    "Statements": '{"statements": ["s"]}',
+    "CheckedStatements": '{"statements": [{"statement": "s", "reason": "r", "verdict": 1}]}',
+    "Share": '{"reason": "r", "score": 0.5}',
+    "Question": '{"question": "q", "noncommittal": 0}',
+    "Judged": '{"reason": "r", "score": true}',
+}
+GROUSE = json.dumps({"answer_2": {"answer_relevancy": 4, "completeness": 4, "faithfulness": 1, "usefulness": 1}})
+
+
+class ReadableJudge:
+    """Answers whatever it is asked in a form that can be read."""
+
+    id = "readable"
+
+    def __init__(self, name: str) -> None:
+        self._plain = GROUSE if name.startswith("grouse") else "C" if name == "custom_yaml" else "1"
+
+    async def ask(
+        self,
+        messages: Sequence[Any],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """By schema where there is one."""
+        reply = REPLIES.get(schema.__name__, "") if schema else self._plain
+        return [JudgeCall(prompt=messages[-1]["content"], completion=reply, model=self.id)] * n
+
+
+class Letters:
+    """An embedder that counts letters: no zero vector for text, none missing for any script."""
+
+    id = "letters"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Sixteen buckets of code points."""
+        return [[1.0 + sum(ord(c) % 16 == i for c in text) for i in range(16)] for text in texts]
+
+
+def made(name: str, judge: Any = None, **params: Any) -> Evaluator:
+    """The evaluator with what it cannot do without."""
+    chosen = NEEDED.get(name, {}) | params
+    return get_evaluator(name, judge=judge or ReadableJudge(name), embedder=Letters(), **chosen)
+
+
+async def scored(evaluator: Evaluator, case: Case) -> EvaluationResult:
+    """One result, over a set of two where the metric needs a set."""
+    return await (evaluator.over([case, case]) if evaluator.takes_all else evaluator(case))
+
+
+def is_sound(result: EvaluationResult) -> bool:
+    """A status of the four, a score only with `ok`, a normalized score in range, and no exception."""
+    unit = result.normalized
+    fits = unit is None or 0.0 <= unit <= 1.0
+    silent = result.status == "ok" or (result.score is None and unit is None)
+    return fits and silent and result.status != "error"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_full_case_is_judged_within_range(name: str) -> None:
+    """Everything given: a sound result that serialises to strict JSON and back."""
+    evaluator = made(name)
+    result = await scored(evaluator, FULL)
+    assert is_sound(result), result
+    assert (result.evaluator, result.version) == (name, evaluator.version)
+    assert EvaluationResult.model_validate_json(result.model_dump_json()).score == result.score
+    json.loads(json.dumps(result.model_dump(mode="json"), allow_nan=False))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_equal_cases_give_equal_results(name: str) -> None:
+    """Asked twice, by two evaluators, the result is the same to the byte."""
+    results = [await scored(made(name), FULL) for _ in range(2)]
+    assert results[0].model_dump_json() == results[1].model_dump_json()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "composite"])  # its missing part is invalid
+async def test_a_missing_field_is_skipped_by_name(name: str) -> None:
+    """Without any one needed field the result is skipped, names the field and asks nothing."""
+    needs = made(name).needs
+    for field in sorted(needs) or ["response"]:
+        lacking = FULL.model_copy(update={field: None}) if needs else Case()
+        result = await scored(made(name, judge=ScriptedJudge([])), lacking)
+        assert result.status == "skipped", (field, result)
+        assert not needs or field in (result.explanation or ""), result.explanation
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", [kind for kind in TEXTS if kind != "huge"])
+async def test_any_text_is_survived(name: str, kind: str) -> None:
+    """Empty, Chinese, right-to-left, emoji, template marks and control characters never make an error."""
+    text = TEXTS[kind]
+    fields = {"query": text, "response": text, "second_response": text, "reference": text, "contexts": [text, text]}
+    result = await scored(made(name), Case(**FULL.model_dump() | fields))
+    assert is_sound(result), result
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_huge_fields_are_survived(name: str) -> None:
+    """A hundred thousand characters in response and context give a sound result."""
+    text = TEXTS["huge"]
+    case = Case(**FULL.model_dump() | {"response": text, "contexts": [text]})
+    assert is_sound(await scored(made(name), case))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_versions_change_with_parameters_only(name: str) -> None:
+    """Twelve hex digits; equal for equal parameters, another one for another threshold."""
+    version = made(name).version
+    assert len(bytes.fromhex(version)) == 6
+    assert made(name).version == version
+    if "threshold" in default_registry().accepts(name):
+        assert made(name, threshold=0.123).version != version
+
+
+@pytest.mark.parametrize("name", JUDGED)
+async def test_an_unreadable_judge_is_invalid(name: str) -> None:
+    """A judge that only ever says "hmm" gives no score at all."""
+    case = FULL.model_copy(update={"contexts": FULL.contexts})
+    result = await made(name, judge=ScriptedJudge(["hmm"] * 100))(case)
+    assert (result.status, result.score, result.normalized) == ("invalid", None, None)
+    assert result.calls
+
+
+@pytest.mark.parametrize("name", JUDGED)
+async def test_an_unreachable_judge_is_a_retriable_error(name: str) -> None:
+    """A judge that cannot be reached is an error that another try may mend."""
+    result = await made(name, judge=ScriptedJudge([JudgeError("down")] * 100))(FULL)
+    assert (result.status, result.score, result.retriable) == ("error", None, True)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+async def test_an_estimate_covers_the_calls_made(name: str) -> None:
+    """The bill before asking is no smaller than what is asked when replies can be read."""
+    evaluator = made(name)
+    result, estimate = await evaluator(FULL), evaluator.estimate(FULL)
+    assert len(result.calls) <= estimate.calls
+    assert estimate.input_tokens > 0 < estimate.output_tokens
+    assert evaluator.estimate(Case()).calls == 0
+
+
+@pytest.mark.parametrize("language", ["zh", "pt"])
+@pytest.mark.parametrize("name", JUDGED)
+async def test_every_judged_evaluator_speaks_its_languages(name: str, language: str) -> None:
+    """Each language has its own prompt, its own version, and results all the same."""
+    translated = made(name, language=language)
+    assert translated.version != made(name).version
+    result = await translated(FULL)
+    assert is_sound(result)
+    assert result.calls[0].prompt != (await made(name)(FULL)).calls[0].prompt
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_byte_of_the_prompt_breaks_the_version(name: str, tmp_path: Path) -> None:
+    """A prompt folder that differs by one byte is another version."""
+    evaluator: Any = made(name)
+    folder = evaluator.prompt_name or evaluator.name
+    source = Path(__file__).parents[2] / "evaluators/ragpulse_evaluators/prompts" / folder / "en.jinja"
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "en.jinja").write_text(source.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    assert made(name, prompts=tmp_path).version != evaluator.version
