@@ -96,6 +96,8 @@ class FakeApi:
         self.empty = empty
         self.hostile = hostile
         self.n_spans = n_spans
+        self.fresh = 0
+        """How many traces the next look at the tail finds."""
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
@@ -210,7 +212,7 @@ class FakeApi:
         if params.get("sort") == "slow":
             rows = sorted(rows, key=lambda row: -row["latency_ms"])
         if params.get("after"):
-            rows = rows[: max(0, int(params["after"]))]
+            rows, self.fresh = rows[: self.fresh], 0
         offset, limit = int(params.get("cursor") or 0), int(params.get("limit") or 50)
         page = rows[offset : offset + limit]
         answer: dict[str, Any] = {

@@ -1,0 +1,253 @@
+"""Pages in use: charts, drawer, evidence, keyboard, labels, rules, live tail."""
+
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from .conftest import Browser, Visit, serve
+from .fake_api import FakeApi
+
+TRACE = f"/traces/{FakeApi().rows[2]['trace_id']}"
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """Made-up data whose `calls` a test reads."""
+    return FakeApi()
+
+
+@pytest.fixture
+def base(api: FakeApi) -> Iterator[str]:
+    """Pages over `api`."""
+    with serve(api) as url:
+        yield url
+
+
+def query_of(visit: Visit) -> dict[str, list[str]]:
+    """The query of where the browser is now."""
+    return parse_qs(urlsplit(visit.page.url).query)
+
+
+def test_dragging_zooms_every_chart_and_a_double_click_returns(browser: Browser, site: str) -> None:
+    """A drag puts the range into the URL, remembers where it came from, and a double click goes back."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/?from=-7d")
+        box = visit.page.locator("#chart-latency .u-over").bounding_box()
+        visit.page.mouse.move(box["x"] + 60, box["y"] + 50)
+        visit.page.mouse.down()
+        visit.page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
+        with visit.page.expect_navigation():
+            visit.page.mouse.up()
+        zoomed = query_of(visit)
+        assert zoomed["back"] == ["-7d"]
+        assert zoomed["from"][0] < zoomed["to"][0]
+        with visit.page.expect_navigation():
+            visit.page.locator("#chart-latency .u-over").dblclick()
+        assert query_of(visit) == {"from": ["-7d"]}
+
+    browser.visit(site, steps)
+
+
+def test_a_click_on_a_point_opens_examples(browser: Browser, base: str, api: FakeApi) -> None:
+    """The drawer shows worst, median and best traces of that bucket and metric; Escape closes it."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        visit.page.locator("#chart-quality-groundedness .u-over").click(position={"x": 300, "y": 40})
+        visit.page.locator("#drawer .example").first.wait_for()
+        assert "Worst" in visit.page.inner_text("#drawer")
+        visit.page.keyboard.press("Escape")
+        assert not visit.page.locator("#drawer").is_visible()
+
+    browser.visit(base, steps)
+    asked = next(params for operation, params in api.calls if operation == "GET exemplars")
+    assert asked["name"] == "quality:groundedness"
+    assert asked["step"] == "900"
+
+
+def test_a_chart_is_read_with_the_keyboard(browser: Browser, site: str) -> None:
+    """Arrow keys speak value, interval and n into the live region; Enter opens the examples."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        visit.page.locator("#chart-quality-refusal [data-plot]").focus()
+        visit.page.keyboard.press("ArrowRight")
+        first = visit.page.inner_text("#announce")
+        visit.page.keyboard.press("ArrowRight")
+        assert "UTC; " in first
+        assert " to " in first
+        assert "n " in first
+        assert visit.page.inner_text("#announce") != first
+        visit.page.keyboard.press("Enter")
+        visit.page.locator("#drawer .example").first.wait_for()
+
+    browser.visit(site, steps)
+
+
+def test_a_sentence_lights_its_evidence(browser: Browser, site: str) -> None:
+    """Focus on a supported sentence lights the passage it rests on, and only that one."""
+
+    def steps(visit: Visit) -> None:
+        visit.open(TRACE)
+        visit.page.locator("[data-sentence='1']").focus()
+        assert visit.page.locator("mark.lit").all_inner_texts() == ["Older backups are moved to cold storage."]
+        visit.page.locator("[data-sentence='2']").focus()
+        assert visit.page.locator("mark.lit").count() == 0
+
+    browser.visit(site, steps)
+
+
+def test_traces_are_walked_by_keyboard_alone(browser: Browser, site: str) -> None:
+    """g t goes to the list, j and Enter open a row, ] and [ go to its neighbours, ? shows the map."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        for keys, path in (
+            (("g", "t"), "/traces"),
+            (("j", "j", "Enter"), "/traces/"),
+            (("[",), "/traces/"),
+            (("g", "o"), "/"),
+        ):
+            before = visit.page.url
+            for key in keys:
+                visit.page.keyboard.press(key)
+            visit.page.wait_for_url(lambda url, before=before: url != before)
+            visit.page.wait_for_function("document.documentElement.classList.contains('js')")
+            assert urlsplit(visit.page.url).path.startswith(path)
+        visit.page.keyboard.press("?")
+        assert "next, previous row" in visit.page.inner_text("#help")
+
+    browser.visit(site, steps)
+
+
+def test_slash_searches(browser: Browser, site: str) -> None:
+    """/ puts the cursor into the search field; the search is in the URL and in the list."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/traces")
+        visit.page.keyboard.press("/")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.type("parquet\n")
+        assert query_of(visit)["q"] == ["parquet"]
+        assert set(visit.page.locator("[data-row-link]").all_inner_texts()) == {"Can I export my data as Parquet?"}
+
+    browser.visit(site, steps)
+
+
+def test_labels_are_given_by_keyboard(browser: Browser, base: str, api: FakeApi) -> None:
+    """On the label queue `n` saves "bad" with the stored probability and goes on."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/label")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("n")
+        assert urlsplit(visit.page.url).path == "/label"
+
+    browser.visit(base, steps)
+    label = next(params for operation, params in api.calls if operation == "POST labels")
+    assert (label["passing"], label["label_pi"]) == (False, 0.21)
+
+
+def test_a_rule_shows_its_cost_while_it_is_edited(browser: Browser, site: str) -> None:
+    """Changing the rate changes the predicted cost; a bad condition is named, not hidden."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/rules/judged/edit")
+        visit.page.fill("input[name=rate]", "1")
+        visit.page.locator("#preview", has_text="$0.27").wait_for()
+        visit.page.fill("input[name=where]", "drop table")
+        visit.page.locator("#preview", has_text="unexpected 'drop'").wait_for()
+
+    browser.visit(site, steps)
+
+
+def test_a_bill_comes_before_a_replay(browser: Browser, base: str, api: FakeApi) -> None:
+    """The bill is a dry run; only Start starts."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/replays")
+        visit.page.get_by_text("Show the bill").click()
+        visit.page.locator("#bill", has_text="$0.19").wait_for()
+
+    browser.visit(base, steps)
+    assert [params["dry_run"] for operation, params in api.calls if operation == "POST replays"] == [True]
+
+
+def test_new_traces_appear_live_and_the_rest_is_counted(browser: Browser, base: str, api: FakeApi) -> None:
+    """The tail shows a few rows a second and says how many it skipped; pausing stops the drawing."""
+    api.fresh = 30
+
+    def steps(visit: Visit) -> None:
+        visit.open("/live")
+        visit.page.locator("[data-live-skipped]", has_text="22 skipped").wait_for()
+        assert visit.page.locator("[data-row]").count() == 28
+        visit.page.locator("[data-live-pause]").click()
+        assert visit.page.inner_text("[data-live-state]") == "paused"
+
+    browser.visit(base, steps)
+
+
+def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
+    """Dragging a box puts its edges into the URL and ranks the attributes."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/explain")
+        box = visit.page.locator("[data-heatmap] svg").bounding_box()
+        visit.page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)
+        visit.page.mouse.down()
+        visit.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 150, steps=3)
+        with visit.page.expect_navigation():
+            visit.page.mouse.up()
+        found = query_of(visit)
+        assert found["sel_from"] < found["sel_to"]
+        assert float(found["sel_lo"][0]) < float(found["sel_hi"][0])
+        assert "prompt version" in visit.page.inner_text("main")
+
+    browser.visit(site, steps)
+
+
+def test_the_theme_is_kept_for_the_next_page(browser: Browser, site: str) -> None:
+    """The toggle overrides the system, and the server renders the next page in it."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/health")
+        visit.page.locator("[data-theme-toggle]").click()
+        visit.open("/alerts")
+        assert visit.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+    browser.visit(site, steps)
+
+
+def test_tab_reaches_everything_in_order(browser: Browser, site: str) -> None:
+    """From the skip link on, every stop of the Tab key is visible and named."""
+
+    def steps(visit: Visit) -> None:
+        visit.open(TRACE)
+        seen = []
+        for _ in range(40):
+            visit.page.keyboard.press("Tab")
+            seen.append(visit.page.evaluate(FOCUSED))
+        assert seen[0]["text"] == "Skip to content"
+        assert all(one["visible"] and one["text"] for one in seen)
+        assert any("Backups are kept" in one["text"] for one in seen)
+
+    browser.visit(site, steps)
+
+
+FOCUSED = """(() => { const one = document.activeElement; const box = one.getBoundingClientRect();
+return { text: (one.innerText || one.getAttribute("aria-label") || one.title || one.name || "").trim(), visible: box.width > 0 && box.height > 0 }; })()"""
+
+
+def test_without_scripts_nothing_is_lost_but_the_drawing(browser: Browser, site: str) -> None:
+    """With JavaScript off the tables open, the links lead on, and the forms are there."""
+
+    def steps(visit: Visit) -> None:
+        visit.page.goto(f"{site}/")
+        visit.page.locator("#chart-latency summary").click()
+        assert "p95" in visit.page.inner_text("#chart-latency table")
+        visit.page.locator("#chart-latency table a").first.click()
+        assert "Worst" in visit.page.inner_text("main")
+
+    browser.visit(site, steps, js=False)
