@@ -1,18 +1,20 @@
 """Ask a running collector from a notebook, a script or the command line; needs neither duckdb nor a server.
 
-    from ragpulse_collector.client import connect
-    client = connect()
-    client.sql("select * from traces where error").df()
+>>> from ragpulse_collector.client import connect
+>>> connect().sql("select * from traces where error").df()
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
@@ -104,8 +106,18 @@ class Client:
             answer = self.request(method, f"/api/v1/{path}", body=given)
         return json.loads(answer)
 
+    def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
+        """Write an operation's file to `target`; raises ClientError."""
+        path = f"/api/v1/{operation.partition(' ')[2]}?{urlencode(params)}"
+        with self._open("GET", path, None, "*/*") as response, target.open("wb") as out:
+            shutil.copyfileobj(response, out)
+
     def request(self, method: str, path: str, *, body: Any = None, accept: str = "application/json") -> bytes:
         """Send one request and return the raw answer; raises ClientError."""
+        with self._open(method, path, body, accept) as response:
+            return bytes(response.read())
+
+    def _open(self, method: str, path: str, body: Any, accept: str) -> HTTPResponse:
         headers = {"Accept": accept}
         if self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
@@ -114,14 +126,15 @@ class Client:
             data, headers["Content-Type"] = json.dumps(body, default=str).encode(), "application/json"
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as response:
-                return bytes(response.read())
+            return cast("HTTPResponse", self._opener.open(request, timeout=self._timeout_s))
         except urllib.error.HTTPError as error:
             with error:
                 raise ClientError(_message(error), error.code) from error
         except (urllib.error.URLError, OSError) as error:
             reason = getattr(error, "reason", error)
-            raise ClientError(f"no collector answers at {self.url} ({reason}); start one with `ragpulse serve`") from error
+            raise ClientError(
+                f"no collector answers at {self.url} ({reason}); start one with `ragpulse serve`"
+            ) from error
 
 
 def connect(url: str | None = None, *, api_key: str | None = None, timeout_s: float = 60.0) -> Client:

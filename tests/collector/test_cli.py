@@ -156,3 +156,31 @@ def test_doctor_names_what_is_wrong(collector: Start, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "RAGPULSE_ENDPOINT" in out
     assert "no span has arrived" in out
+
+
+def test_data_goes_out_as_files_while_the_collector_writes(collector: Start, tmp_path: Path) -> None:
+    """Export and snapshot write readable files of the user's own choosing."""
+    import duckdb
+
+    running = scored(collector)
+    assert run(["export", str(tmp_path / "out"), "--url", running.url]) == 0
+    query = f"select count(*) from '{tmp_path / 'out' / 'spans.parquet'}'"
+    assert duckdb.execute(query).fetchall() == [(9,)]
+    assert run(["snapshot", str(tmp_path / "copy.duckdb"), "--url", running.url]) == 0
+    assert run(["traces", "--db", str(tmp_path / "copy.duckdb")]) == 0
+
+
+def test_prune_deletes_by_age_and_leaves_a_note(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is older than the age goes; the audit names the deletion."""
+    running = scored(collector)
+    assert run(["prune", "--older-than", "1d", "--yes", "--url", running.url]) == 0
+    assert len(connect(running.url).sql("select 1 from spans").rows()) == 9
+    assert run(["prune", "--older-than", "1s", "--yes", "--url", running.url]) == 0
+    assert connect(running.url).sql("select 1 from spans").rows() == []
+
+
+def test_remap_of_unchanged_mappings_changes_nothing(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """Deriving the columns again under the same rules rewrites no row."""
+    running = scored(collector)
+    assert run(["remap", "--url", running.url]) == 0
+    assert "9 spans read, 0 changed" in capsys.readouterr().out

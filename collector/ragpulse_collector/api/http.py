@@ -9,10 +9,12 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from ragpulse_collector.api.data import Download
 from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -61,6 +63,11 @@ def _endpoint(operation: Operation) -> Any:
             answer = await perform(operation, {**params, **request.path_params})
         except ApiError as error:
             return json_response({"error": error.message}, error.status)
+        if isinstance(answer, Download):
+            discard = BackgroundTask(answer.discard)
+            return FileResponse(
+                answer.path, media_type=answer.media_type, filename=answer.path.name, background=discard
+            )
         return answer if isinstance(answer, Response) else json_response(answer)
 
     return endpoint

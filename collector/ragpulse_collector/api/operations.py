@@ -11,7 +11,7 @@ from typing import Any, Literal
 import anyio.to_thread
 
 from ragpulse_collector.settings import Scope
-from ragpulse_collector.store import Busy, Refused
+from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
 
 __all__ = ["ApiError", "Operation", "Operations"]
@@ -73,7 +73,7 @@ async def perform(operation: Operation, params: Mapping[str, Any]) -> Any:
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Busy, 503),
-    (Refused, 400),
+    (StoreError, 400),
     (ValueError, 400),
     (LookupError, 404),
     (TimeoutError, 504),

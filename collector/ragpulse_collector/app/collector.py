@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,8 @@ from ragpulse_collector.otlp.intake import MIB, Counters, Flight, Limits
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import EmbeddedStore
-from ragpulse_collector.store.prices import Prices
+from ragpulse_collector.store import EmbeddedStore, Prices
+from ragpulse_collector.store.retention import prune
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import Worker
 
@@ -39,6 +40,7 @@ DECIDE_EVERY_S = 0.25
 PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
+GB = 10**9
 
 
 class Collector:
@@ -82,6 +84,7 @@ class Collector:
             rules=self.rules,
             status=status,
             replays=replays,
+            prices=prices,
             wake=self.worker.wake,
         )
         flight = Flight(limits)
@@ -159,7 +162,14 @@ class Collector:
         if "evaluate" in roles:
             jobs.append(Job("deciding units", DECIDE_EVERY_S, self._decide))
             jobs.append(Job("pacing the judge budget", PACE_EVERY_S, lambda: self.pacer.update(utc_now())))
+        if "maintain" in roles:
+            jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
         return jobs
+
+    def _prune(self) -> None:
+        told = self.settings.collector
+        oldest = utc_now() - timedelta(days=told.retention_days)
+        prune(self.store, older_than=oldest, max_bytes=int(told.retention_gb * GB))
 
     def _decide(self) -> None:
         if self.sampler.decide(utc_now()):

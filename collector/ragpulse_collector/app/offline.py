@@ -18,8 +18,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import load_settings
-from ragpulse_collector.store import FileReader, Refused, StoreError, Transaction
-from ragpulse_collector.store.prices import Prices
+from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
 
 T = TypeVar("T")
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -52,8 +51,11 @@ def offline(db: str, config: Path | None) -> Operations:
     catalog = Catalog(settings)
     rules = Rules(settings, store, known=catalog.resolve)
     status = Status(store, settings, counters=Counters())
-    replays = Replays(store, catalog.resolve, price=judge_price(settings, Prices(settings.prices)))
-    return operations(store, settings, catalog=catalog, rules=rules, status=status, replays=replays, wake=lambda: None)
+    prices = Prices(settings.prices)
+    replays = Replays(store, catalog.resolve, price=judge_price(settings, prices))
+    return operations(
+        store, settings, catalog=catalog, rules=rules, status=status, replays=replays, prices=prices, wake=lambda: None
+    )
 
 
 @contextmanager

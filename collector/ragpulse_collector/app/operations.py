@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ragpulse_collector.api import Operation, Operations, writes
+from ragpulse_collector.api.data import Exporting, export_archive, prune_older, remap_all, snapshot_file
 from ragpulse_collector.api.evaluators import evaluators
 from ragpulse_collector.api.pytest_case import pytest_case
 from ragpulse_collector.api.rules import Rules
@@ -25,7 +26,7 @@ from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.metrics.series import series
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Store
+from ragpulse_collector.store import Prices, Store
 
 FILTERS = (
     "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",
@@ -33,19 +34,26 @@ FILTERS = (
 )  # fmt: skip
 
 
+class StoreWithCopies(Store, Exporting, Protocol):
+    """What the operations need of a store."""
+
+
 def operations(
-    store: Store,
+    store: StoreWithCopies,
     settings: Settings,
     *,
     catalog: Catalog,
     rules: Rules,
     status: Status,
     replays: Replays,
+    prices: Prices,
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
     reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
-    return Operations((*reads, *_rules(rules), *_writes(store, catalog, wake), *_replays(replays)))
+    return Operations(
+        (*reads, *_rules(rules), *_writes(store, catalog, wake), *_replays(replays), *_data(store, prices))
+    )
 
 
 def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *parameters: str) -> Operation:
@@ -124,6 +132,19 @@ def _replays(replays: Replays) -> tuple[Operation, ...]:
         Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
         Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
                   summary="Continue a stopped replay."),
+    )  # fmt: skip
+
+
+def _data(store: StoreWithCopies, prices: Prices) -> tuple[Operation, ...]:
+    return (
+        Operation(method="GET", path="export", run=partial(export_archive, store), parameters=("format",),
+                  summary="Every view as Parquet or JSON lines, in one tar."),
+        Operation(method="GET", path="snapshot", run=partial(snapshot_file, store), scope="admin",
+                  summary="A consistent copy of the database."),
+        Operation(method="POST", path="prune", run=partial(prune_older, store), scope="admin",
+                  parameters=("older_than", "dry_run"), summary="Delete what is older than an age."),
+        Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices), scope="admin",
+                  summary="Derive the canonical columns again from the raw attributes."),
     )  # fmt: skip
 
 

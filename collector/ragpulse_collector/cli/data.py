@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import tarfile
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ragpulse_collector.cli.options import Failure, asker, option, source
+from ragpulse_collector.cli.options import Failure, asker, download, option, source
 from ragpulse_collector.cli.tables import cell, print_json, table
 
 
@@ -31,9 +34,14 @@ def sql(query: str, as_json: bool, **where: Any) -> None:
 @source
 def export(path: str, kind: str, **where: Any) -> None:
     """Write the views to a folder (one file each), as Parquet or JSON lines."""
-    answer = asker(**where)("POST export", {"path": path, "format": kind})
-    for name, rows in answer["files"].items():
-        click.echo(f"{name}  {rows} rows")
+    folder = Path(path)
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch) / "views.tar"
+        download("GET export", {"format": kind}, archive, where=where)
+        with tarfile.open(archive) as tar:
+            for member in tar.getmembers():
+                click.echo(f"{folder / member.name}  {member.size:,} bytes")
+            tar.extractall(folder, filter="data")
 
 
 @click.command()
@@ -41,8 +49,8 @@ def export(path: str, kind: str, **where: Any) -> None:
 @source
 def snapshot(path: str, **where: Any) -> None:
     """Copy the database, consistent, while the collector writes."""
-    answer = asker(**where)("POST snapshot", {"path": path})
-    click.echo(f"wrote {answer['path']} ({answer['bytes']:,} bytes)")
+    download("GET snapshot", {}, Path(path), where=where)
+    click.echo(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,22 @@ def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
             raise Failure(f"{error}{hint}") from error
 
     return ask
+
+
+def download(operation: str, params: Mapping[str, Any], target: Path, *, where: Mapping[str, Any]) -> None:
+    """Write what an operation makes to a file of one's own, from a running collector or from a closed file."""
+    if target.exists():
+        raise Failure(f"{target} exists already: choose another name")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if where["db"] and not where["url"]:
+        made = _offline(where["db"])(operation, params)
+        shutil.move(made.path, target)
+        made.discard()
+        return
+    try:
+        connect(where["url"], api_key=where["api_key"]).download(operation, params, target)
+    except ClientError as error:
+        raise Failure(str(error)) from error
 
 
 def _offline(db: str) -> Ask:

@@ -1,0 +1,83 @@
+"""Data out and clean-up: exports and snapshots as downloads (no path comes from a client), prune, remap."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from ragpulse_collector.conventions import remap as derive
+from ragpulse_collector.metrics.window import duration_s
+from ragpulse_collector.records import SpanRecord
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.outbox import Format
+from ragpulse_collector.store.remap import remap
+from ragpulse_collector.store.retention import prune
+from ragpulse_collector.store.rows import utc_now
+
+
+class Exporting(Protocol):
+    """A store whose data can be copied out while it is written."""
+
+    def snapshot(self, path: str | Path) -> Path:
+        """Copy the database."""
+        ...
+
+    def export(self, path: str | Path, *, format: Format = "parquet") -> list[Path]:
+        """Write the views into a folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file made for one answer; whoever sends it calls `discard` afterwards."""
+
+    path: Path
+    media_type: str
+
+    def discard(self) -> None:
+        """Delete the file and its folder."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+def snapshot_file(store: Exporting, params: Mapping[str, Any]) -> Download:
+    """Answer `GET snapshot`: the whole database as one file."""
+    del params
+    folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
+    return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
+
+
+def export_archive(store: Exporting, params: Mapping[str, Any]) -> Download:
+    """Answer `GET export`: every view as Parquet or JSON lines, in one tar; raises ValueError for another format."""
+    form: Format = "jsonl" if params.get("format") == "jsonl" else "parquet"
+    if params.get("format") not in (None, "", "parquet", "jsonl"):
+        raise ValueError(f"format is parquet or jsonl, not {params['format']!r}")
+    folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
+    archive = folder / "ragpulse.tar"
+    with tarfile.open(archive, "w") as tar:
+        for path in store.export(folder / "views", format=form):
+            tar.add(path, arcname=path.name)
+            path.unlink()
+    return Download(archive, "application/x-tar")
+
+
+def prune_older(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer `POST prune`: delete requests older than `older_than`; raises ValueError."""
+    age = params.get("older_than")
+    if not age:
+        raise ValueError("older_than is missing: 30d, 12h")
+    cutoff = utc_now() - timedelta(seconds=duration_s(age))
+    pruned = prune(store, older_than=cutoff, dry_run=bool(params.get("dry_run")), actor="api")
+    return {"cutoff": pruned.cutoff, "deleted": pruned.rows}
+
+
+def remap_all(store: Store, params: Mapping[str, Any], *, price: Callable[[SpanRecord], None] | None) -> dict[str, Any]:
+    """Answer `POST remap`: derive the canonical columns again from the raw attributes."""
+    del params
+    seen, changed = remap(store, derive, price=price)
+    return {"spans": seen, "changed": changed}
