@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from scipy.stats import rankdata
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
@@ -129,7 +129,10 @@ def bootstrap(data: Measured, statistic: Callable[[NDArray[np.intp]], float]) ->
 
 
 def auc(labels: NDArray[np.int64], scores: Floats) -> float:
-    return float(roc_auc_score(labels, scores))
+    ranks = rankdata(scores)
+    good = labels == 1
+    n, m = int(good.sum()), int((~good).sum())
+    return float((ranks[good].sum() - n * (n + 1) / 2) / (n * m))
 
 
 def within(data: Measured, scores: Floats, of: Callable[..., float]) -> Callable[[NDArray[np.intp]], float]:
@@ -149,13 +152,17 @@ def overall(data: Measured, scores: Floats, of: Callable[..., float]) -> Callabl
 
 
 def balanced(threshold: float) -> Callable[[NDArray[np.int64], Floats], float]:
-    return lambda labels, scores: float(balanced_accuracy_score(labels, scores >= threshold))
+    return lambda labels, scores: balanced_accuracy(labels, scores >= threshold)
+
+
+def balanced_accuracy(labels: NDArray[np.int64], called: NDArray[np.bool_]) -> float:
+    return float((called[labels == 1].mean() + (~called[labels == 0]).mean()) / 2)
 
 
 def best_threshold(labels: NDArray[np.int64], scores: Floats) -> float:
     candidates = np.unique(scores)
     middles = np.concatenate([candidates[:1], (candidates[1:] + candidates[:-1]) / 2])
-    return float(max(middles, key=lambda t: balanced_accuracy_score(labels, scores >= t)))
+    return float(max(middles, key=lambda t: balanced_accuracy(labels, scores >= t)))
 
 
 def report(path: Path) -> None:
