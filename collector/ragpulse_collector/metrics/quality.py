@@ -53,6 +53,7 @@ def estimates(
     *,
     groups: tuple[str, ...] = (),
     family: str = "quality",
+    confidence: float = 0.95,
 ) -> list[Bucket]:
     """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket."""
     sample = sample_of(store, evaluator, window, keep, columns=groups)
@@ -67,7 +68,9 @@ def estimates(
     ).rows
     lost = _dropped(store, evaluator, window, keep, groups)
     bounded = family != "score"
-    found = [_bucket(row, lost.get((row[2], *row[17:]), (0, 0.0)), bounded=bounded) for row in rows]
+    found = [
+        _bucket(row, lost.get((row[2], *row[17:]), (0, 0.0)), bounded=bounded, confidence=confidence) for row in rows
+    ]
     return sorted(found, key=lambda one: (one.at, str(one.group), one.last, str(one.version)))
 
 
@@ -87,7 +90,7 @@ def evaluators_in(store: Store, window: Window) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bucket:
+def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool, confidence: float) -> Bucket:
     version, judge, at, last = row[:4]
     moments = Moments.of(row[4:13])
     skipped, invalid, error, missing = row[13:17]
@@ -103,7 +106,7 @@ def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bu
         version=version,
         judge=judge,
         at=at,
-        estimate=moments.estimate(bounds=(0.0, 1.0) if bounded else None) if moments else None,
+        estimate=moments.estimate(bounds=(0.0, 1.0) if bounded else None, confidence=confidence) if moments else None,
         counts={"skipped": skipped, "invalid": invalid, "error": error},
         dropped=lost[0],
         bounds=bounds,

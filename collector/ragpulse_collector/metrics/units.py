@@ -26,7 +26,8 @@ class Sample:
     """A query for the scored units of one evaluator.
 
     Columns: trace_id, span_id, request_time, version, judge, status, normalized, score, passing, explanation, parts,
-    run_id, created_at, pi (NULL: not part of any random sample), and the columns of `traces` where asked for.
+    run_id, created_at, label_version, score_key, pi (NULL: not part of any random sample), and the columns of `traces`
+    asked for.
     """
 
     sql: str
@@ -49,7 +50,7 @@ WITH marked AS (
       AND request_time >= $first AND request_time < $last
 ){replayed}
 SELECT s.trace_id, s.span_id, s.request_time, s.version, s.judge, s.status, s.normalized, s.score, s.passing,
-       s.explanation, s.parts, s.run_id, s.created_at, {pi} AS pi{columns}
+       s.explanation, s.parts, s.run_id, s.created_at, s.label_version, s.score_key, {pi} AS pi{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.trace_id = s.trace_id AND d.span_id = s.span_id{joins}
 """
 _REPLAYED = """, parts AS (

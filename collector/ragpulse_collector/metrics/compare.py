@@ -1,0 +1,259 @@
+"""Is A better than B: evaluator versions, runs, prompts, models, variants; paired where the requests are the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.metrics.estimate import point
+from ragpulse_collector.metrics.filters import Filter, filter_of
+from ragpulse_collector.metrics.good import FAITHFUL, first_of
+from ragpulse_collector.metrics.rows import trace_rows
+from ragpulse_collector.metrics.runs import latest_runs
+from ragpulse_collector.metrics.units import sample_of
+from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import (
+    clustered_mean,
+    compare_arms,
+    hajek,
+    mcnemar,
+    needed_n,
+    two_proportion,
+    verdict,
+    weighted_mean,
+    wilcoxon,
+)
+
+__all__ = ["compare"]
+
+_DIMENSIONS = {"prompt": "prompt_version", "model": "model", "variant": "variant", "service": "service"}
+_TAU = 0.1
+"""The size of difference the sequential test is tuned for, on the normalized scale."""
+_FLIPS = 20
+_ALSO = {"latency_ms": "latency", "cost_usd": "cost", "feedback": "acceptance"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """One unit on one side."""
+
+    unit: tuple[str, int]
+    at: datetime
+    value: float
+    pi: float
+    cluster: str
+    explanation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What `NAME@x`, `prompt:v7`, `model:m`, `variant:v`, `run:ID` selects."""
+
+    name: str
+    evaluator: str | None = None
+    version: str | None = None
+    run_id: str | None = None
+    column: str | None = None
+    value: str | None = None
+
+
+def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer `GET compare`: `a`, `b`, `evaluator`, `from` (default 7 days) and filters; difference is b minus a.
+
+    Two evaluator versions or runs over the same requests are paired: the interval is that of the mean difference, the
+    test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
+    sequentially, so that looking every day does not raise false alarms, with errors clustered by user, else session,
+    else trace. Raises ValueError for a side that cannot be read, LookupError where one has no scores.
+    """
+    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    keep = filter_of(store, params)
+    sides = [_side(store, str(params.get(key) or "")) for key in ("a", "b")]
+    evaluator = _evaluator(store, sides, params, window)
+    a, b = (_read(store, side, evaluator, window, keep) for side in sides)
+    for side, found in zip(sides, (a, b), strict=True):
+        if not found:
+            raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
+    shared = a.keys() & b.keys()
+    paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
+    told = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
+    return {
+        "evaluator": evaluator,
+        "a": {"name": sides[0].name, **_point(a.values())},
+        "b": {"name": sides[1].name, **_point(b.values())},
+        **told,
+        "paired": paired,
+        "flips": _flips(store, a, b, shared) if paired else [],
+        "also": [] if paired else _also(store, sides, window, keep),
+    }
+
+
+def _side(store: Store, text: str) -> _Side:
+    kind, colon, value = text.partition(":")
+    if colon and kind == "run":
+        run = latest_runs(store, run_id=value).get(value)
+        if run is None:
+            raise LookupError(f"no replay {value!r}")
+        return _Side(text, evaluator=run.evaluator.partition("@")[0], run_id=value)
+    if colon and kind in _DIMENSIONS:
+        return _Side(text, column=_DIMENSIONS[kind], value=value)
+    name, at, version = text.partition("@")
+    if not at or not name or not version:
+        raise ValueError(f"{text!r}: write NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID")
+    return _Side(text, evaluator=name, version=version)
+
+
+def _evaluator(store: Store, sides: Sequence[_Side], params: Mapping[str, Any], window: Window) -> str:
+    named = {side.evaluator for side in sides if side.evaluator}
+    if len(named) > 1:
+        raise ValueError(f"the sides are different evaluators: {', '.join(sorted(named))}")
+    chosen = params.get("evaluator") or next(iter(named), None) or first_of(store, window, FAITHFUL)
+    if chosen is None:
+        raise LookupError("nothing was scored in this window: start a replay, or look further back")
+    return str(chosen).partition("@")[0]
+
+
+def _read(store: Store, side: _Side, evaluator: str, window: Window, keep: Filter) -> dict[tuple[str, int], _Scored]:
+    """The side's units; of several versions or judges the one with the latest request."""
+    sample = sample_of(store, evaluator, window, keep, columns=("user_id", "session_id", *(_DIMENSIONS.values())))
+    conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
+    if side.version is not None:
+        conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
+        extra["side"] = side.version
+    if side.column is not None:
+        conditions.append(f"s.{side.column} = $side")
+        extra["side"] = side.value
+    source = f"({sample.sql}) s"
+    if side.run_id is not None:
+        source += " SEMI JOIN (SELECT score_key FROM raw.run_items WHERE run_id = $side) i ON i.score_key = s.score_key"
+        extra["side"] = side.run_id
+    rows = store.read(
+        "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
+        " coalesce(user_id, session_id, trace_id::VARCHAR), explanation, version, judge"
+        f" FROM {source} WHERE {' AND '.join(conditions)}",
+        extra,
+    ).rows
+    newest = max(rows, key=lambda row: (row[2], str(row[7])), default=None)
+    return {
+        (row[0].hex, row[1]): _Scored((row[0].hex, row[1]), *row[2:7])
+        for row in rows
+        if newest is not None and row[7:] == newest[7:]
+    }
+
+
+def _point(scored: Any) -> dict[str, Any]:
+    found = list(scored)
+    return point(hajek([one.value for one in found], [one.pi for one in found]))
+
+
+def _paired(
+    a: Mapping[tuple[str, int], _Scored], b: Mapping[tuple[str, int], _Scored], shared: Sequence[tuple[str, int]]
+) -> dict[str, Any]:
+    differences = [b[unit].value - a[unit].value for unit in shared]
+    pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
+    mean, _ = weighted_mean(differences, [1.0 / chance for chance in pi])
+    arm = clustered_mean(differences, [a[unit].cluster for unit in shared], pi=pi)
+    half = 1.96 * arm.se if arm else 0.0
+    if {one for unit in shared for one in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
+        name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
+    else:
+        name, test = "Wilcoxon signed rank", wilcoxon(differences)
+    p = 1.0 if test is None else test.p
+    clear = p < 0.05 and (mean - half > 0 or mean + half < 0)
+    call = ("better" if mean > 0 else "worse") if clear else "no difference" if half < 0.05 else "not enough data"
+    return {
+        "difference": {"value": mean, "lo": mean - half, "hi": mean + half},
+        "test": {"name": name, "p": p},
+        "verdict": call,
+        "need_more": _more(mean, half, len(shared)) if call == "not enough data" else None,
+    }
+
+
+def _more(mean: float, half: float, n: int) -> int | None:
+    """About how many more would decide it, if the difference is what it looks like (at least 0.01)."""
+    return max(1, math.ceil(n * (half / max(abs(mean), 0.01)) ** 2) - n) if half else None
+
+
+def _unpaired(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
+    arms = [clustered_mean([o.value for o in s], [o.cluster for o in s], pi=[o.pi for o in s]) for s in (b, a)]
+    found = compare_arms(arms[0], arms[1], tau=_TAU)
+    told = verdict(arms, found)
+    if found is None:
+        return _without_spread(a, b)
+    call = {"undecided": "not enough data"}.get(told, told)
+    if call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05:
+        call = "no difference"
+    short = max(0, 30 - min(arm.n_clusters for arm in arms if arm is not None))
+    more = _more(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
+    return {
+        "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
+        "test": {"name": "mSPRT, clustered", "p": found.p},
+        "verdict": call,
+        "need_more": max(short, more or 1) if call == "not enough data" else None,
+    }
+
+
+def _without_spread(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
+    """Both sides are constant: a two-proportion interval is all that can be said."""
+    found = two_proportion(sum(o.value >= 0.5 for o in b), len(b), sum(o.value >= 0.5 for o in a), len(a))
+    shown = None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi}
+    need = max(1, needed_n(0.95, 0.05) - min(len(a), len(b)))
+    return {"difference": shown, "test": None, "verdict": "not enough data", "need_more": need}
+
+
+def _flips(
+    store: Store, a: Mapping[tuple[str, int], _Scored], b: Mapping[tuple[str, int], _Scored], shared: Any
+) -> list[dict[str, Any]]:
+    """The requests that fell most from a to b, the worst first."""
+    changed = [unit for unit in shared if b[unit].value != a[unit].value]
+    worst = sorted(changed, key=lambda unit: (b[unit].value - a[unit].value, unit))[:_FLIPS]
+    rows = {row["trace_id"]: row for row in trace_rows(store, [unit[0] for unit in worst])}
+    return [
+        {
+            "trace_id": unit[0],
+            "start_time": rows[unit[0]]["start_time"],
+            "query": rows[unit[0]]["query"],
+            "a": a[unit].value,
+            "b": b[unit].value,
+            "explanation_a": a[unit].explanation,
+            "explanation_b": b[unit].explanation,
+        }
+        for unit in worst
+        if unit[0] in rows
+    ]
+
+
+def _also(store: Store, sides: Sequence[_Side], window: Window, keep: Filter) -> list[dict[str, Any]]:
+    """Latency, cost and acceptance of two groups of requests, by the same sequential test on their own scales."""
+    if any(side.column is None for side in sides):
+        return []
+    found = []
+    for column, name in _ALSO.items():
+        arms = [_arm(store, column, side, window, keep) for side in sides]
+        if all(arms):
+            found.append(_also_one(name, arms, lower_is_better=column != "feedback"))
+    return found
+
+
+def _arm(store: Store, column: str, side: _Side, window: Window, keep: Filter) -> Any:
+    rows = store.read(
+        f"SELECT {column}, coalesce(user_id, session_id, trace_id) FROM traces WHERE start_time >= $first"
+        f" AND start_time < $last AND {keep.sql} AND {side.column} = $side AND {column} IS NOT NULL",
+        {**window.parameters, **keep.parameters, "side": side.value},
+    ).rows
+    return clustered_mean([float(row[0]) for row in rows], [row[1] for row in rows]) if rows else None
+
+
+def _also_one(name: str, arms: Sequence[Any], *, lower_is_better: bool) -> dict[str, Any]:
+    a, b = arms
+    scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
+    found = compare_arms(b, a, tau=_TAU * scale)
+    call = verdict([b, a], found)
+    if lower_is_better and call in ("better", "worse"):
+        call = "worse" if call == "better" else "better"
+    difference = None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi}
+    return {"metric": name, "a": a.estimate, "b": b.estimate, "difference": difference, "verdict": call}

@@ -1,0 +1,151 @@
+"""Comparing, gating, planning: the decisions that numbers are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from stored_units import T0, Units, open_store, uniform
+
+from ragpulse_collector.metrics.compare import compare
+from ragpulse_collector.metrics.plan import check, plan
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+
+def now() -> datetime:
+    """An hour after noon."""
+    return T0 + timedelta(hours=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def versions(store: EmbeddedStore, count: int, *, flips: int) -> None:
+    """Units scored by v1 (all pass) and v2 (the first `flips` fail)."""
+    units = Units(store)
+    for number in range(count):
+        units.scored(number, "judge", 1.0, facts={"query": f"q{number}"})
+        units.score(number, "judge", float(number >= flips), version="v2", explanation=f"why {number}")
+    units.save()
+
+
+def test_two_versions_are_paired(store: EmbeddedStore) -> None:
+    """Twenty answers flip to failing: worse by 0.1, McNemar, flips with both explanations."""
+    versions(store, 200, flips=20)
+    told = compare(store, {"a": "judge@v1", "b": "judge@v2"}, clock=now)
+    assert (told["paired"], told["verdict"], told["test"]["name"]) == (True, "worse", "McNemar")
+    assert told["difference"]["value"] == pytest.approx(-0.1)
+    assert told["test"]["p"] < 1e-4
+    assert (len(told["flips"]), told["flips"][0]["a"], told["flips"][0]["b"]) == (20, 1.0, 0.0)
+    assert told["flips"][0]["explanation_b"].startswith("why ")
+
+
+def test_equal_versions_do_not_differ(store: EmbeddedStore) -> None:
+    """No flip at all: no difference, and no test can be significant."""
+    versions(store, 50, flips=0)
+    told = compare(store, {"a": "judge@v1", "b": "judge@v2"}, clock=now)
+    assert (told["verdict"], told["test"]["p"], told["flips"]) == ("no difference", 1.0, [])
+
+
+def arms(store: EmbeddedStore, count: int, *, users: int, effect: float) -> None:
+    """Two prompt versions over users; v8's answers pass with `effect` less chance and are slower."""
+    units = Units(store)
+    for number in range(count):
+        version = "v7" if number % 2 else "v8"
+        limit = 0.9 - (effect if version == "v8" else 0.0)
+        facts = {
+            "prompt_version": version,
+            "user_id": f"u{number % users}",
+            "latency_ms": 100.0 + 50 * uniform(number, "l"),
+        }
+        facts["latency_ms"] += 100 if version == "v8" else 0
+        units.scored(number, "judge", float(uniform(number, "y") < limit), facts=facts)
+    units.save()
+
+
+def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
+    """A planted drop of 0.3 is found `worse`, latency too; users are the clusters."""
+    arms(store, 1200, users=401, effect=0.3)
+    told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "mSPRT, clustered")
+    assert told["difference"]["value"] == pytest.approx(-0.3, abs=0.06)
+    assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
+
+
+def test_few_users_are_not_enough(store: EmbeddedStore) -> None:
+    """A thousand answers of ten users decide nothing: below thirty clusters an arm there is no verdict."""
+    arms(store, 1000, users=11, effect=0.3)
+    told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    assert told["verdict"] == "not enough data"
+    assert told["need_more"] >= 19
+
+
+def test_sides_that_cannot_be_read(store: EmbeddedStore) -> None:
+    """A side is named with how to write it; one without scores is said to have none."""
+    versions(store, 5, flips=0)
+    with pytest.raises(ValueError, match="write NAME@VERSION"):
+        compare(store, {"a": "judge", "b": "judge@v2"}, clock=now)
+    with pytest.raises(LookupError, match="no scores of judge"):
+        compare(store, {"a": "judge@v1", "b": "judge@v9"}, clock=now)
+    with pytest.raises(LookupError, match="no replay"):
+        compare(store, {"a": "run:nope", "b": "judge@v2"}, clock=now)
+
+
+@pytest.mark.parametrize(("minimum", "verdict"), [(0.8, "above"), (0.9, "undecided"), (0.97, "below")])
+def test_the_gate_decides_only_outside_the_interval(store: EmbeddedStore, minimum: float, verdict: str) -> None:
+    """At 270 of 300 (0.86 to 0.93) a limit inside the interval is undecided."""
+    units = Units(store)
+    for number in range(300):
+        units.scored(number, "judge", float(number % 10 > 0))
+    units.save()
+    told = check(store, {"evaluator": "judge", "min": minimum}, clock=now)
+    assert told["verdict"] == verdict
+    assert f"**{verdict}**" in told["markdown"]
+
+
+def test_the_gate_counts_sessions_as_one(store: EmbeddedStore) -> None:
+    """Answers that are all alike within ten sessions are ten observations, not three hundred."""
+    units = Units(store)
+    for number in range(300):
+        units.scored(number, "judge", float(number // 30 > 0), facts={"session_id": f"s{number // 30}"})
+    units.save()
+    assert check(store, {"evaluator": "judge", "min": 0.8}, clock=now)["verdict"] == "undecided"
+
+
+def test_the_gate_cannot_run_without_scores(store: EmbeddedStore) -> None:
+    """Nothing scored is an error of its own (exit 2), a missing limit too."""
+    with pytest.raises(LookupError, match="scored nothing"):
+        check(store, {"evaluator": "judge", "min": 0.8}, clock=now)
+    with pytest.raises(ValueError, match="min is a number"):
+        check(store, {"evaluator": "judge"}, clock=now)
+
+
+def test_a_plan_inverts_the_interval(store: EmbeddedStore) -> None:
+    """At 0.9 and ± 0.02 some 860 scores are needed; with 2400 traces a day that is a third of them."""
+    units = Units(store)
+    for number in range(100):
+        units.scored(number, "judge", float(number % 10 > 0))
+    units.save()
+    store.write(lambda tx: tx.execute("UPDATE raw.scores SET cost_usd = 0.001")).result()
+    told = plan(
+        store, {"evaluator": "judge", "half_width": 0.02, "from": "-1h"}, clock=lambda: T0 + timedelta(minutes=1)
+    )
+    assert 800 < told["n"] < 900
+    assert told["traces_per_day"] == pytest.approx(2400)
+    assert told["rate_for_daily"] == pytest.approx(told["n"] / 2400)
+    assert told["cost_usd"] == pytest.approx(told["n"] * 0.001)
+
+
+def test_a_plan_without_history_says_what_it_assumes(store: EmbeddedStore) -> None:
+    """Nothing measured: a stated guess, and no rate where there is no traffic."""
+    told = plan(store, {"evaluator": "judge", "half_width": 0.05}, clock=now)
+    assert (told["assumed"], told["rate_for_daily"], told["cost_usd"]) == (0.9, None, None)
+    with pytest.raises(ValueError, match="half_width"):
+        plan(store, {"evaluator": "judge", "half_width": "x"}, clock=now)
