@@ -65,7 +65,7 @@ def document(item: Any) -> Document:
         return _described(item, item)
     if type(item) is str:
         return Document(None, None, keep(item), None)
-    if isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_fields"):
+    if type(item) is tuple and len(item) == 2:
         first, second = item
         if _number(first) is not None and _number(second) is None:
             first, second = second, first
@@ -120,10 +120,10 @@ def _first(source: Any, keys: tuple[str, ...]) -> Any:
 def _number(value: Any) -> float | None:
     if type(value) is float:
         return value
-    if value is None or isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
+    if value is None or isinstance(value, (str, bytes, bool)):
         return None
     try:
-        return float(value)
+        return float(value) if hasattr(value, "__float__") else None
     except Exception:  # noqa: BLE001 - e.g. an array of several numbers: not a score
         return None
 

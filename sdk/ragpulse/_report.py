@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from opentelemetry import trace
 
-from ._configure import PROCESS, describe
+from ._configure import PROCESS, HttpTransport, describe
 from ._export import Batch
 from ._tracer import PulseTracerProvider
 
@@ -51,7 +51,9 @@ def doctor(timeout: float = 2.0) -> str:
     runtime = PROCESS.runtime
     if runtime is None:
         return "not recording: call ragpulse.configure(), or see whether OTEL_SDK_DISABLED is set"
-    answer = type(runtime.transport)(runtime.settings).send(Batch("traces", b"", 0, False), timeout)
+    transport = HttpTransport(runtime.settings)  # the exporting thread's own connection is not ours to use
+    answer = transport.send(Batch("traces", b"", 0, False), timeout)
+    transport.close()
     reached = "answers" if answer.accepted else f"does not accept: {answer.message or answer.status}"
     told = stats()
     lines = [

@@ -1,0 +1,270 @@
+"""Delivery: what is counted, what is sent again, and how quickly an exit gives up."""
+
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+import ragpulse
+from ragpulse._http import Poster
+
+from .conftest import Collector, serve
+
+
+def _answer(status: int, body: bytes = b"", **headers: str) -> Any:
+    def respond(handler: Any) -> bool:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+        return True
+
+    return respond
+
+
+@ragpulse.rag
+def answer(question: str) -> str:
+    """The application."""
+    return question
+
+
+def test_partial_success_counts_the_rejected(pulse: Collector) -> None:
+    """A 200 that says `rejected_spans` is not wholly a success."""
+    body = ExportTraceServiceResponse()
+    body.partial_success.rejected_spans = 2
+    body.partial_success.error_message = "too old"
+    pulse.respond = _answer(200, body.SerializeToString())
+    for _ in range(3):
+        answer("q")
+    ragpulse.flush(timeout=5)
+    told = ragpulse.stats()
+    assert (told.exported, told.rejected, told.pending) == (1, 2, 0)
+    assert "too old" in told.last_error
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 400, 401, 404, 413, 500])
+def test_refusals_and_redirects_are_failures(pulse: Collector, status: int) -> None:
+    """Only a 2xx is a delivery; a redirect is not followed."""
+    pulse.respond = _answer(status, b"no", Location="http://127.0.0.1:9/v1/traces")
+    answer("q")
+    assert ragpulse.flush(timeout=5)
+    told = ragpulse.stats()
+    assert (told.exported, told.rejected, told.reasons) == (0, 1, {f"HTTP {status}": 1})
+    assert len(pulse.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_temporary_refusals_are_sent_again(pulse: Collector, status: int) -> None:
+    """The same bytes go out again, and nothing is lost or doubled."""
+    attempts: list[int] = []
+
+    def first_refused(handler: Any) -> bool:
+        attempts.append(1)
+        return len(attempts) == 1 and bool(_answer(status, Retry_After="0")(handler))
+
+    pulse.respond = first_refused
+    answer("q")
+    assert ragpulse.flush(timeout=5)
+    assert (len(attempts), len(pulse.spans), ragpulse.stats().exported) == (2, 1, 1)
+
+
+def test_retry_after_is_obeyed(pulse: Collector) -> None:
+    """No request comes before the time the collector named."""
+    times: list[float] = []
+
+    def first_refused(handler: Any) -> bool:
+        times.append(time.monotonic())
+        return len(times) == 1 and bool(_answer(503, Retry_After="1")(handler))
+
+    pulse.respond = first_refused
+    answer("q")
+    assert ragpulse.flush(timeout=10)
+    assert times[1] - times[0] >= 1.0
+
+
+def test_spans_of_an_outage_arrive_afterwards(collector: Collector) -> None:
+    """The collector is away, comes back on its port, and gets everything once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ragpulse.configure(endpoint=f"http://127.0.0.1:{port}")
+    for number in range(50):
+        answer(str(number))
+    assert not ragpulse.flush(timeout=0.3)
+    assert ragpulse.stats().pending == 50
+    server = serve(collector, port)
+    assert ragpulse.flush(timeout=10)
+    ragpulse.shutdown()
+    server.shutdown()
+    server.server_close()
+    assert sorted(int(span.attributes["input.value"]) for span in collector.spans) == list(range(50))
+
+
+def test_a_full_queue_drops_counts_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """The queue is bounded by bytes; what does not fit is counted."""
+    ragpulse.configure(endpoint="http://127.0.0.1:9")
+    from ragpulse._configure import PROCESS
+
+    assert PROCESS.runtime is not None
+    PROCESS.runtime.exporter._max_bytes = 10_000
+    for _ in range(50):
+        answer("x" * 1000)
+    told = ragpulse.stats()
+    assert told.dropped >= 40
+    assert told.reasons["queue full"] == told.dropped
+    assert caplog.text.count("queue full") == 1
+    ragpulse.shutdown(timeout=0)
+
+
+EXITING = """
+import sys, ragpulse
+ragpulse.configure(endpoint=sys.argv[1])
+for number in range(1000):
+    ragpulse.rag(lambda q: q)("x")
+"""
+
+
+@contextmanager
+def _silent_port() -> Iterator[int]:
+    """A port that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("collector_is", ["absent", "silent"])
+def test_an_exit_without_a_collector_is_quick(collector_is: str) -> None:
+    """With spans queued and nobody to take them the process still ends within two seconds (of its own)."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", EXITING.replace("range(1000)", "range(0)"), "http://127.0.0.1:9"], check=True)
+    start_up = time.monotonic() - began
+    with _silent_port() as port:
+        target = f"http://127.0.0.1:{9 if collector_is == 'absent' else port}"
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", EXITING, target], check=True, timeout=30)
+    assert time.monotonic() - began - start_up < 2.0 + start_up
+
+
+def test_sigterm_with_a_handler_that_exits_flushes(collector: Collector) -> None:
+    """A service that ends by `sys.exit` in its SIGTERM handler loses nothing."""
+    code = """
+        import signal, sys, ragpulse
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        ragpulse.configure(endpoint=sys.argv[1])
+        ragpulse.rag(lambda q: q)("x")
+        print("ready", flush=True)
+        signal.pause()
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), collector.url], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    assert process.wait(10) == 0
+    process.stdout.close()
+    assert len(collector.spans) == 1
+
+
+def _raw_server(reply: Any) -> tuple[socket.socket, int]:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65536)
+                with suppress(OSError):
+                    reply(connection)
+
+    threading.Thread(target=run, daemon=True).start()
+    return server, server.getsockname()[1]
+
+
+def _endless(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+    for _ in range(1000):
+        connection.sendall(b"x" * 1_000_000)
+
+
+def _endless_headers(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    for _ in range(1_000_000):
+        connection.sendall(b"X-Header: " + b"y" * 10_000 + b"\r\n")
+
+
+def _dripping(connection: socket.socket) -> None:
+    for byte in b"HTTP/1.1 200 OK\r\n" + b"X" * 1000:
+        connection.sendall(bytes((byte,)))
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("reply", [_endless, _endless_headers, _dripping])
+def test_a_hostile_answer_is_bounded_in_time_and_bytes(reply: Any) -> None:
+    """A gigabyte, endless headers, one byte at a time: the post ends soon and the memory stays."""
+    import resource
+
+    server, port = _raw_server(reply)
+    poster = Poster(f"http://127.0.0.1:{port}/v1/traces", headers={}, timeout=1.0)
+    poster.post(b"warm", encoding=None)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    for _ in range(3):
+        poster.post(b"x", encoding=None)
+    assert time.monotonic() - began < 6
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
+    poster.close()
+    server.close()
+
+
+def test_the_spool_survives_a_restart_in_order(tmp_path: Path, collector: Collector) -> None:
+    """Batches of an outage are on disk when the process dies, and the next process delivers them once."""
+    code = """
+        import os, sys, ragpulse
+        ragpulse.configure(endpoint="http://127.0.0.1:9", spool_dir=sys.argv[1])
+        for number in range(3):
+            ragpulse.rag(lambda q: q)(str(number))
+            ragpulse.flush(timeout=0.4)
+        os._exit(1)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=False, timeout=30)
+    assert list(tmp_path.glob("*/*.otlp"))
+    ragpulse.configure(endpoint=collector.url, spool_dir=tmp_path)
+    answer("3")
+    assert ragpulse.flush(timeout=10)
+    ragpulse.shutdown()
+    assert [span.attributes["input.value"] for span in collector.spans] == ["0", "1", "2", "3"]
+    assert not list(tmp_path.glob("*/*.otlp"))
+
+
+def test_a_damaged_spool_file_is_put_aside(tmp_path: Path, collector: Collector) -> None:
+    """Half a file is not sent and does not stop the others."""
+    folder = tmp_path / "00000000000000000001-1"
+    folder.mkdir()
+    (folder / "000000000001.otlp").write_bytes(b"traces 1 1 12345\nhalf")
+    ragpulse.configure(endpoint=collector.url, spool_dir=tmp_path)
+    answer("whole")
+    assert ragpulse.flush(timeout=5)
+    ragpulse.shutdown()
+    assert [span.attributes["input.value"] for span in collector.spans] == ["whole"]
+    assert list(folder.glob("*.damaged"))
+
+
+def test_doctor_tells_what_is_wrong_and_the_mend(pulse: Collector) -> None:
+    """With a collector: it answers; without: what to start."""
+    answer("q")
+    ragpulse.flush()
+    assert "collector: answers" in ragpulse.doctor()
+    ragpulse.configure(endpoint="http://127.0.0.1:9")
+    assert "mend: start the collector" in ragpulse.doctor(timeout=0.5)
