@@ -78,10 +78,18 @@ class Visit:
         self.page.goto(self.base + path, wait_until="load")
         self.page.wait_for_function("document.documentElement.classList.contains('js')")
 
-    def axe(self) -> list[str]:
-        """Violations that axe-core finds, as `rule: element`."""
-        self.page.evaluate(AXE.read_text())
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    def box(self, selector: str) -> Any:
+        """Where an element is, scrolled into view."""
+        found = self.page.locator(selector)
+        found.scroll_into_view_if_needed()
+        return found.bounding_box()
+
+    def axe(self, *rules: str) -> list[str]:
+        """Violations that axe-core finds (of some rules only), as `rule: element`."""
+        if not self.page.evaluate("Boolean(window.axe)"):
+            self.page.evaluate(AXE.read_text())
+        only = {"runOnly": {"type": "rule", "values": list(rules)}} if rules else {}
+        found = self.page.evaluate("options => axe.run(document, options)", {"resultTypes": ["violations"], **only})
         return [f"{one['id']}: {node['html'][:160]}" for one in found["violations"] for node in one["nodes"]]
 
     def overflow(self) -> int:

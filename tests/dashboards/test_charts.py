@@ -46,7 +46,7 @@ def test_a_missing_bucket_is_a_gap() -> None:
 
 def test_versions_are_separate_lines() -> None:
     """Two versions of an evaluator never share a line, and their legend says which is which."""
-    series = [
+    series: list[dict[str, object]] = [
         {"group": {}, "version": "abcdef0123", "points": [point(0, 0.5)]},
         {"group": {}, "version": "9999999999", "points": [point(1, 0.7)]},
     ]
@@ -71,7 +71,9 @@ def test_the_table_has_every_figure() -> None:
 
 def test_too_many_groups_stay_in_the_table() -> None:
     """Only the six largest groups are drawn; the rest are counted and listed."""
-    series = [{"group": {"model": f"m{number}"}, "points": [point(0, 0.5, n=number)]} for number in range(9)]
+    series: list[dict[str, object]] = [
+        {"group": {"model": f"m{number}"}, "points": [point(0, 0.5, n=number)]} for number in range(9)
+    ]
     chart = build_chart(key="k", title="t", answers=[("", answer(*series))], metric="quality:g")
     assert len(chart.names) == 6
     assert "m0" not in chart.names

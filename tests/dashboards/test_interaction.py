@@ -8,6 +8,12 @@ import pytest
 from .conftest import Browser, Visit, serve
 from .fake_api import FakeApi
 
+FOCUSED = """(() => {
+  const one = document.activeElement;
+  const box = one.getBoundingClientRect();
+  const text = (one.innerText || one.getAttribute("aria-label") || one.title || one.name || "").trim();
+  return { text, visible: box.width > 0 && box.height > 0 };
+})()"""
 TRACE = f"/traces/{FakeApi().rows[2]['trace_id']}"
 
 
@@ -34,7 +40,7 @@ def test_dragging_zooms_every_chart_and_a_double_click_returns(browser: Browser,
 
     def steps(visit: Visit) -> None:
         visit.open("/?from=-7d")
-        box = visit.page.locator("#chart-latency .u-over").bounding_box()
+        box = visit.box("#chart-latency .u-over")
         visit.page.mouse.move(box["x"] + 60, box["y"] + 50)
         visit.page.mouse.down()
         visit.page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
@@ -104,14 +110,9 @@ def test_traces_are_walked_by_keyboard_alone(browser: Browser, site: str) -> Non
 
     def steps(visit: Visit) -> None:
         visit.open("/")
-        for keys, path in (
-            (("g", "t"), "/traces"),
-            (("j", "j", "Enter"), "/traces/"),
-            (("[",), "/traces/"),
-            (("g", "o"), "/"),
-        ):
+        for keys, path in (("g t", "/traces"), ("j j Enter", "/traces/"), ("[", "/traces/"), ("g o", "/")):
             before = visit.page.url
-            for key in keys:
+            for key in keys.split():
                 visit.page.keyboard.press(key)
             visit.page.wait_for_url(lambda url, before=before: url != before)
             visit.page.wait_for_function("document.documentElement.classList.contains('js')")
@@ -194,7 +195,7 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
 
     def steps(visit: Visit) -> None:
         visit.open("/explain")
-        box = visit.page.locator("[data-heatmap] svg").bounding_box()
+        box = visit.box("[data-heatmap] svg")
         visit.page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)
         visit.page.mouse.down()
         visit.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 150, steps=3)
@@ -234,10 +235,6 @@ def test_tab_reaches_everything_in_order(browser: Browser, site: str) -> None:
         assert any("Backups are kept" in one["text"] for one in seen)
 
     browser.visit(site, steps)
-
-
-FOCUSED = """(() => { const one = document.activeElement; const box = one.getBoundingClientRect();
-return { text: (one.innerText || one.getAttribute("aria-label") || one.title || one.name || "").trim(), visible: box.width > 0 && box.height > 0 }; })()"""
 
 
 def test_without_scripts_nothing_is_lost_but_the_drawing(browser: Browser, site: str) -> None:
