@@ -5,9 +5,11 @@
                  ▼
                Judge ─▶ JudgeCall (recorded)
 
-`get_evaluator` makes one by name, `evaluate` runs many cases through many.
+`get_evaluator` makes one by name, `evaluate` runs many cases through many; `summarize` tells what came out,
+`calibrate`, `meta_evaluate` and `align` how far a judge is to be believed.
 """
 
+from ragpulse_evaluators.aggregate import play, summarize, tournament
 from ragpulse_evaluators.cache import CachedJudge, FileCache, JudgeCache
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.entry import Entry
@@ -16,6 +18,8 @@ from ragpulse_evaluators.evaluator import Estimate, Evaluator, Function, Scale, 
 from ragpulse_evaluators.http import HTTPJudge
 from ragpulse_evaluators.judge import Judge, ScriptedJudge
 from ragpulse_evaluators.llm import LLMJudge
+from ragpulse_evaluators.loading import configure_evaluators, load
+from ragpulse_evaluators.meta import align, calibrate, meta_evaluate
 from ragpulse_evaluators.registry import Registry, default_registry, get_evaluator, list_evaluators
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 from ragpulse_evaluators.runner import evaluate, evaluate_queries, evaluate_response, evaluate_sync
@@ -43,6 +47,9 @@ __all__ = (
     "Scale",
     "ScriptedJudge",
     "UnknownEvaluator",
+    "align",
+    "calibrate",
+    "configure_evaluators",
     "default_registry",
     "evaluate",
     "evaluate_queries",
@@ -51,4 +58,9 @@ __all__ = (
     "evaluator",
     "get_evaluator",
     "list_evaluators",
+    "load",
+    "meta_evaluate",
+    "play",
+    "summarize",
+    "tournament",
 )

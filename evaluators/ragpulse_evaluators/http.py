@@ -112,6 +112,8 @@ class HTTPJudge:
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": 20}
         prompt, payload = transcript(messages), json.dumps(body).encode()
+        if n == 1:
+            return [await self._once(prompt, payload)]
         return list(await asyncio.gather(*(self._once(prompt, payload) for _ in range(n))))
 
     async def _once(self, prompt: str, payload: bytes) -> JudgeCall:

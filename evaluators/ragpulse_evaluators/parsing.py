@@ -82,11 +82,13 @@ def _lines(text: str) -> list[str]:
 def _unlabelled(line: str, words: Words) -> tuple[str, bool]:
     """The line without its leading label ("Answer:", "答案:"), and whether it had one."""
     bare = _DECORATION.sub(" ", line).strip()
-    for label in words.labels:
-        head = re.match(rf"(?:{re.escape(label)})\s*[:=]\s*", bare, re.IGNORECASE)
-        if head:
-            return bare[head.end() :].strip(), True
-    return bare, False
+    head = _label_pattern(words.labels).match(bare)
+    return (bare[head.end() :].strip(), True) if head else (bare, False)
+
+
+@cache
+def _label_pattern(labels: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(map(re.escape, labels))})\s*[:=]\s*", re.IGNORECASE)
 
 
 def _verdict_of_clause(text: str, words: Words) -> bool | None:
