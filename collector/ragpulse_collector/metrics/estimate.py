@@ -52,26 +52,26 @@ class Moments:
         m = self.mean
         return math.sqrt(max(0.0, self.wwyy - 2 * m * self.wwy + m * m * self.ww)) / self.w
 
-    def estimate(self, *, bounds: tuple[float, float] | None = (0.0, 1.0), confidence: float = 0.95) -> Estimate:
+    def estimate(self, *, bounds: tuple[float, float] | None = (0.0, 1.0)) -> Estimate:
         """Mean and interval; `bounds` None for scores on an open scale."""
         mean, se, kish = self.mean, self.se, self.w * self.w / self.ww
-        lo, hi = self._interval(mean, se, kish, bounds, confidence)
+        lo, hi = self._interval(mean, se, kish, bounds)
         return Estimate(estimate=mean, se=se, lo=lo, hi=hi, n=self.n, n_eff=kish)
 
     def _interval(
-        self, mean: float, se: float, kish: float, bounds: tuple[float, float] | None, confidence: float
+        self, mean: float, se: float, kish: float, bounds: tuple[float, float] | None
     ) -> tuple[float | None, float | None]:
         equal = self.least == self.most
         inside = bounds is not None and bounds[0] <= self.least and self.most <= bounds[1]
         if not inside and equal:
             return None, None
         if not inside or (self.between and not equal):
-            half = student_quantile(0.5 + confidence / 2.0, max(1.0, round(kish - 1.0, 3))) * se
+            half = student_quantile(0.975, max(1.0, round(kish - 1.0, 3))) * se
             lo, hi = mean - half, mean + half
             return (max(0.0, lo), min(1.0, hi)) if inside else (lo, hi)
         p = min(1.0, max(0.0, mean))
         trials = kish if equal or se <= 0.0 else min(float(self.n), p * (1.0 - p) / (se * se))
-        found = wilson(p * trials, trials, confidence=confidence)
+        found = wilson(p * trials, trials)
         return (None, None) if found is None else (found.lo, found.hi)
 
 

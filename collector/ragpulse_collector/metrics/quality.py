@@ -53,7 +53,6 @@ def estimates(
     *,
     groups: tuple[str, ...] = (),
     family: str = "quality",
-    confidence: float = 0.95,
 ) -> list[Bucket]:
     """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket."""
     sample = sample_of(store, evaluator, window, keep, columns=groups)
@@ -68,9 +67,7 @@ def estimates(
     ).rows
     lost = _dropped(store, evaluator, window, keep, groups)
     bounded = family != "score"
-    found = [
-        _bucket(row, lost.get((row[2], *row[17:]), (0, 0.0)), bounded=bounded, confidence=confidence) for row in rows
-    ]
+    found = [_bucket(row, lost.get((row[2], *row[17:]), (0, 0.0)), bounded=bounded) for row in rows]
     return sorted(found, key=lambda one: (one.at, str(one.group), one.last, str(one.version)))
 
 
@@ -90,7 +87,7 @@ def evaluators_in(store: Store, window: Window) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool, confidence: float) -> Bucket:
+def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bucket:
     version, judge, at, last = row[:4]
     moments = Moments.of(row[4:13])
     skipped, invalid, error, missing = row[13:17]
@@ -106,7 +103,7 @@ def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool, confi
         version=version,
         judge=judge,
         at=at,
-        estimate=moments.estimate(bounds=(0.0, 1.0) if bounded else None, confidence=confidence) if moments else None,
+        estimate=moments.estimate(bounds=(0.0, 1.0) if bounded else None) if moments else None,
         counts={"skipped": skipped, "invalid": invalid, "error": error},
         dropped=lost[0],
         bounds=bounds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import NormalDist, median
@@ -18,7 +18,8 @@ from ragpulse_collector.metrics.units import MEASURES
 from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.monitors.condition import Condition, Reading
 from ragpulse_collector.store import Store
-from ragpulse_evaluators.statistics import Estimate, wilson
+from ragpulse_evaluators.statistics import Estimate
+from ragpulse_evaluators.statistics._distributions import regularized_beta
 
 __all__ = ["Track", "check_metric", "readings", "tracks"]
 
@@ -44,11 +45,11 @@ def readings(
     family, _, evaluator = metric.partition(":")
     if family == "coverage":
         row = next((row for row in covered(store, window, keep) if row["evaluator"] == evaluator), None)
-        return {"{}": _of(wilson(row["scored"], row["selected"], confidence=confidence) if row else None)}
+        return {"{}": _exact(row["scored"], row["selected"], confidence) if row else Reading(None, None, None)}
     if family in MEASURES:
-        found = estimates(store, evaluator, window.whole, keep, groups=groups, family=family, confidence=confidence)
+        found = estimates(store, evaluator, window.whole, keep, groups=groups, family=family)
         newest = {one.group: one for one in found if one.estimate is not None}
-        return {_key(groups, group): _of(one.estimate) for group, one in newest.items()}
+        return {_key(groups, group): _reading(one.estimate, family, confidence) for group, one in newest.items()}
     return _traffic(store, metric, window, keep, groups, condition, confidence)
 
 
@@ -56,8 +57,38 @@ def _key(groups: Sequence[str], values: Sequence[Any]) -> str:
     return json.dumps(dict(zip(groups, values, strict=True)), sort_keys=True, default=str)
 
 
-def _of(estimate: Estimate | None) -> Reading:
-    return Reading(None, None, None) if estimate is None else Reading(estimate.estimate, estimate.lo, estimate.hi)
+def _reading(found: Estimate | None, family: str, confidence: float) -> Reading:
+    """An estimate with bounds that hold far out in the tails, where alerts with a small false-alarm rate live."""
+    if found is None:
+        return Reading(None, None, None)
+    m, se = found.estimate, found.se or 0.0
+    if family == "score":
+        z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
+        return Reading(m, m - z * se, m + z * se) if se > 0 else Reading(m, None, None)
+    p = min(1.0, max(0.0, m))
+    trials = min(float(found.n), p * (1.0 - p) / (se * se)) if se > 0 else found.n_eff
+    return _exact(p * trials, trials, confidence)
+
+
+def _exact(k: float, n: float, confidence: float) -> Reading:
+    """Clopper and Pearson's (1934) interval of k in n, also for fractional numbers: never surer than it says.
+
+    A bounded score varies at most as much as a yes-or-no one with its mean, so it may be treated as one.
+    """
+    if n <= 0:
+        return Reading(None, None, None)
+    tail = (1.0 - confidence) / 2.0
+    lo = 0.0 if k <= 0 else _solve(lambda x: regularized_beta(x, k, n - k + 1.0), tail)
+    hi = 1.0 if k >= n else _solve(lambda x: regularized_beta(x, k + 1.0, n - k), 1.0 - tail)
+    return Reading(k / n, lo, hi)
+
+
+def _solve(rising: Callable[[float], float], wanted: float) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return (low + high) / 2.0
 
 
 def _traffic(
@@ -83,7 +114,7 @@ def _traffic(
         if quantile is not None:
             reading = _beyond(value, n, above, quantile, condition.limit, confidence)
         elif metric == "error_rate":
-            reading = _of(wilson(value, count, confidence=confidence))
+            reading = _exact(value, count, confidence)
         else:
             reading = _total(metric, value, squares, z, (window.last - window.first).total_seconds())
         found[_key(groups, group)] = reading
@@ -95,12 +126,12 @@ def _quantile(metric: str) -> float | None:
 
 
 def _beyond(value: float | None, n: int, above: int, quantile: float, limit: float, confidence: float) -> Reading:
-    """A quantile lies beyond a limit iff more than 1-q of the requests do: Wilson's interval of that share decides.
+    """A quantile lies beyond a limit iff more than 1-q of the requests do: the interval of that share decides.
 
     The bounds only say on which side of the limit the quantile is; between them it stays open.
     """
-    share = wilson(above, n, confidence=confidence)
-    if value is None or share is None or share.lo is None or share.hi is None:
+    share = _exact(above, n, confidence)
+    if value is None or share.lo is None or share.hi is None:
         return Reading(None, None, None)
     beyond, within = share.lo > 1.0 - quantile, share.hi < 1.0 - quantile
     least, most = min(value, limit), max(value, limit)
@@ -128,7 +159,7 @@ class Track:
 
 
 def tracks(store: Store, metric: str, baseline: Window, recent: Window, options: Mapping[str, Any]) -> list[Track]:
-    """Per group the recent buckets with their standard errors, and the baseline's level; groups without one are absent."""
+    """Per group the recent buckets with their standard errors, and the baseline's level, where there is one."""
     keep, groups = filter_of(store, options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family in MEASURES:
@@ -149,7 +180,7 @@ def tracks(store: Store, metric: str, baseline: Window, recent: Window, options:
 
 
 def _quality_track(group: str, level: Estimate, buckets: Sequence[Bucket]) -> Track | None:
-    """Buckets in units of one answer's spread in the baseline, so that a bucket of equal scores is not infinitely sure."""
+    """Buckets in units of one answer's spread in the baseline: a bucket of equal scores is not infinitely sure."""
     target, kish = level.estimate, level.n_eff
     one = max(level.se or 0.0, 0.0) ** 2 * kish
     one = max(one, max(0.005, target * (1.0 - target)) * 0.25)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from ragpulse_collector.metrics.filters import dimensions
 from ragpulse_collector.metrics.markers import markers
@@ -25,32 +25,17 @@ from ragpulse_collector.monitors.condition import (
     parse,
 )
 from ragpulse_collector.monitors.measure import check_metric, readings, tracks
+from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["Monitors", "Settings"]
+__all__ = ["Monitors"]
 
 _log = logging.getLogger(__name__)
 _EASY = 0.8
 """Confidence of the interval that must be clear before a firing monitor recovers."""
 _YEAR_S = 365.25 * 86_400
 _COLUMNS = ("monitor", "group", "state", "value", "lo", "hi", "text", "delivery", "statistic", "created_at")
-
-
-class Settings(Protocol):
-    """One `[[monitor]]` of the configuration."""
-
-    name: str
-    metric: str
-    condition: str
-    group_by: tuple[str, ...]
-    where: str | None
-    window: str
-    baseline: str
-    false_alarms_per_year: float
-    webhook: str | None
-    slack: str | None
-    secret: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,9 @@ class _Finding:
 class Monitors:
     """Looks at each monitor a few times per window; raises ValueError for one that cannot be watched."""
 
-    def __init__(self, store: Store, settings: Sequence[Settings], *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, store: Store, settings: Sequence[MonitorSettings], *, clock: Callable[[], datetime] = utc_now
+    ) -> None:
         self._store, self._clock = store, clock
         self._settings = {one.name: one for one in settings}
         self._looked: dict[str, datetime] = {}
@@ -99,11 +86,11 @@ class Monitors:
         }
         return {"ok": True, "delivery": self._deliver(one, message)}
 
-    def _due(self, one: Settings, at: datetime) -> bool:
+    def _due(self, one: MonitorSettings, at: datetime) -> bool:
         looked = self._looked.get(one.name)
         return looked is None or (at - looked).total_seconds() >= max(30.0, duration_s(one.window) / LOOKS)
 
-    def _look(self, one: Settings, at: datetime) -> int:
+    def _look(self, one: MonitorSettings, at: datetime) -> int:
         self._looked[one.name] = at
         known = self._latest(one.name)
         condition = parse(one.condition)
@@ -111,7 +98,7 @@ class Monitors:
         return sum(self._keep(one, group, finding, known.get(group)) for group, finding in found.items())
 
     def _limits(
-        self, one: Settings, condition: Condition, at: datetime, known: Mapping[str, Mapping[str, Any]]
+        self, one: MonitorSettings, condition: Condition, at: datetime, known: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, _Finding]:
         seconds = duration_s(one.window)
         window = Window(at - timedelta(seconds=seconds), at, 0)
@@ -130,8 +117,8 @@ class Monitors:
             found[group] = _Finding(state, reading, _limit_text(one, group, reading, state))
         return found
 
-    def _changes(self, one: Settings, at: datetime) -> dict[str, _Finding]:
-        """Against the baseline before it; a change that was told of becomes the new baseline after one baseline's time."""
+    def _changes(self, one: MonitorSettings, at: datetime) -> dict[str, _Finding]:
+        """The last half baseline against the one before it, so that a lasting change becomes the new level in time."""
         step = max(1, round(duration_s(one.window)))
         length = timedelta(seconds=duration_s(one.baseline))
         recent = Window(at - length / 2, at, step)
@@ -152,7 +139,7 @@ class Monitors:
                 found[track.group] = _Finding("firing", reading, text, f"since {iso(change.began)}")
         return found
 
-    def _change_text(self, one: Settings, group: str, change: Change, at: datetime) -> str:
+    def _change_text(self, one: MonitorSettings, group: str, change: Change, at: datetime) -> str:
         verb = "fell" if change.after < change.before else "rose"
         where = "" if group == "{}" else f" ({_plain(group)})"
         text = (
@@ -161,7 +148,7 @@ class Monitors:
         suspect = self._suspect(one, change, at)
         return f"{text} UTC; {suspect}" if suspect else f"{text} UTC"
 
-    def _suspect(self, one: Settings, change: Change, at: datetime) -> str | None:
+    def _suspect(self, one: MonitorSettings, change: Change, at: datetime) -> str | None:
         """What began nearest to the change, within two windows of it."""
         near = timedelta(seconds=2 * duration_s(one.window))
         evaluator = one.metric.partition(":")[2] or None
@@ -176,7 +163,7 @@ class Monitors:
         _, when, text = min(close)
         return f"{text} started {when:%H:%M}"
 
-    def _keep(self, one: Settings, group: str, finding: _Finding, known: Mapping[str, Any] | None) -> int:
+    def _keep(self, one: MonitorSettings, group: str, finding: _Finding, known: Mapping[str, Any] | None) -> int:
         """Append a changed state and tell people when it fires or recovers; a failed delivery is tried again."""
         same = known is not None and known["state"] == finding.state
         failed = known is not None and str(known["delivery"]).startswith("failed")
@@ -200,7 +187,7 @@ class Monitors:
         self._store.write(work).result()
         return 1
 
-    def _deliver(self, one: Settings, message: Mapping[str, Any]) -> str | None:
+    def _deliver(self, one: MonitorSettings, message: Mapping[str, Any]) -> str | None:
         delivery = deliver(message, webhook=one.webhook, slack=one.slack, secret=one.secret, at=self._clock())
         if delivery and delivery.startswith("failed"):
             _log.warning("monitor %s: %s", one.name, delivery)
@@ -214,7 +201,7 @@ class Monitors:
         ).dicts()
         return {row["group"]: row for row in rows}
 
-    def _told(self, one: Settings) -> dict[str, Any]:
+    def _told(self, one: MonitorSettings) -> dict[str, Any]:
         rows = self._store.read(
             "SELECT * FROM raw.monitor_states WHERE monitor = ? ORDER BY created_at DESC LIMIT 100", [one.name]
         ).dicts()
@@ -240,7 +227,7 @@ class Monitors:
         }
 
 
-def _limit_text(one: Settings, group: str, reading: Reading, state: State) -> str:
+def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State) -> str:
     where = "" if group == "{}" else f" ({_plain(group)})"
     if reading.value is None:
         return f"{one.metric}{where} was not measured in the last {one.window}"
