@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import math
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 import orjson
 from starlette.background import BackgroundTask
@@ -15,6 +12,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.data import Download
+from ragpulse_collector.api.encoding import dump
 from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -29,31 +27,8 @@ def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRout
 
 
 def json_response(content: Any, status: int = 200) -> Response:
-    """Answer JSON: instants as ISO 8601 with Z, not-a-number as null."""
+    """Answer JSON."""
     return Response(dump(content), status, media_type="application/json")
-
-
-def dump(content: Any) -> bytes:
-    """Encode an answer; NaN and infinities become null."""
-    return orjson.dumps(
-        content,
-        default=_encode,
-        option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY,
-    )
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, UUID):
-        return value.hex
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, tuple | set | frozenset):
-        return list(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value)
 
 
 def _endpoint(operation: Operation) -> Any:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import anyio.to_thread
 
+from ragpulse_collector.api.data import Download
+from ragpulse_collector.api.encoding import plain
 from ragpulse_collector.settings import Scope
 from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
@@ -51,12 +53,13 @@ class Operations:
         return iter(self._operations)
 
     async def call(self, operation: str, params: Mapping[str, Any]) -> Any:
-        """Run `"GET traces/abc"` with its parameters; raises ApiError."""
+        """Run `"GET traces/abc"` and return what its JSON holds; raises ApiError."""
         method, _, path = operation.partition(" ")
         for candidate, pattern in self._patterns:
             match = pattern.match(path) if candidate.method == method else None
             if match:
-                return await perform(candidate, {**params, **match.groupdict()})
+                answer = await perform(candidate, {**params, **match.groupdict()})
+                return answer if isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
 
 

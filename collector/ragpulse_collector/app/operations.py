@@ -18,11 +18,13 @@ from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.blame import blame
 from ragpulse_collector.metrics.calibration import calibration, suggest
+from ragpulse_collector.metrics.compare import compare
 from ragpulse_collector.metrics.coverage import coverage
 from ragpulse_collector.metrics.documents import documents
 from ragpulse_collector.metrics.exemplars import exemplars
 from ragpulse_collector.metrics.explain import explain
 from ragpulse_collector.metrics.overview import overview
+from ragpulse_collector.metrics.plan import check, plan
 from ragpulse_collector.metrics.series import series
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
@@ -83,6 +85,11 @@ def _measures(store: Store) -> tuple[Operation, ...]:
              "step", *FILTERS),
         _get("explain", partial(explain, store), "What differs in a selection.", "metric", "sel_from", "sel_to",
              "sel_lo", "sel_hi", *FILTERS),
+        _get("compare", partial(compare, store), "Two sides: difference, interval, test, worst flips.", "a", "b",
+             "evaluator", *FILTERS),
+        _get("check", partial(check, store), "Is quality above a limit?", "evaluator", "min", *FILTERS),
+        _get("plan", partial(plan, store), "How many to score for a wanted precision.", "evaluator", "half_width",
+             *FILTERS),
         _get("documents", partial(documents, store), "Quality by retrieved document.", "evaluator", "sort", *FILTERS),
         _get("blame", partial(blame, store), "Retrieval or generation?", "step", *FILTERS),
         _get("calibration", partial(calibration, store), "A judge against people's labels.", "evaluator", *FILTERS),

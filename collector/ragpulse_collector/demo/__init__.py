@@ -63,7 +63,7 @@ def _ask_everything(url: str, model: str | None, say: Say) -> int:
     application = Application(Index(found), generate=model_generator(model, _complete) if model else None)
     for version in VERSIONS:
         for number, question in enumerate(QUESTIONS):
-            with ragpulse.attributes(session_id=f"session-{number % 6}", user_id=f"user-{number % 4}"):
+            with ragpulse.attributes(session_id=f"session-{number}", user_id=f"user-{number}"):
                 application.answer(question, prompt_version=version)
     ragpulse.flush(timeout=10)
     return len(VERSIONS) * len(QUESTIONS)

@@ -25,4 +25,12 @@ QUESTIONS = (
     "How does the budget limit judge calls?",
     "What is the effective n?",
     "How do I compare two prompt versions?",
+    "What happens when a judge's reply cannot be read?",
+    "Where do prompts and contexts go when a judge is configured?",
+    "How do I write my own evaluator?",
+    "What does a generator that is closed early record?",
+    "How are secrets kept out of traces?",
+    "Which keys are needed to listen beyond loopback?",
+    "How do I make a snapshot of the database?",
+    "What is a trace without its root span called and when is it decided?",
 )

@@ -162,7 +162,8 @@ FACT = f"""
     SELECT w.trace_id AS trace_uuid, {hex_trace("w.trace_id")} AS trace_id,
            coalesce(w.revision + 1, 0) AS revision, x.span_id AS unit_span_id, w.start_time,
            coalesce(x.duration_us / 1000.0, epoch_us(w.end_time - w.start_time) / 1000.0) AS latency_ms,
-           coalesce(x.ttft_ms, greatest(0, epoch_us(w.first_token - coalesce(x.start_time, w.start_time))) / 1000.0)
+           coalesce(x.ttft_ms, CASE WHEN w.first_token IS NOT NULL
+                THEN greatest(0, epoch_us(w.first_token - coalesce(x.start_time, w.start_time))) / 1000.0 END)
                AS ttft_ms,
            coalesce(x.service, w.service) AS service, coalesce(x.environment, w.environment) AS environment,
            coalesce(x.name, w.name) AS name, coalesce(x.session_id, w.session_id) AS session_id,
