@@ -23,6 +23,7 @@ from ragpulse_collector.app.web import web
 from ragpulse_collector.budget import Caps, Ledger, Pacer
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.conventions import decode
+from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.otlp.intake import MIB, Counters, Flight, Limits
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.sampler import Sampler
@@ -31,6 +32,9 @@ from ragpulse_collector.store import EmbeddedStore, Prices
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import Worker
+from ragpulse_collector.worker.recorded import RecordedCalls
+from ragpulse_evaluators import Judge
+from ragpulse_evaluators.cache import CachedJudge
 
 if TYPE_CHECKING:
     from ragpulse_collector.receiver_grpc import GrpcReceiver
@@ -55,7 +59,7 @@ class Collector:
         self.counters, limits = Counters(), Limits(max_body_bytes=told.max_body_mb * MIB)
         prices = Prices(settings.prices)
         self.store = EmbeddedStore(told.db, decode=redacting(decode, told.redact), price=prices)
-        self.catalog = Catalog(settings, loads=loads)
+        self.catalog = Catalog(settings, loads=loads, wrap=self._recorded)
         self.rules = Rules(settings, self.store, known=self.catalog.resolve)
         price = judge_price(settings, prices)
         caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
@@ -76,6 +80,7 @@ class Collector:
             requests_per_minute=settings.judge.requests_per_minute,
         )
         status = Status(self.store, settings, counters=self.counters, queued_bytes=lambda: self.store.waiting_bytes)
+        self.monitors = Monitors(self.store, settings.monitor)
         replays = Replays(self.store, self.catalog.resolve, price=price, wake=self.worker.wake)
         self.operations = operations(
             self.store,
@@ -84,6 +89,7 @@ class Collector:
             rules=self.rules,
             status=status,
             replays=replays,
+            monitors=self.monitors,
             prices=prices,
             wake=self.worker.wake,
         )
@@ -136,6 +142,10 @@ class Collector:
         self.worker.stop()
         self.store.close()
 
+    def _recorded(self, judge: Judge) -> Judge:
+        """Keep every judge call in the store: what was asked before is answered from there, free."""
+        return CachedJudge(judge, RecordedCalls(self.store))
+
     def _grpc_receiver(self, limits: Limits, flight: Flight) -> GrpcReceiver:
         from ragpulse_collector.receiver_grpc import GrpcReceiver
 
@@ -164,6 +174,7 @@ class Collector:
             jobs.append(Job("pacing the judge budget", PACE_EVERY_S, lambda: self.pacer.update(utc_now())))
         if "maintain" in roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
+            jobs.append(Job("monitors", MONITOR_EVERY_S, self.monitors.check))
         return jobs
 
     def _prune(self) -> None:

@@ -14,6 +14,7 @@ from ragpulse_collector.api.status import Status
 from ragpulse_collector.app.money import judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.replay import Replays
@@ -54,7 +55,15 @@ def offline(db: str, config: Path | None) -> Operations:
     prices = Prices(settings.prices)
     replays = Replays(store, catalog.resolve, price=judge_price(settings, prices))
     return operations(
-        store, settings, catalog=catalog, rules=rules, status=status, replays=replays, prices=prices, wake=lambda: None
+        store,
+        settings,
+        catalog=catalog,
+        rules=rules,
+        status=status,
+        replays=replays,
+        monitors=Monitors(store, settings.monitor),
+        prices=prices,
+        wake=lambda: None,
     )
 
 

@@ -26,6 +26,7 @@ from ragpulse_collector.metrics.explain import explain
 from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.metrics.plan import check, plan
 from ragpulse_collector.metrics.series import series
+from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
@@ -48,6 +49,7 @@ def operations(
     rules: Rules,
     status: Status,
     replays: Replays,
+    monitors: Monitors,
     prices: Prices,
     wake: Callable[[], None],
 ) -> Operations:
@@ -139,6 +141,16 @@ def _replays(replays: Replays) -> tuple[Operation, ...]:
         Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
         Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
                   summary="Continue a stopped replay."),
+    )  # fmt: skip
+
+
+def _monitors(monitors: Monitors) -> tuple[Operation, ...]:
+    def test(params: Mapping[str, Any]) -> dict[str, Any]:
+        return monitors.test(str(params["name"]))
+
+    return (
+        _get("monitors", monitors.list, "Monitors with state and history."),
+        Operation(method="POST", path="monitors/{name}/test", run=test, scope="admin", summary="Send a test alert."),
     )  # fmt: skip
 
 

@@ -170,13 +170,9 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
 @_json
 def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: str, as_json: bool) -> None:
     """A judge against unit tests with known answers: success rate per metric and in all."""
-    import asyncio
-    import inspect
-
     from ragpulse_evaluators import meta_evaluate
 
-    found = meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split)
-    _report(asyncio.run(found) if inspect.iscoroutine(found) else found, as_json)
+    _report(meta_evaluate(evaluator, judge=judge, prompts=prompts, split=split), as_json)
 
 
 @click.command("align")
@@ -189,16 +185,12 @@ def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split
 @_json
 def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: bool) -> None:
     """Pick in-context examples from labelled cases; report agreement on held-out ones."""
-    import asyncio
-    import inspect
-
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import align
 
     path = Path(labels)
     labelled = list(zip(_cases(path), (float(row["human"]) for row in _rows(path)), strict=True))
-    found = align(Catalog(judge=judge).resolve(evaluator), labelled, seed=seed)
-    _, report = asyncio.run(found) if inspect.iscoroutine(found) else found
+    _, report = align(Catalog(judge=judge).resolve(evaluator), labelled, seed=seed)
     _report(report, as_json)
 
 
