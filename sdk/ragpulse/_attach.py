@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind
 from . import _wire
 from . import attributes as names
 from ._content import ContentPolicy, render
+from ._context import current
 from ._export import Exporter
 from ._plan import CLIENT, Plan
 from ._recording import Recording, error_message, error_name, exception_attributes
@@ -216,7 +217,7 @@ class Forwarder:
     # --- opentelemetry.sdk.trace.SpanProcessor, without importing it ------------------------------------------------
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:
         """Remember spans that begin below one of ours."""
-        if self.active and parent_context is not None and RECORDING_KEY in parent_context:
+        if self.active and RECORDING_KEY in (current() if parent_context is None else parent_context):
             if len(self._below) >= _MAX_OPEN:
                 self._below.clear()
             self._below[span.get_span_context().span_id] = None

@@ -77,7 +77,8 @@ def _scoped(found: dict[str, Any], metadata: Mapping[str, Any] | None) -> Iterat
 def variant(name: str, by: object, options: Sequence[str] = ("a", "b"), weights: Sequence[float] | None = None) -> str:
     """The option of experiment `name` for the unit `by` (a user, a session): always the same one for the same unit.
 
-    It is recorded on the current span and on all started below it from here on. `weights` are relative shares.
+    It is recorded on the current span and on all started below it from here on. Outside a recorded call it holds for
+    the rest of the enclosing `attributes` block, task or thread. `weights` are relative shares.
     """
     chosen = assigned(name, by, options, weights)
     try:

@@ -1,0 +1,174 @@
+"""For users' own tests: what their decorated code recorded, in memory, with fixed identities and time.
+
+In a `conftest.py`: `pytest_plugins = ["ragpulse.testing"]`, then take the fixture `ragpulse_spans`. Without pytest:
+`with ragpulse.testing.capture() as spans:`. Nothing is sent, and no thread is started.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ._content import ContentPolicy, render
+from ._feedback import Score
+from ._guard import GUARD
+from ._span import Span
+from ._state import STATE
+from ._tracer import Ids, Sampler, Tracer
+
+_EPOCH_NS = 1_700_000_000_000_000_000
+_TICK_NS = 1_000_000
+
+
+class CountingIds(Ids):
+    """1, 2, 3, ... instead of random identities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = 0
+
+    def trace_id(self) -> int:
+        """The next number."""
+        return self.span_id()
+
+    def span_id(self) -> int:
+        """The next number."""
+        self._last += 1
+        return self._last
+
+
+class TickingClock:
+    """A clock that starts on 2023-11-14 and moves one millisecond at each look."""
+
+    def __init__(self) -> None:
+        self.now_ns = _EPOCH_NS
+
+    def __call__(self) -> int:
+        """Nanoseconds since the epoch."""
+        self.now_ns += _TICK_NS
+        return self.now_ns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedSpan:
+    """One finished span, as it would have been sent."""
+
+    name: str
+    kind: str
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, Any]
+    error: str | None
+
+    @property
+    def query(self) -> str | None:
+        """What was asked."""
+        return self.attributes.get("input.value")
+
+    @property
+    def response(self) -> str | None:
+        """What was answered."""
+        return self.attributes.get("output.value")
+
+    @property
+    def contexts(self) -> list[dict[str, Any]]:
+        """What was retrieved, in rank order: id, score, content, metadata."""
+        found: list[dict[str, Any]] = json.loads(self.attributes.get("gen_ai.retrieval.documents", "[]"))
+        return found
+
+
+class RecordedSpans:
+    """The spans of a test, in the order in which they ended."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+        self.policy = ContentPolicy()
+
+    def offer(self, span: Any, /) -> None:
+        """Take a finished span, as the exporter would."""
+        if not isinstance(span, Score):
+            self._spans.append(span)
+
+    def __iter__(self) -> Iterator[RecordedSpan]:
+        return (_recorded(span, self.policy) for span in self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def clear(self) -> None:
+        """Forget what was recorded so far."""
+        self._spans.clear()
+
+    def one(self, name: str | None = None, *, kind: str | None = None) -> RecordedSpan:
+        """The only span of that name (its last part is enough) or kind; AssertionError when there is not just one."""
+        found = [
+            span
+            for span in self
+            if (name is None or span.name == name or span.name.rpartition(".")[2] == name)
+            and (kind is None or span.kind == kind)
+        ]
+        if len(found) != 1:
+            have = ", ".join(f"{span.name} ({span.kind})" for span in self) or "none"
+            raise AssertionError(
+                f"expected one span with name={name!r} kind={kind!r}, found {len(found)} among: {have}"
+            )
+        return found[0]
+
+    def assert_nested(self, child: str, parent: str) -> None:
+        """AssertionError unless the span `child` was made directly below the span `parent`."""
+        inner, outer = self.one(child), self.one(parent)
+        if (inner.trace_id, inner.parent_span_id) != (outer.trace_id, outer.span_id):
+            raise AssertionError(f"{child} is not directly below {parent}")
+
+
+def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
+    attributes = {**span.plan.constants, **span.scope.attributes, **render(span, policy)}
+    return RecordedSpan(
+        name=span.plan.name,
+        kind=str(attributes.get("ragpulse.span.kind", "")),
+        trace_id=format(span.trace_number, "032x"),
+        span_id=format(span.span_number, "016x"),
+        parent_span_id=format(span.parent_id, "016x") if span.parent_id else None,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        attributes=attributes,
+        error=attributes.get("error.type"),
+    )
+
+
+@contextmanager
+def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
+    """Record into memory within the block, instead of wherever ragpulse is configured to send; strict."""
+    spans = RecordedSpans()
+    spans.policy = policy or spans.policy
+    before, strict = STATE.starter, GUARD.strict
+    STATE.starter = Tracer(
+        spans,
+        policy=spans.policy,
+        sampler=Sampler(),
+        isolated=True,
+        ids=CountingIds(),
+        clock=TickingClock(),
+    )
+    GUARD.strict = True
+    try:
+        yield spans
+    finally:
+        STATE.starter, GUARD.strict = before, strict
+
+
+try:
+    import pytest
+except ImportError:
+    pass
+else:
+
+    @pytest.fixture
+    def ragpulse_spans() -> Iterator[RecordedSpans]:
+        """The spans that the test's decorated calls recorded."""
+        with capture() as spans:
+            yield spans

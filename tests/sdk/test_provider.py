@@ -1,0 +1,233 @@
+"""Which provider carries our spans, and what the application's own one is shown."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+import ragpulse
+
+from .conftest import Collector
+
+
+@ragpulse.retriever
+def search(query: str) -> list[dict[str, object]]:
+    """A search."""
+    return [{"id": "d", "text": "my key is sk-abcdefghijklmnopqrstuvwx", "score": 0.5}]
+
+
+@ragpulse.rag(prompt_name="qa", prompt_version="v7")
+def answer(question: str) -> str:
+    """The application."""
+    return str(search(question)[0]["id"])
+
+
+@pytest.fixture
+def provider() -> Iterator[TracerProvider]:
+    """A provider of the application."""
+    made = TracerProvider()
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def seen(provider: TracerProvider) -> InMemorySpanExporter:
+    """What another exporter on that provider sees."""
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter
+
+
+def test_a_handed_in_provider_carries_ordinary_spans_with_everything(
+    collector: Collector, provider: TracerProvider, seen: InMemorySpanExporter
+) -> None:
+    """The application's exporter sees what our collector gets."""
+    ragpulse.configure("mine", endpoint=collector.url, tracer_provider=provider)
+    answer("Where?")
+    ragpulse.shutdown(timeout=5)
+    theirs = {span.name: dict(span.attributes or {}) for span in seen.get_finished_spans()}
+    assert theirs["answer"] == collector.one("answer").attributes
+    assert theirs["search"] == collector.one("search").attributes
+    assert json.loads(str(theirs["search"]["gen_ai.retrieval.documents"]))[0]["content"] == "my key is [redacted:key]"
+    assert theirs["answer"]["gen_ai.prompt.version"] == theirs["search"]["gen_ai.prompt.version"] == "v7"
+    assert collector.one("answer").resource["service.name"] == "mine"
+
+
+def test_content_can_be_kept_off_the_applications_spans(
+    collector: Collector, provider: TracerProvider, seen: InMemorySpanExporter
+) -> None:
+    """`capture_content=False` leaves figures only, in both places, and says so."""
+    ragpulse.configure(endpoint=collector.url, tracer_provider=provider, capture_content=False)
+    answer("Where?")
+    ragpulse.shutdown(timeout=5)
+    for attributes in (dict(seen.get_finished_spans()[0].attributes or {}), collector.one("search").attributes):
+        assert attributes["ragpulse.content.captured"] is False
+        assert "input.value" not in attributes
+        assert json.loads(str(attributes["gen_ai.retrieval.documents"])) == [{"id": "d", "score": 0.5}]
+
+
+def test_other_tenants_spans_never_leak(collector: Collector, provider: TracerProvider) -> None:
+    """Forwarded: ours, what is below ours, and GenAI spans; nothing else."""
+    ragpulse.configure(endpoint=collector.url, tracer_provider=provider)
+    tracer = provider.get_tracer("other")
+    with tracer.start_as_current_span("private"):
+        answer("q")
+    with ragpulse.rag("root"), tracer.start_as_current_span("http below"):
+        pass
+    with tracer.start_as_current_span("genai", attributes={"gen_ai.operation.name": "chat"}):
+        pass
+    ragpulse.shutdown(timeout=5)
+    assert {span.name for span in collector.spans} == {"answer", "search", "root", "http below", "genai"}
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_spans_nest_both_ways_with_other_instrumentations(
+    collector: Collector, provider: TracerProvider, attached: bool
+) -> None:
+    """Theirs above and below ours: one trace, in either mode."""
+    ragpulse.configure(endpoint=collector.url, tracer_provider=provider if attached else None)
+    tracer = provider.get_tracer("other")
+    theirs = tracer.start_as_current_span
+    with theirs("above") as above, ragpulse.rag("middle") as middle, theirs("below") as below:
+        inner = ragpulse.rag(lambda q: ragpulse.current_span().trace_id)("q")
+    ragpulse.shutdown(timeout=5)
+    identity = above.get_span_context()
+    assert collector.one("middle").parent == format(identity.span_id, "016x")
+    assert below.parent is not None  # type: ignore[attr-defined]
+    assert format(below.parent.span_id, "016x") == middle.span_id  # type: ignore[attr-defined]
+    assert collector.one("<lambda>").parent == format(below.get_span_context().span_id, "016x")
+    assert inner == format(identity.trace_id, "032x")
+
+
+def test_an_unsampled_trace_of_the_application_is_not_recorded(collector: Collector) -> None:
+    """The application's sampler decides."""
+    ragpulse.configure(endpoint=collector.url, tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    assert answer("q") == "d"
+    ragpulse.shutdown(timeout=5)
+    assert not collector.spans
+
+
+def test_errors_and_early_closing_look_the_same_on_a_foreign_provider(
+    collector: Collector, provider: TracerProvider
+) -> None:
+    """Status, stack, partial text: one behaviour in both modes."""
+    ragpulse.configure(endpoint=collector.url, tracer_provider=provider)
+    with pytest.raises(KeyError), ragpulse.rag("failing"):
+        raise KeyError("x")
+    stream = ragpulse.llm(name="stream")(lambda q: iter(["a", "b"]))("q")
+    assert next(stream) == "a"
+    del stream
+    ragpulse.shutdown(timeout=5)
+    failing, cut = collector.one("failing"), collector.one("stream")
+    assert (failing.message.status.code, failing.attributes["error.type"]) == (2, "KeyError")
+    assert failing.events[0][1]["exception.stacktrace"]
+    assert (cut.attributes["output.value"], cut.attributes["ragpulse.ended_early"]) == ("a", True)
+
+
+def test_isolated_ignores_a_foreign_parent_but_links_it(collector: Collector, provider: TracerProvider) -> None:
+    """A trace of its own, with a link to where it happened."""
+    ragpulse.configure(endpoint=collector.url, isolated=True)
+    with provider.get_tracer("other").start_as_current_span("above") as above:
+        answer("q")
+    ragpulse.shutdown(timeout=5)
+    root = collector.one("answer")
+    assert root.parent == ""
+    assert root.trace != format(above.get_span_context().trace_id, "032x")
+    assert root.message.links[0].trace_id.hex() == format(above.get_span_context().trace_id, "032x")
+
+
+def _run(code: str, *arguments: str, **environment: str) -> None:
+    import os
+
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        check=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_global_sdk_provider_is_attached_to_and_gets_no_content(collector: Collector) -> None:
+    """Found, not handed in: the company's exporter sees figures, our collector sees texts; the global stays."""
+    code = """
+        import sys, ragpulse
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        seen = InMemorySpanExporter()
+        ragpulse.configure(endpoint=sys.argv[1], set_global=False)
+        provider = TracerProvider(); provider.add_span_processor(SimpleSpanProcessor(seen))
+        trace.set_tracer_provider(provider)
+        ragpulse.rag(lambda q: "a")("secret question")
+        assert trace.get_tracer_provider() is provider
+        (span,) = seen.get_finished_spans()
+        assert span.attributes["ragpulse.span.kind"] == "rag"
+        assert "secret" not in str(dict(span.attributes)), dict(span.attributes)
+        ragpulse.configure(endpoint=sys.argv[1], set_global=True)
+        assert trace.get_tracer_provider() is provider
+    """
+    _run(code, collector.url)
+    assert collector.one("<lambda>").attributes["input.value"] == "secret question"
+
+
+def test_set_global_serves_other_instrumentations(collector: Collector) -> None:
+    """Where there is no global provider, ours becomes it, and foreign spans arrive."""
+    code = """
+        import sys, ragpulse
+        from opentelemetry import trace
+        ragpulse.configure(endpoint=sys.argv[1], set_global=True)
+        tracer = trace.get_tracer("other")
+        with tracer.start_as_current_span("above", attributes={"n": 1}) as span:
+            span.add_event("happened", {"k": "v"})
+            ragpulse.rag(lambda q: "a", )("q")
+        try:
+            with tracer.start_as_current_span("failing"):
+                raise ValueError("no")
+        except ValueError:
+            pass
+    """
+    _run(code, collector.url)
+    above = collector.one("above")
+    assert (above.attributes["n"], above.events) == (1, [("happened", {"k": "v"})])
+    assert collector.one("<lambda>").parent == above.id
+    assert collector.one("failing").message.status.code == 2
+
+
+def test_our_provider_can_be_handed_to_an_instrumentor(pulse: Collector) -> None:
+    """`ragpulse.tracer_provider()` makes spans that arrive."""
+    with ragpulse.tracer_provider().get_tracer("x").start_as_current_span("theirs"):
+        answer("q")
+    ragpulse.flush()
+    assert pulse.one("answer").parent == pulse.one("theirs").id
+
+
+def test_samplers_of_the_environment_are_honoured(collector: Collector) -> None:
+    """Off, a ratio, and a remote parent's decision."""
+    code = """
+        import sys, ragpulse
+        ragpulse.configure(endpoint=sys.argv[1])
+        for number in range(400):
+            ragpulse.rag(lambda q: q)("q")
+    """
+    _run(code, collector.url, OTEL_TRACES_SAMPLER="always_off")
+    assert len(collector.spans) == 0
+    _run(code, collector.url, OTEL_TRACES_SAMPLER="parentbased_traceidratio", OTEL_TRACES_SAMPLER_ARG="0.25")
+    assert 50 < len(collector.spans) < 150
+
+
+def test_an_unsampled_remote_parent_is_followed(pulse: Collector) -> None:
+    """The traceparent's flag 00 records nothing below."""
+    with ragpulse.extract({"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-00"}):
+        answer("q")
+        assert trace.get_current_span().get_span_context().trace_id == int("1" * 32, 16)
+    ragpulse.flush()
+    assert not pulse.spans

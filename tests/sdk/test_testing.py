@@ -1,0 +1,71 @@
+"""What users test their own applications with."""
+
+import pytest
+
+import ragpulse
+from ragpulse.testing import RecordedSpans, capture, ragpulse_spans
+
+__all__ = ["ragpulse_spans"]
+
+
+@ragpulse.retriever
+def search(query: str) -> list[str]:
+    """A search."""
+    return ["Paris is in France."]
+
+
+@ragpulse.rag
+def answer(question: str) -> str:
+    """The application."""
+    return search(question)[0]
+
+
+def test_the_fixture_holds_what_was_recorded(ragpulse_spans: RecordedSpans) -> None:
+    """Query, response, contexts and nesting are at hand."""
+    answer("Where is Paris?")
+    ragpulse_spans.assert_nested("search", "answer")
+    assert ragpulse_spans.one(kind="rag").response == "Paris is in France."
+    assert ragpulse_spans.one("search").contexts == [{"score": None, "content": "Paris is in France."}]
+    assert ragpulse_spans.one("search").query == "Where is Paris?"
+
+
+def test_identities_and_times_are_the_same_in_every_run(ragpulse_spans: RecordedSpans) -> None:
+    """Ids count from 1, the clock ticks in milliseconds."""
+    answer("q")
+    root = ragpulse_spans.one("answer")
+    assert (root.trace_id, root.span_id, root.parent_span_id) == (f"{1:032x}", f"{2:016x}", None)
+    assert root.end_ns - root.start_ns == 3_000_000
+
+
+def test_a_missing_or_doubled_span_is_an_assertion_error() -> None:
+    """`one` says what there is."""
+    with capture() as spans:
+        answer("q")
+        with pytest.raises(AssertionError, match=r"among: search \(retriever\), answer \(rag\)"):
+            spans.one("missing")
+        with pytest.raises(AssertionError, match="found 2"):
+            spans.one()
+        with pytest.raises(AssertionError, match="not directly below"):
+            spans.assert_nested("answer", "search")
+        spans.clear()
+        assert len(spans) == 0
+
+
+def test_capturing_ends_with_the_block() -> None:
+    """Afterwards everything is as before."""
+    with capture() as spans:
+        answer("q")
+    answer("q")
+    assert len(spans) == 2
+
+
+def test_errors_are_told_by_type(ragpulse_spans: RecordedSpans) -> None:
+    """A failed call's span names the exception."""
+
+    @ragpulse.tool
+    def failing() -> None:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        failing()
+    assert ragpulse_spans.one("failing").error == "LookupError"

@@ -1,0 +1,133 @@
+"""Tokens, model and price from every provider's shape, as objects and as dicts."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ragpulse._usage import Usage, add_facts, reply_facts, reply_text, usage_facts
+
+IN, OUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+READ, WRITE = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_write.input_tokens"
+REASONING, COST = "gen_ai.usage.reasoning.output_tokens", "llm.cost.total"
+MODEL, ID, FINISH = "gen_ai.response.model", "gen_ai.response.id", "gen_ai.response.finish_reasons"
+
+
+def objects(value: Any) -> Any:
+    """Dicts as objects with attributes, all the way down."""
+    if isinstance(value, dict):
+        return SimpleNamespace(**{key: objects(item) for key, item in value.items()})
+    return [objects(item) for item in value] if isinstance(value, list) else value
+
+
+SHAPES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "openai chat": (
+        {"id": "c1", "model": "gpt", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
+         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,
+                   "prompt_tokens_details": {"cached_tokens": 4},
+                   "completion_tokens_details": {"reasoning_tokens": 2}}},
+        "hi", {IN: 10, OUT: 5, READ: 4, REASONING: 2, MODEL: "gpt", ID: "c1", FINISH: ("stop",)}),
+    "openai responses": (
+        {"id": "r1", "model": "gpt",
+         "output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}],
+         "usage": {"input_tokens": 10, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 4},
+                   "output_tokens_details": {"reasoning_tokens": 2}}},
+        "hi", {IN: 10, OUT: 5, READ: 4, REASONING: 2, MODEL: "gpt", ID: "r1"}),
+    "anthropic": (
+        {"id": "m1", "model": "claude", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn",
+         "usage": {"input_tokens": 3, "output_tokens": 5,
+                   "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}},
+        "hi", {IN: 9, OUT: 5, READ: 4, WRITE: 2, MODEL: "claude", ID: "m1", FINISH: ("end_turn",)}),
+    "openrouter with its price": (
+        {"model": "x/y", "choices": [{"message": {"content": "hi"}}],
+         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.25}},
+        "hi", {IN: 1, OUT: 2, COST: 0.25, MODEL: "x/y"}),
+    "google": (
+        {"candidates": [{"content": {"parts": [{"text": "h"}, {"text": "i"}]}, "finish_reason": "STOP"}],
+         "model_version": "gemini", "response_id": "g1",
+         "usage_metadata": {"prompt_token_count": 10, "candidates_token_count": 5, "thoughts_token_count": 7,
+                            "cached_content_token_count": 4}},
+        "hi", {IN: 10, OUT: 12, READ: 4, REASONING: 7, MODEL: "gemini", ID: "g1", FINISH: ("STOP",)}),
+    "bedrock": (
+        {"output": {"message": {"role": "assistant", "content": [{"text": "hi"}]}}, "stopReason": "end_turn",
+         "usage": {"inputTokens": 3, "outputTokens": 5, "totalTokens": 12, "cacheReadInputTokens": 4}},
+        "hi", {IN: 7, OUT: 5, READ: 4, FINISH: ("end_turn",)}),
+    "cohere": (
+        {"id": "co", "message": {"content": [{"text": "hi"}]}, "finish_reason": "COMPLETE",
+         "usage": {"tokens": {"input_tokens": 3, "output_tokens": 5}}},
+        "hi", {IN: 3, OUT: 5, ID: "co", FINISH: ("COMPLETE",)}),
+    "ollama": (
+        {"model": "llama", "message": {"content": "hi"}, "done_reason": "stop",
+         "prompt_eval_count": 3, "eval_count": 5},
+        "hi", {IN: 3, OUT: 5, MODEL: "llama", FINISH: ("stop",)}),
+    "langchain": (
+        {"content": "hi", "id": "lc", "response_metadata": {"model_name": "gpt", "finish_reason": "stop"},
+         "usage_metadata": {"input_tokens": 10, "output_tokens": 5, "input_token_details": {"cache_read": 4}}},
+        "hi", {IN: 10, OUT: 5, READ: 4, MODEL: "gpt", ID: "lc", FINISH: ("stop",)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("form", [dict, objects], ids=["dict", "object"])
+def test_every_shape_is_read(name: str, form: Any) -> None:
+    """Text and figures, with cached tokens inside the input and reasoning inside the output."""
+    shape, text, facts = SHAPES[name]
+    assert reply_text(form(shape)) == text
+    assert reply_facts(form(shape)) == facts
+
+
+def test_litellms_own_price_is_taken() -> None:
+    """`_hidden_params` of a response object holds it."""
+    reply = objects(
+        {"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    )
+    reply._hidden_params = {"response_cost": 0.125}
+    assert reply_facts(reply)[COST] == 0.125
+
+
+STREAMS: dict[str, tuple[list[dict[str, Any]], str, dict[str, Any]]] = {
+    "openai chat": (
+        [{"id": "c1", "model": "gpt", "choices": [{"delta": {"role": "assistant", "content": ""}}]},
+         {"id": "c1", "model": "gpt", "choices": [{"delta": {"content": "h"}}]},
+         {"id": "c1", "model": "gpt", "choices": [{"delta": {"content": "i"}, "finish_reason": "stop"}]},
+         {"id": "c1", "model": "gpt", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}],
+        "hi", {IN: 3, OUT: 2, MODEL: "gpt", ID: "c1", FINISH: ("stop",)}),
+    "openai responses": (
+        [{"type": "response.output_text.delta", "delta": "h"}, {"type": "response.output_text.delta", "delta": "i"},
+         {"type": "response.completed",
+          "response": {"id": "r1", "model": "gpt", "usage": {"input_tokens": 3, "output_tokens": 2}}}],
+        "hi", {IN: 3, OUT: 2, MODEL: "gpt", ID: "r1"}),
+    "anthropic": (
+        [{"type": "message_start", "message": {"id": "m1", "model": "claude", "content": [],
+                                               "usage": {"input_tokens": 3, "output_tokens": 1}}},
+         {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "h"}},
+         {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "i"}},
+         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}],
+        "hi", {IN: 3, OUT: 2, MODEL: "claude", ID: "m1", FINISH: ("end_turn",)}),
+    "bedrock": (
+        [{"messageStart": {"role": "assistant"}}, {"contentBlockDelta": {"delta": {"text": "h"}}},
+         {"contentBlockDelta": {"delta": {"text": "i"}}}, {"messageStop": {"stopReason": "end_turn"}},
+         {"metadata": {"usage": {"inputTokens": 3, "outputTokens": 2}}}],
+        "hi", {IN: 3, OUT: 2, FINISH: ("end_turn",)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("form", [dict, objects], ids=["dict", "object"])
+def test_every_stream_is_gathered(name: str, form: Any) -> None:
+    """The joined text, and figures wherever in the stream they come."""
+    chunks, text, expected = STREAMS[name]
+    facts: dict[str, Any] = {}
+    said = []
+    for chunk in chunks:
+        add_facts(facts, form(chunk))
+        said.append(reply_text(form(chunk)) or "")
+    assert ("".join(said), facts) == (text, expected)
+
+
+def test_nothing_is_guessed() -> None:
+    """Where a result tells no figures there are none; what a user estimates is marked."""
+    assert reply_facts({"text": "hi"}) == {}
+    assert usage_facts({"total_tokens": 9}) == {}
+    assert usage_facts({"prompt_tokens": -1, "completion_tokens": "many"}) == {}
+    assert usage_facts(Usage(output_tokens=2, estimated=True)) == {OUT: 2, "ragpulse.usage.estimated": True}
