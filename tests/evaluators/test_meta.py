@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections import Counter
@@ -126,45 +127,62 @@ def test_a_condition_that_cannot_be_read_is_refused() -> None:
         satisfies(1.0, "about 3")
 
 
-async def test_a_judge_that_knows_the_answers_meets_every_condition() -> None:
+def test_a_judge_that_knows_the_answers_meets_every_condition() -> None:
     """The chain of six over the training split: all metrics 100 %, green."""
-    report = await meta_evaluate("grouse", judge=Replying(knowing), language="en")
+    report = meta_evaluate("grouse", judge=Replying(knowing), language="en")
     assert set(report.success) == {*METRICS, "positive_acceptance", "negative_rejection"}
     assert (report.total, report.verdict, report.failures) == (1.0, "green", ())
     assert report.n_tests == 30
     assert report["total"] == 1.0
 
 
-async def test_a_constant_judge_is_exposed() -> None:
+def test_a_constant_judge_is_exposed() -> None:
     """Always 5 and 1: red, and the metrics that never vary are named."""
     always = Replying(lambda prompt: pair_reply(asked_for(prompt), {"a": 5, "c": 5}.get(asked_for(prompt)[0], 1)))
-    report = await meta_evaluate("grouse", judge=always, split="all", language="en")
+    report = meta_evaluate("grouse", judge=always, split="all", language="en")
     assert report.verdict == "red"
     assert {"answer_relevancy", "completeness", "faithfulness"} <= set(report.constant)
     assert report.by_mode["good"] == 1.0
     assert report.by_mode["wrongly_refuses"] < 0.5
 
 
-async def test_an_unreadable_judge_parses_nothing() -> None:
+def test_an_unreadable_judge_parses_nothing() -> None:
     """Failed satisfies no condition, not even ==None."""
-    report = await meta_evaluate("grouse_faithfulness", judge=Replying(lambda prompt: "Hm."), language="en")
+    report = meta_evaluate("grouse_faithfulness", judge=Replying(lambda prompt: "Hm."), language="en")
     assert (report.total, report.parsing_success, report.verdict) == (0.0, 0.0, "red")
     assert report.failures[0].failed
 
 
-async def test_single_metrics_and_own_unit_tests() -> None:
+def test_single_metrics_and_own_unit_tests() -> None:
     """One condition without a metric's name belongs to whatever is tested; interval and explanation come along."""
     tests: list[dict[str, Any]] = [
         {"input": "q", "actual_output": "right", "expected_output": "right", "conditions": "==1"},
         {"input": "q", "actual_output": "wrong", "expected_output": "right", "conditions": {"exact_match": "==0"}},
         {"input": "q", "actual_output": "Right!", "expected_output": "right", "exact_match_condition": "==0"},
     ]
-    report = await meta_evaluate("exact_match", unit_tests=tests[1:])
+    report = meta_evaluate("exact_match", unit_tests=tests[1:])
     assert report.success == {"exact_match": 0.5}
-    assert report.failures[0].test.actual_output == "Right!"
-    assert (await meta_evaluate("exact_match", unit_tests=tests[:1])).total == 1.0
+    assert report.failures[0].answer == "Right!"
+    assert meta_evaluate("exact_match", unit_tests=tests[:1]).total == 1.0
     with pytest.raises(ConfigurationError, match="no unit test"):
-        await meta_evaluate("exact_match")
+        meta_evaluate("exact_match")
+
+
+async def test_inside_a_running_loop_the_report_is_awaited() -> None:
+    """A notebook has a loop already."""
+    pending: Any = meta_evaluate(
+        "exact_match", unit_tests=[{"input": "q", "actual_output": "a", "conditions": "==None"}]
+    )
+    assert (await pending).total == 1.0
+
+
+def test_a_report_is_plain_data() -> None:
+    """As the command line prints it."""
+    report = meta_evaluate("grouse_usefulness", judge=Replying(lambda prompt: "Hm."), language="zh", split="test")
+    plain = json.loads(json.dumps(dataclasses.asdict(report)))
+    assert plain["n_tests"] == 30
+    assert plain["failures"][0]["language"] == "zh"
+    assert "red" in str(report)
 
 
 def test_unit_tests_are_read_from_files(tmp_path: Any) -> None:
@@ -279,32 +297,32 @@ def learns(prompt: str) -> str:
     return "True" if "score: 1" in prompt and answers[0] > answers[1] else "False"
 
 
-async def test_alignment_picks_examples_and_reports_on_held_out_cases() -> None:
+def test_alignment_picks_examples_and_reports_on_held_out_cases() -> None:
     """A judge that learns from its examples agrees better with people on cases it never saw."""
     made = get_evaluator("judge", judge=Replying(learns), question="Is the answer acceptable? True or False.")
     texts = [f"ok {number}" for number in range(12)] + [f"bad {number}" for number in range(12)]
     labelled = [(Case(query="q", response=text, reference="x"), text.startswith("ok")) for text in texts]
-    aligned, report = await align(made, labelled, seed=1)
+    aligned, report = align(made, labelled, seed=1)
     assert report.before.verdict == "red"
     assert report.after.kappa == 1.0
     assert report.improved
     assert report.kappa == 1.0
     assert aligned.version != made.version
     assert report.n_train + report.n_held_out == 24
-    again, repeated = await align(made, labelled, seed=1)
+    again, repeated = align(made, labelled, seed=1)
     assert (again.version, repeated.after) == (aligned.version, report.after)
 
 
-async def test_alignment_keeps_the_plain_judge_where_nothing_helps() -> None:
+def test_alignment_keeps_the_plain_judge_where_nothing_helps() -> None:
     """A judge deaf to examples stays as it is."""
     made = get_evaluator("judge", judge=Replying(lambda prompt: "True"))
     labelled = [(Case(query="q", response=str(i), reference="x"), i % 2) for i in range(12)]
-    aligned, report = await align(made, labelled)
+    aligned, report = align(made, labelled)
     assert aligned is made
     assert (report.examples, report.after.constant, report.improved) == ((), True, False)
 
 
-async def test_alignment_refuses_what_cannot_be_trained() -> None:
+def test_alignment_refuses_what_cannot_be_trained() -> None:
     """A rule has no prompt, and a handful of labels no second half."""
 
     @evaluator
@@ -312,10 +330,10 @@ async def test_alignment_refuses_what_cannot_be_trained() -> None:
         return bool(response)
 
     with pytest.raises(ConfigurationError, match="no examples"):
-        await align(rule, [(Case(response="x"), 1)] * 10)
+        align(rule, [(Case(response="x"), 1)] * 10)
     made = get_evaluator("judge", judge=ScriptedJudge([]))
     with pytest.raises(ConfigurationError, match="at least 8"):
-        await align(made, [(Case(response="x"), 1)] * 3)
+        align(made, [(Case(response="x"), 1)] * 3)
 
 
 def test_unit_test_gives_the_case_an_evaluator_sees() -> None:

@@ -12,6 +12,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.meta.calibration import CalibrationReport, calibrate
+from ragpulse_evaluators.meta.running import finished
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.runner import evaluate
 from ragpulse_evaluators.statistics import mcnemar, wilcoxon
@@ -19,6 +20,7 @@ from ragpulse_evaluators.statistics import mcnemar, wilcoxon
 __all__ = ("AlignmentReport", "align")
 
 Labelled = tuple[Case | Mapping[str, Any], float | bool]
+Marked = tuple[Case, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ class AlignmentReport:
         return f"held out ({self.n_held_out}): before {self.before}\nafter {self.after}"
 
 
-async def align(
+def align(
     evaluator: Evaluator,
     labelled: Sequence[Labelled],
     seed: int = 0,
@@ -68,44 +70,74 @@ async def align(
     Half of `labelled` (pairs of a case and a person's score, on the judge's scale) is held out, by `seed`. Of the other
     half, sets of `shots` examples are drawn, first from what the judge got wrong, and `candidates` of them tried; the
     one that agrees best with people on the rest is kept, the plain judge if none is better. Returns the aligned
-    evaluator, which has its own version, and a report on the held-out half. Raises `ConfigurationError` for an
-    evaluator without a prompt to train, or fewer than eight labelled cases.
+    evaluator, which has its own version, and a report on the held-out half. Inside a running event loop await it.
+    Raises `ConfigurationError` for an evaluator without a prompt to train, or fewer than eight labelled cases.
     """
     if not hasattr(evaluator, "trained"):
         raise ConfigurationError(f"{evaluator.name} has no examples or task to train")
     if len(labelled) < 8:
         raise ConfigurationError(f"alignment needs at least 8 labelled cases, got {len(labelled)}")
     pairs = [(case if isinstance(case, Case) else Case.model_validate(case), float(mark)) for case, mark in labelled]
-    chooser = random.Random(seed)
-    chooser.shuffle(pairs)
-    train, held_out = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
-    run = _Run(concurrency, options)
-    first = await run.scores(evaluator, train)
-    best, task = evaluator, None
+    search = _Search(evaluator, shots=shots, candidates=candidates, tasks=tasks, seed=seed)
+    return finished(search.over(pairs, _Run(concurrency, options)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice:
+    """A judge as it would be trained, and how well it agrees with people on the cases it was tried on."""
+
+    judge: Evaluator
+    agreement: float | None
     examples: tuple[Mapping[str, Any], ...] = ()
-    best_agreement = _agreement(run.report(first, train))
-    for number in range(candidates):
-        shown = _draw(train, first, min(shots, len(train) // 2), chooser)
-        described = tasks[number % len(tasks)] if tasks else None
+    task: str | None = None
+
+
+class _Search:
+    """Tries sets of examples on one half of the labelled cases and shows the best on the other."""
+
+    def __init__(self, evaluator: Evaluator, *, shots: int, candidates: int, tasks: Sequence[str], seed: int) -> None:
+        self._evaluator = evaluator
+        self._shots, self._candidates, self._tasks = shots, candidates, tasks
+        self._chooser = random.Random(seed)
+
+    async def over(self, pairs: Sequence[Marked], run: _Run) -> tuple[Evaluator, AlignmentReport]:
+        """Split, search, compare."""
+        shuffled = self._chooser.sample(pairs, len(pairs))
+        train, held_out = shuffled[: len(pairs) // 2], shuffled[len(pairs) // 2 :]
+        best = await self._best(train, run)
+        before = await run.scores(self._evaluator, held_out)
+        after = before if best.judge is self._evaluator else await run.scores(best.judge, held_out)
+        return best.judge, AlignmentReport(
+            before=run.report(before, held_out),
+            after=run.report(after, held_out),
+            examples=best.examples,
+            task=best.task,
+            n_train=len(train),
+            n_held_out=len(held_out),
+            train_agreement=best.agreement,
+            p=_paired_p(before, after, held_out),
+        )
+
+    async def _best(self, train: Sequence[Marked], run: _Run) -> _Choice:
+        results = await run.scores(self._evaluator, train)
+        best = _Choice(judge=self._evaluator, agreement=_agreement(run.report(results, train)))
+        for number in range(self._candidates):
+            tried = await self._try(train, results, number, run)
+            if tried.agreement is not None and (best.agreement is None or tried.agreement > best.agreement):
+                best = tried
+        return best
+
+    async def _try(
+        self, train: Sequence[Marked], results: Sequence[EvaluationResult], number: int, run: _Run
+    ) -> _Choice:
+        shown = _draw(train, results, min(self._shots, len(train) // 2), self._chooser)
+        examples = tuple(_example(*train[index]) for index in shown)
+        task = self._tasks[number % len(self._tasks)] if self._tasks else None
+        trained: Any = self._evaluator
+        judge: Evaluator = trained.trained(examples=examples, task=task)
         rest = [pair for index, pair in enumerate(train) if index not in shown]
-        blocks = tuple(_example(*train[index]) for index in shown)
-        tried: Evaluator = evaluator.trained(examples=blocks, task=described)
-        agreement = _agreement(run.report(await run.scores(tried, rest), rest))
-        if agreement is not None and (best_agreement is None or agreement > best_agreement):
-            best, best_agreement, examples, task = tried, agreement, blocks, described
-    plain = await run.scores(evaluator, held_out)
-    aligned = plain if best is evaluator else await run.scores(best, held_out)
-    report = AlignmentReport(
-        before=run.report(plain, held_out),
-        after=run.report(aligned, held_out),
-        examples=examples,
-        task=task,
-        n_train=len(train),
-        n_held_out=len(held_out),
-        train_agreement=best_agreement,
-        p=_paired_p(plain, aligned, held_out),
-    )
-    return best, report
+        agreement = _agreement(run.report(await run.scores(judge, rest), rest))
+        return _Choice(judge=judge, agreement=agreement, examples=examples, task=task)
 
 
 class _Run:
@@ -114,12 +146,12 @@ class _Run:
     def __init__(self, concurrency: int, options: Mapping[str, Any]) -> None:
         self._options = {"concurrency": concurrency, **options}
 
-    async def scores(self, evaluator: Evaluator, pairs: Sequence[tuple[Case, float]]) -> list[EvaluationResult]:
+    async def scores(self, evaluator: Evaluator, pairs: Sequence[Marked]) -> list[EvaluationResult]:
         found = await evaluate([case for case, _ in pairs], [evaluator], **self._options)
         return next(iter(found.values()))
 
     @staticmethod
-    def report(results: Sequence[EvaluationResult], pairs: Sequence[tuple[Case, float]]) -> CalibrationReport:
+    def report(results: Sequence[EvaluationResult], pairs: Sequence[Marked]) -> CalibrationReport:
         return calibrate(results, [mark for _, mark in pairs])
 
 
@@ -131,7 +163,7 @@ def _agreement(report: CalibrationReport) -> float | None:
 
 
 def _draw(
-    pairs: Sequence[tuple[Case, float]], results: Sequence[EvaluationResult], shots: int, chooser: random.Random
+    pairs: Sequence[Marked], results: Sequence[EvaluationResult], shots: int, chooser: random.Random
 ) -> list[int]:
     """Half of the examples from what the judge got most wrong, the others of marks not yet shown."""
     order = sorted(range(len(pairs)), key=lambda index: (-_error(results[index], pairs[index][1]), chooser.random()))
@@ -156,7 +188,7 @@ def _example(case: Case, mark: float) -> dict[str, Any]:
 
 
 def _paired_p(
-    before: Sequence[EvaluationResult], after: Sequence[EvaluationResult], pairs: Sequence[tuple[Case, float]]
+    before: Sequence[EvaluationResult], after: Sequence[EvaluationResult], pairs: Sequence[Marked]
 ) -> float | None:
     """McNemar's test where every error is a whole miss, else Wilcoxon's, on cases both could score."""
     errors = [

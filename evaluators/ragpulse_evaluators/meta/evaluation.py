@@ -14,12 +14,15 @@ from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judge import Judge
 from ragpulse_evaluators.meta.calibration import Verdict
 from ragpulse_evaluators.meta.conditions import FAILED, UnitTest, builtin_tests, read_tests, satisfies
+from ragpulse_evaluators.meta.running import finished
 from ragpulse_evaluators.registry import get_evaluator
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.runner import evaluate
 from ragpulse_evaluators.statistics import Estimate, wilson
 
 __all__ = ("Check", "MetaReport", "meta_evaluate")
+
+Split = Literal["train", "test", "all"]
 
 _CHAIN = "grouse"
 
@@ -28,7 +31,12 @@ _CHAIN = "grouse"
 class Check:
     """One condition of one unit test, and what the judge said."""
 
-    test: UnitTest
+    test: str
+    """The test's id."""
+    mode: str
+    language: str
+    question: str
+    answer: str
     metric: str
     condition: str | list[str]
     value: float | None
@@ -59,13 +67,9 @@ class MetaReport:
     """Share of conditions on which a verdict could be read."""
     constant: tuple[str, ...]
     """Metrics the judge gave one and the same score throughout, though the tests demand different ones."""
-    checks: tuple[Check, ...]
+    failures: tuple[Check, ...]
+    """The conditions that were not met."""
     verdict: Verdict
-
-    @property
-    def failures(self) -> tuple[Check, ...]:
-        """The conditions that were not met."""
-        return tuple(check for check in self.checks if not check.passed)
 
     def __getitem__(self, metric: str) -> float | None:
         return self.total if metric == "total" else self.success[metric]
@@ -75,12 +79,12 @@ class MetaReport:
         return f"{self.verdict}: {self.total or 0.0:.0%} of {self.n_tests} unit tests ({told})"
 
 
-async def meta_evaluate(
+def meta_evaluate(
     evaluator: str | Evaluator,
     *,
     judge: str | Judge | None = None,
     prompts: str | Path | None = None,
-    split: Literal["train", "test", "all"] = "train",
+    split: Split = "train",
     unit_tests: str | Path | Iterable[UnitTest | Mapping[str, Any]] | None = None,
     language: str | None = None,
     concurrency: int = 8,
@@ -92,7 +96,7 @@ async def meta_evaluate(
     files that replace the built-in ones: tune them on `split="train"`, then look at "test" once. `unit_tests`: a file
     or mappings (`UnitTest`), by default the project's own 120, of which `language` takes those in one language.
     Further options go to `evaluate`. The report is red where a metric never varies or fewer than half succeed.
-    Raises `ConfigurationError` where no test has a condition for this evaluator.
+    Inside a running event loop await it. Raises `ConfigurationError` where no test has a condition for this evaluator.
     """
     own = builtin_tests() if unit_tests is None else read_tests(unit_tests)
     tests = [test for test in own if split in ("all", test.split) or test.split is None]
@@ -102,7 +106,13 @@ async def meta_evaluate(
     tests = [test for test in tests if any(metric in test.conditions for metric in metrics.values())]
     if not tests:
         raise ConfigurationError(f"no unit test of the {split} split has a condition for {made.name}; pass unit_tests=")
-    found = await evaluate([test.case for test in tests], [made], concurrency=concurrency, **options)
+    return finished(_run(made, tests, metrics, {"concurrency": concurrency, **options}))
+
+
+async def _run(
+    evaluator: Evaluator, tests: Sequence[UnitTest], metrics: Mapping[str, str], options: Mapping[str, Any]
+) -> MetaReport:
+    found = await evaluate([test.case for test in tests], [evaluator], **options)
     results = next(iter(found.values()))
     checks = [
         _check(test, result, metric, key)
@@ -110,7 +120,7 @@ async def meta_evaluate(
         for metric, key in metrics.items()
         if key in test.conditions
     ]
-    return _report(made, tests, checks)
+    return _report(evaluator, tests, checks)
 
 
 def _made(
@@ -139,7 +149,11 @@ def _check(test: UnitTest, result: EvaluationResult, metric: str, key: str) -> C
     value = _value(result, metric)
     condition = test.conditions[key] or []
     return Check(
-        test=test,
+        test=test.id,
+        mode=test.mode,
+        language=test.language,
+        question=test.input,
+        answer=test.actual_output,
         metric=metric,
         condition=condition,
         value=None if value is FAILED else value,
@@ -176,11 +190,11 @@ def _report(evaluator: Evaluator, tests: Sequence[UnitTest], checks: Sequence[Ch
         success=success,
         intervals=intervals,
         total=total,
-        by_mode=_rates(_grouped(checks, [check.test.mode for check in checks])),
-        by_language=_rates(_grouped(checks, [check.test.language for check in checks])),
+        by_mode=_rates(_grouped(checks, [check.mode for check in checks])),
+        by_language=_rates(_grouped(checks, [check.language for check in checks])),
         parsing_success=sum(not check.failed for check in checks) / len(checks) if checks else 0.0,
         constant=constant,
-        checks=tuple(checks),
+        failures=tuple(check for check in checks if not check.passed),
         verdict="red" if constant or (total or 0.0) < 0.5 else "green" if (total or 0.0) >= 0.8 else "amber",
     )
 
