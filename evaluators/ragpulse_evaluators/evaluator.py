@@ -91,6 +91,8 @@ class Evaluator(ABC):
     """Names the way replies are read; part of the version."""
     language: str | None = None
     cost_class: CostClass = "free"
+    wants_judge: ClassVar[bool] = False
+    """True where nothing can be scored without `judge`."""
     takes_all: bool = False
     """True where the metric exists over a set of cases only (see `over`)."""
     judge: Judge | None = None

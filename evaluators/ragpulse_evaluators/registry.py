@@ -96,7 +96,7 @@ def _equipped(ready: Evaluator, params: Mapping[str, Any]) -> Evaluator:
     given = _judge_ready(params)
     if unknown := sorted(set(given) - set(_OFFERED)):
         raise ConfigurationError(f"{ready.name} is ready made and takes no parameter {unknown[0]!r}")
-    if ready.judge is not None or given.get("judge") is None or ready.cost_class not in ("1 call", "k calls"):
+    if not ready.wants_judge or ready.judge is not None or given.get("judge") is None:
         return ready
     equipped = copy.copy(ready)
     equipped.judge = given["judge"]

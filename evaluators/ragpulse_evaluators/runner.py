@@ -177,7 +177,7 @@ def _made(
         key = item if isinstance(item, str) else one.name
         if key in made:
             key = f"{one.name}@{one.version}"
-        if one.judge is None and one.cost_class in ("1 call", "k calls"):
+        if one.wants_judge and one.judge is None:
             raise ConfigurationError(f"{one.name} needs a judge: pass judge='provider/model'")
         made[key] = one
     return made

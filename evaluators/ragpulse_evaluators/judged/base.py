@@ -33,6 +33,7 @@ class JudgedEvaluator(Evaluator):
     prompt_name: ClassVar[str | None] = None
     """Folder of the prompts, where it is not the evaluator's name."""
     cost_class: CostClass = "1 call"
+    wants_judge = True
     reply_tokens: ClassVar[int] = 200
     """Tokens one reply is expected to need, for estimates."""
 
