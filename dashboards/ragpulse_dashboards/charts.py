@@ -104,7 +104,9 @@ def _lines(at: int, label: str, answer: Mapping[str, Any]) -> list[dict[str, Any
     for order, one in enumerate(series):
         group = one.get("group") or {}
         words = [label] if label else []
-        words += [str(value) if value not in (None, "") else f"no {name}" for name, value in group.items()]
+        words += [
+            str(value) if value not in (None, "") else f"no {name.replace('_', ' ')}" for name, value in group.items()
+        ]
         if len(versions) > 1:
             words.append(_version(one))
         points = {moment: point for point in one.get("points") or [] if (moment := _epoch(point.get("t"))) is not None}

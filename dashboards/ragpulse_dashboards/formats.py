@@ -10,6 +10,8 @@ from jinja2 import Undefined
 __all__ = ["TEMPLATE_FILTERS", "interval", "parse_time", "unit_of"]
 
 DASH = "–"
+_CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
+"""Characters that reverse the text after them, and NUL."""
 
 
 def _number(value: Any) -> float | None:
@@ -150,10 +152,10 @@ def minute(value: Any) -> str:
 
 
 def snippet(value: Any, length: int = 120) -> str:
-    """The first line's worth of a text, white space folded."""
+    """The first line's worth of a text, white space folded, writing-direction tricks made visible."""
     if value is None or isinstance(value, Undefined):
         return ""
-    text = " ".join(str(value)[: length * 4].split())
+    text = " ".join(str(value)[: length * 4].translate(_CONTROLS).split())
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 

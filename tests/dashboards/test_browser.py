@@ -78,7 +78,7 @@ def test_hostile_content_stays_text(browser: Browser, hostile_site: str) -> None
             check(visit, path)
             assert visit.problems == [], path
 
-    browser.visit(hostile_site, steps, theme="dark")
+    browser.visit(hostile_site, steps, theme="dark", width=390)
 
 
 def test_hostile_content_is_shown_as_it_is(browser: Browser, hostile_site: str) -> None:

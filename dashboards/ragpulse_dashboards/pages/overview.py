@@ -91,7 +91,7 @@ def _origin(request: Request) -> str:
 async def _metrics(site: Site, view: View, name: str, group_by: Sequence[str]) -> Mapping[str, Any]:
     params = {**view.params(), "name": name, "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
     answer: Mapping[str, Any] = await site.api("GET metrics", params)
-    return answer
+    return {**answer, "name": name}
 
 
 async def _quality(site: Site, view: View, evaluator: str) -> Chart:

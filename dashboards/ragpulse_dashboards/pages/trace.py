@@ -140,6 +140,9 @@ async def evaluate(site: Site, request: Request) -> Response:
     """Score this trace again, outside every sampling rule."""
     form = await read_form(request)
     names = [name for name in form.get("evaluators", "").split(",") if name]
+    if not names:
+        known = await site.api("GET evaluators", {})
+        names = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
     await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
     return see_other(_back(request, "evaluate"))
 

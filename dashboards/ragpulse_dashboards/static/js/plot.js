@@ -54,7 +54,7 @@ function seriesOf(spec, roles, palette, bars) {
 function bandsOf(roles, palette) {
   const bands = [];
   roles.forEach((entry, index) => {
-    if (entry?.role === "lo") bands.push({ series: [index + 1, index], fill: `${palette[entry.number]}2e` });
+    if (entry?.role === "lo") bands.push({ series: [index + 1, index], fill: `${palette[entry.number]}${palette.length > 2 ? "16" : "2e"}` });
   });
   return bands;
 }
@@ -137,7 +137,7 @@ function options(spec, width, roles, palette, hooks) {
   return {
     width,
     height: HEIGHT,
-    padding: [8, 6, 0, 0],
+    padding: [8, 18, 0, 0],
     legend: { show: false },
     tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
     scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? spec.range : [spec.t[0] ?? 0, spec.t.at(-1) ?? 1] }, y: scaleY(spec) },
