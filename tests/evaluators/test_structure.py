@@ -93,6 +93,12 @@ def test_json_match_names_the_first_difference() -> None:
     assert verdict("json_match", "{}", '{"a": 1}').explanation == "$.a is missing"
 
 
+def test_deep_nesting_is_invalid_not_a_crash() -> None:
+    """Deeper than can be compared, though it can be read."""
+    deep = "[" * 900 + "]" * 900
+    assert verdict("json_match", deep, deep).status in ("ok", "invalid")
+
+
 def test_a_reference_that_is_no_json_is_invalid_not_a_failure() -> None:
     """The answer cannot be blamed for a broken reference."""
     assert verdict("json_match", "{}", "oops").status == "invalid"

@@ -151,3 +151,11 @@ def test_perplexity_never_invents(recorded: object, status: str) -> None:
     """Nothing recorded is skipped; positive or unreadable values are invalid."""
     made = next(entry for entry in ENTRIES if entry.name == "perplexity").factory()
     assert asyncio.run(made(Case(metadata={"logprobs": recorded}))).status == status
+
+
+def test_huge_texts_end() -> None:
+    """A slow distance says so, and summary ROUGE of one endless line is left to the fast way."""
+    huge, other = "word salad " * 4000, "salad of words " * 3000
+    assert verdict("string_distance", huge, other, metric="damerau_levenshtein").status == "invalid"
+    found = verdict("rouge", huge, other, variant="rougeLsum")
+    assert found.score == pytest.approx(float(verdict("rouge", huge, other).score or 0), abs=0.01)

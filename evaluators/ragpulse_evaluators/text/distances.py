@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from ragpulse_evaluators.entry import Entry
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import spoken
@@ -23,6 +23,9 @@ DISTANCES: Mapping[str, str] = {
 }
 """The distance's name and that of rapidfuzz's module."""
 
+_SLOW = frozenset({"damerau_levenshtein"})
+"""Quadratic in time without rapidfuzz's bit-parallel tricks."""
+_CELLS = 1_000_000_000
 _SCALE = Scale(reverse=True)
 
 
@@ -31,11 +34,14 @@ def string_distance(
 ) -> Outcome:
     """The normalised distance to the nearest reference, 0 (equal) to 1; parts: min, avg and max over the references.
 
-    `metric` is one of `DISTANCES`. Lower is better, so `normalized` is 1 - distance.
+    `metric` is one of `DISTANCES`. Lower is better, so `normalized` is 1 - distance. `Unreadable` for texts too
+    long for a slow metric.
     """
     form = str.casefold if ignore_case else str
-    measure = _measure(metric)
-    found = [measure(form(response), form(text)) for text in spoken(reference)]
+    measure, references = _measure(metric), spoken(reference)
+    if metric in _SLOW and len(response) * max(map(len, references)) > _CELLS:
+        raise Unreadable(f"{metric} of texts this long takes minutes; levenshtein does not")
+    found = [measure(form(response), form(text)) for text in references]
     return Outcome(score=min(found), parts={"min": min(found), "avg": sum(found) / len(found), "max": max(found)})
 
 

@@ -15,6 +15,7 @@ from ragpulse_evaluators.text.words import spoken, words
 
 __all__ = ("ENTRIES", "rouge")
 
+_TABLE_CELLS = 250_000
 _VARIANT = re.compile(r"rouge(?:[1-9]|L|Lsum)")
 
 
@@ -72,7 +73,15 @@ def _longest_by_line(wanted: str, given: str) -> Outcome:
 
 
 def _subsequence(line: Sequence[str], other: Sequence[str]) -> set[int]:
-    """The places in `line` of a longest common subsequence, ties broken as rouge-score breaks them."""
+    """The places in `line` of a longest common subsequence, ties broken as rouge-score breaks them.
+
+    Lines of thousands of words are left to rapidfuzz, which is fast and breaks ties its own way.
+    """
+    if len(line) * len(other) > _TABLE_CELLS:
+        from rapidfuzz.distance import LCSseq
+
+        equal = [block for block in LCSseq.opcodes(line, other) if block.tag == "equal"]
+        return {place for block in equal for place in range(block.src_start, block.src_end)}
     table = [[0] * (len(other) + 1)]
     for token in line:
         row, above = [0], table[-1]
