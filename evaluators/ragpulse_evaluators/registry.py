@@ -6,7 +6,7 @@ import copy
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -126,6 +126,8 @@ def _unique(entries: Iterable[Entry]) -> dict[str, Entry]:
 @cache
 def _parameters(factory: Any) -> frozenset[str]:
     """Keyword names a factory takes, through the constructors it inherits from."""
+    if isinstance(factory, partial):
+        return _parameters(factory.func) - set(factory.keywords)
     if not inspect.isclass(factory):
         return frozenset(_keywords(factory))
     names: set[str] = set()

@@ -90,16 +90,18 @@ def read_spec(spec: Mapping[str, Any] | str | Path | None) -> Spec:
     if spec is None:
         path = resources.files("ragpulse_evaluators") / "prompts" / "custom_yaml" / "example.yaml"
         spec = path.read_text(encoding="utf-8")
+    source = "custom_yaml"
     try:
         if isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
+            source = str(spec)
             spec = Path(spec).read_text(encoding="utf-8")
         return Spec.model_validate(yaml.safe_load(spec) if isinstance(spec, str) else dict(spec))
     except ValidationError as wrong:
-        first = wrong.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "spec"
-        raise ConfigurationError(f"custom_yaml: {where}: {first['msg']}") from None
+        unknown_first = sorted(wrong.errors(), key=lambda error: error["type"] != "extra_forbidden")
+        where = ".".join(str(part) for part in unknown_first[0]["loc"]) or "spec"
+        raise ConfigurationError(f"{source}: {where}: {unknown_first[0]['msg']}") from None
     except (OSError, yaml.YAMLError, TypeError) as wrong:
-        raise ConfigurationError(f"custom_yaml: {wrong}") from None
+        raise ConfigurationError(f"{source}: {wrong}") from None
 
 
 def read_choice(text: str, choices: Sequence[str], words: Words, *, from_last: bool) -> str:

@@ -1,0 +1,111 @@
+"""Evaluators from Python files, YAML files and configuration."""
+
+from pathlib import Path
+
+import pytest
+
+from ragpulse_evaluators import Case, ScriptedJudge, default_registry, evaluate, get_evaluator
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.loading import configure_evaluators, load
+
+MODULE = '''
+from __future__ import annotations
+from dataclasses import dataclass
+from ragpulse_evaluators import Case, Evaluator, evaluator
+from ragpulse_evaluators.judged.rubric import Rubric
+
+@dataclass
+class Limit:
+    size: int
+
+@evaluator(version="3")
+def short(response: str) -> bool:
+    return len(response) < Limit(5).size
+
+class Shouting(Evaluator):
+    """Is the response in capitals?"""
+    name = "shouting"
+    needs = frozenset({"response"})
+    async def run(self, case: Case) -> bool:
+        return case.response.isupper()
+
+class Polite(Rubric):
+    """Is the response polite?"""
+    name = "polite"
+    def __init__(self, **options):
+        super().__init__(criterion="Politeness", **options)
+'''
+
+
+async def test_functions_and_subclasses_of_a_file_join_the_registry(tmp_path: Path) -> None:
+    """Instances, plain subclasses and judged ones are found; the judged one is given the judge."""
+    path = tmp_path / "my_evals.py"
+    path.write_text(MODULE, encoding="utf-8")
+    registry = default_registry().with_(*load(path))
+    judge = ScriptedJudge(['{"score": 0.5}'])
+    found = await evaluate(
+        [Case(query="q", response="OK")], ["short", "shouting", "polite"], judge=judge, registry=registry
+    )
+    assert {name: results[0].score for name, results in found.items()} == {"short": 1, "shouting": 1, "polite": 0.5}
+    assert found["short"][0].version == "3"
+    assert "Politeness" in found["polite"][0].calls[0].prompt
+
+
+async def test_a_yaml_file_is_an_evaluator_by_its_name(tmp_path: Path) -> None:
+    """tone.yaml is `tone`; its needs follow from its placeholders."""
+    path = tmp_path / "tone.yaml"
+    path.write_text("prompt: 'Tone of {completion}?'\nchoice_strings: [dry, warm]\nchoice_scores: {dry: 0, warm: 1}\n")
+    registry = default_registry().with_(*load(path))
+    tone = get_evaluator("tone", judge=ScriptedJudge(["warm"]), registry=registry)
+    result = await tone(Case(response="Hello!"))
+    assert (result.evaluator, result.score, set(tone.needs)) == ("tone", 1.0, {"response"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("a.py", "x = 1", "holds no evaluator"),
+        ("b.py", "import no_such_module", "ModuleNotFoundError"),
+        ("c.py", "def (", "SyntaxError"),
+        ("d.yaml", "promt: x", "promt"),
+        ("e.txt", "", r"\.py, \.yaml"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, name: str, text: str, match: str) -> None:
+    """Whatever is wrong with a file, the message says which and why."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=match):
+        load(tmp_path / name)
+    with pytest.raises(ConfigurationError, match="is no file"):
+        load(tmp_path / "absent.py")
+
+
+async def test_configured_evaluators_are_usable_by_name() -> None:
+    """`use` with parameters under a new name; one may build on another; the version is that of its parameters."""
+    specs = [
+        {"name": "tone", "use": "guideline", "guidelines": "Polite, no promises about dates."},
+        {"name": "year", "use": "regex", "pattern": r"\d{4}"},
+    ]
+    registry = configure_evaluators(specs)
+    tone = registry.get("tone", judge=ScriptedJudge(["NO\nIt promises a date."]))
+    result = await tone(Case(query="q", response="On Monday."))
+    assert (result.evaluator, result.score) == ("tone", 0.0)
+    assert "no promises about dates" in result.calls[0].prompt
+    assert tone.version == get_evaluator("guideline", guidelines="Polite, no promises about dates.").version
+    assert (await registry.get("year")(Case(response="1889"))).score == 1.0
+    assert "tone" in registry.names
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ({"name": "x", "use": "guidelines"}, "'x'.*did you mean 'guideline'"),
+        ({"name": "x", "use": "guideline", "guidline": "y"}, "did you mean 'guidelines'"),
+        ({"use": "guideline"}, "a name and a use"),
+        ({"name": "faithfulness", "use": "guideline"}, "two evaluators"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_at_once(spec: dict[str, str], match: str) -> None:
+    """Unknown names and parameters are answered with the nearest."""
+    with pytest.raises(ConfigurationError, match=match):
+        configure_evaluators([spec])
