@@ -39,11 +39,11 @@ class EmbeddedStore(Reading):
         price: Callable[[SpanRecord], None] | None = None,
         clock: Callable[[], datetime] = utc_now,
         threads: int = 2,
-        memory_limit: str = "160MB",
+        memory_limit: str = "128MB",
         wal_limit: str = "256MB",
         queue_bytes: int = 64 * 2**20,
         queue_items: int = 10_000,
-        group_bytes: int = 4 * 2**20,
+        group_bytes: int = 2 * 2**20,
         recent_spans: int = 200_000,
     ) -> None:
         super().__init__(Path(path), self._cursor)

@@ -11,7 +11,7 @@ from ragpulse_collector.store.estimates import MACROS, hajek
 
 def hex_trace(column: str) -> str:
     """Return the SQL that shows a UUID column as a trace id."""
-    return f"replace({column}::VARCHAR, '-', '')"
+    return f"lower(hex({column}::BLOB))"
 
 
 def hex_span(column: str) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.store.newest import newest_since
 from ragpulse_collector.store.views import FACT_COLUMNS
 from ragpulse_evaluators.statistics import hajek
 
@@ -149,3 +151,15 @@ def test_scores_carry_the_latest_chance(kit: Any, rows: Any) -> None:
         )
     ).result(20)
     assert rows(store, "SELECT pi, reason FROM scores") == [(1.0, "sampled")]
+
+
+def test_the_newest_are_found_without_reading_all(kit: Any, rows: Any) -> None:
+    """The bound holds exactly so many of the newest that meet the condition; none where there are fewer."""
+    store = kit.store()
+    spans = [kit.span(n, kind="rag", trace_id=f"{n:032x}", service="ab"[n % 2]) for n in range(1, 21)]
+    kit.send(store, *spans)
+    Sampler(store).decide(kit.later(3))
+    bound = newest_since(store, 3, where="service = $s", parameters={"s": "b"})
+    found = rows(store, "SELECT trace_id FROM traces WHERE service = 'b' AND start_time >= ?", bound)
+    assert {row[0] for row in found} == {f"{n:032x}" for n in (15, 17, 19)}
+    assert newest_since(store, 11, where="service = 'b'") is None
