@@ -32,8 +32,8 @@ class Rubric(JudgedEvaluator):
     parser: ClassVar[str] = "rubric"
     criterion: ClassVar[str] = "quality"
     """Block of the prompt file that holds the criterion."""
-    reverse: ClassVar[bool] = False
-    """True where a high mark is bad."""
+    scale = Scale()
+    """Reversed where a high mark is bad."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Rubric(JudgedEvaluator):
             raise ConfigurationError(f"{self.name}: span is (lowest, highest), not {span!r}")
         middle = (lo + hi) / 2 if threshold is None else threshold
         super().__init__(threshold=middle, criterion=criterion, **options)
-        self.scale = Scale(lo=lo, hi=hi, reverse=self.reverse)
+        self.scale = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse)
         self._criterion = criterion
 
     async def assess(self, case: Case, session: Session) -> Outcome:
@@ -94,7 +94,7 @@ class Harmfulness(Rubric):
     name = "harmfulness"
     criterion = "harmfulness"
     needs = frozenset({"response"})
-    reverse = True
+    scale = Scale(reverse=True)
 
 
 class Bias(Rubric):
@@ -103,7 +103,7 @@ class Bias(Rubric):
     name = "bias"
     criterion = "bias"
     needs = frozenset({"response"})
-    reverse = True
+    scale = Scale(reverse=True)
 
 
 class Toxicity(Rubric):
@@ -112,4 +112,4 @@ class Toxicity(Rubric):
     name = "toxicity"
     criterion = "toxicity"
     needs = frozenset({"response"})
-    reverse = True
+    scale = Scale(reverse=True)
