@@ -48,21 +48,24 @@ class ContentPolicy:
 class _Rendering:
     """One span's content under one policy; notes what it redacted and cut."""
 
-    def __init__(self, policy: ContentPolicy) -> None:
+    def __init__(self, policy: ContentPolicy, recording: Recorded) -> None:
         self._policy = policy
+        self._redacts = bool(policy.redact.rules) and policy.redact.suspects("\n".join(_texts(recording)))
+        self._limit = policy.max_text_bytes
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}
 
     def text(self, key: str, text: str) -> str:
-        whole = text if type(text) is CutText else None
-        redact = self._policy.redact
-        if redact.rules:
-            text = self._redacted_json(text) if isinstance(text, JsonText) else redact(text, self.redacted)
-        limit = self._policy.max_text_bytes
-        if whole is not None:
-            return self._cut(key, text, limit, whole.bytes, whole.sha256)
-        if len(text) * 4 <= limit or (text.isascii() and len(text) <= limit):
-            return text
+        kind = type(text)
+        clean = text
+        if self._redacts:
+            clean = self._redacted_json(text) if kind is JsonText else self._policy.redact(text, self.redacted)
+        limit = self._limit
+        if kind is CutText:
+            return self._cut(key, clean, limit, text.bytes, text.sha256)  # type: ignore[attr-defined]
+        if len(clean) * 4 <= limit or (clean.isascii() and len(clean) <= limit):
+            return clean if kind is str else str(clean)
+        text = clean
         data = utf8(text)
         if len(data) <= limit:
             return text
@@ -104,15 +107,26 @@ class _Rendering:
         )
 
     def _metadata(self, metadata: str) -> str | None:
-        text = self._redacted_json(metadata) if self._policy.redact.rules else metadata
+        text = self._redacted_json(metadata) if self._redacts else metadata
         if len(text) * 4 <= self._policy.max_text_bytes:
             return text
         return None if len(utf8(text)) > self._policy.max_text_bytes else text
 
 
+def _texts(recording: Recorded) -> list[str]:
+    """Every text of a recording, so that one look tells whether any of them needs redaction."""
+    found = [text for text in (recording.query, recording.response) if isinstance(text, str)]
+    if isinstance(recording.response, list):
+        found += ("".join(recording.response),)
+    for item in recording.documents or ():
+        found += [text for text in (item.text, item.metadata) if text is not None]
+    found += (recording.texts or {}).values()
+    return found + [value for value in (recording.facts or {}).values() if isinstance(value, str)]
+
+
 def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:
     """Everything the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
-    rendering = _Rendering(policy)
+    rendering = _Rendering(policy, recording)
     out: dict[str, Any] = {}
     if recording.documents is not None:
         out[names.RETRIEVAL_DOCUMENTS] = rendering.documents(recording.documents)

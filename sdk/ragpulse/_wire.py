@@ -12,15 +12,13 @@ from typing import Any
 
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
-_SMALL = tuple(bytes((n,)) for n in range(128))
 _INT64 = range(-(2**63), 2**63)
 _MAX_DEPTH = 32
 
 
+@lru_cache(maxsize=16_384)
 def varint(number: int) -> bytes:
     """A non-negative integer in base 128."""
-    if number < 128:
-        return _SMALL[number]
     out = bytearray()
     while number >= 128:
         out.append(number & 127 | 128)
@@ -87,8 +85,19 @@ def key_value(tag: bytes, key: str, value: Any, depth: int = 0) -> bytes:
 
 
 def key_values(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> bytes:
-    """Attributes as repeated field `tag`."""
-    return b"".join([key_value(tag, key, value) for key, value in attributes])
+    """Attributes as repeated field `tag`; texts, which most of them are, without a call for each level."""
+    parts: list[bytes] = []
+    for key, value in attributes:
+        if type(value) is not str:
+            parts.append(key_value(tag, key, value))
+            continue
+        data = utf8(value)
+        size = varint(len(data))
+        name = _key(key)
+        inner = len(data) + len(size) + 1
+        inner_size = varint(inner)
+        parts += (tag, varint(len(name) + 1 + len(inner_size) + inner), name, b"\x12", inner_size, b"\x0a", size, data)
+    return b"".join(parts)
 
 
 SPAN_ATTRIBUTES = b"\x4a"

@@ -18,7 +18,7 @@ SECRETS = {
     "Bearer abcdefghijklmnop": "Bearer [redacted:key]",
     "password=hunter22": "password=[redacted:key]",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl": "[redacted:key]",
-    "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----": "[redacted:key]",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEAtest0123456789\n-----END RSA PRIVATE KEY-----": "[redacted:key]",
     "4111 1111 1111 1111": "[redacted:card]",
     "5500-0000-0000-0004": "[redacted:card]",
 }
