@@ -81,8 +81,8 @@ def _tied(values: Sequence[Hashable]) -> int:
 def cohen_kappa(
     a: Sequence[Any],
     b: Sequence[Any],
-    *,
     weights: Literal["linear", "quadratic"] | None = None,
+    *,
     labels: Sequence[Any] | None = None,
 ) -> float | None:
     """Cohen's kappa of two raters: agreement beyond chance, 1 perfect, 0 what a constant judge gets.
@@ -120,7 +120,7 @@ def fleiss_kappa(table: Sequence[Sequence[int]]) -> float | None:
     return (agreed - chance) / (1.0 - chance) if chance < 1.0 else None
 
 
-def krippendorff_alpha(ratings: Sequence[Sequence[Any]], *, level: Level = "interval") -> float | None:
+def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: Level = "interval") -> float | None:
     """Krippendorff's alpha, 1 - observed/expected disagreement: any number of raters, missing ratings as None.
 
     `ratings[rater][unit]`; `level` says what a difference means: nominal, ordinal, interval or ratio. None where no

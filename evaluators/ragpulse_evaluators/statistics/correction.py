@@ -32,9 +32,9 @@ def ppi_mean(
     judge_all: Sequence[float],
     judge_labelled: Sequence[float],
     human: Sequence[float],
-    *,
     pi_all: Sequence[float] | None = None,
     pi_labelled: Sequence[float] | None = None,
+    *,
     confidence: float = 0.95,
 ) -> CorrectedEstimate | None:
     """Prediction-powered mean: the judge's mean over all plus what labelled answers show it to be wrong by.

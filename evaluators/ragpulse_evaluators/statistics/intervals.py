@@ -61,8 +61,8 @@ def effective_n(weights: Sequence[float]) -> float:
 def hajek(
     values: Sequence[float],
     pi: Sequence[float],
-    *,
     finite: bool = False,
+    *,
     cautious: bool = False,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
@@ -162,8 +162,8 @@ def _half_width(rate: float, n: int, confidence: float) -> float:
 
 def bootstrap_ci(
     values: Sequence[float],
-    *,
     seed: int = 0,
+    *,
     statistic: Callable[[Any], float] | None = None,
     groups: Sequence[Hashable] | None = None,
     resamples: int = 1000,
