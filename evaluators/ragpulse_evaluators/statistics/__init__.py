@@ -6,6 +6,7 @@ Which formula is used where, and why: docs/statistics.md.
 
 from __future__ import annotations
 
+from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.agreement import (
     cohen_kappa,
     fleiss_kappa,
@@ -69,12 +70,14 @@ __all__ = [
     "mean_ci",
     "msprt",
     "needed_n",
+    "normal_quantile",
     "pearson",
     "ppi_mean",
     "ranks",
     "roc_auc",
     "rogan_gladen",
     "spearman",
+    "student_quantile",
     "two_proportion",
     "verdict",
     "weighted_mean",
