@@ -82,7 +82,7 @@ def lifted_json(value: Any, parsed: Any, path: Path, reference: Mapping[str, Any
 def lifted_many(value: Any, parsed: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
     """Return the template with several references; None where the value could not be rebuilt from it to the byte."""
     if not isinstance(value, str):
-        return _replace_all(escape(value), references)
+        return _replace_all(escape(value), [(tuple(map(_escaped, path)), reference) for path, reference in references])
     style = None if '"$' in value else style_of(value, parsed)
     return None if style is None else {"$json": _replace_all(parsed, references), "style": style}
 
@@ -111,8 +111,12 @@ def style_of(text: str, value: Any) -> str | None:
 def escape(value: Any) -> Any:
     """Return a structured value whose own keys cannot be taken for references."""
     if type(value) is dict:
-        return {"$" + key if key[:1] == "$" else key: escape(item) for key, item in value.items()}
+        return {_escaped(key): escape(item) for key, item in value.items()}
     return [escape(item) for item in value] if type(value) is list else value
+
+
+def _escaped(key: Any) -> Any:
+    return f"${key}" if isinstance(key, str) and key[:1] == "$" else key
 
 
 def _bytes_reference(value: Any) -> Any:
