@@ -29,7 +29,7 @@ def evaluators() -> str:
         "# Evaluators",
         "",
         f"{len(registry.entries)} evaluators are built in. *Needs* are the case fields without which a result is",
-        "`skipped`; *scale* is the range of the native score (→ says how it becomes the normalized 0..1, where higher is",
+        "`skipped`; *scale* is the range of the native score (→ says how it becomes the normalized 0..1, higher is",
         "better). Parameters are keywords of `get_evaluator`, of `evaluate(params=...)` and of `[[evaluator]]`.",
         "Written by `docs/generate.py`.",
     ]

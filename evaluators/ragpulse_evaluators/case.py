@@ -10,12 +10,26 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 __all__ = ("Case", "Context")
 
 
+def _clean(value: Any) -> Any:
+    """A text without lone surrogates, which no file, socket or database would take."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _clean_or_empty(value: Any) -> Any:
+    return "" if value is None else _clean(value)
+
+
+Text = Annotated[str | None, BeforeValidator(_clean)]
+
+
 class Context(BaseModel):
     """One retrieved passage, in the order of the retriever."""
 
     model_config = ConfigDict(frozen=True)
 
-    text: str = ""
+    text: Annotated[str, BeforeValidator(_clean_or_empty)] = ""
     """The passage; empty where the client sent none."""
     id: str | None = None
     """The client's own id, if it sent one."""
@@ -73,8 +87,8 @@ def _grades(value: Any) -> Any:
 
 def _reference(value: Any) -> Any:
     if value is None or isinstance(value, str):
-        return value
-    return tuple(value) if isinstance(value, Iterable) else value
+        return _clean(value)
+    return tuple(_clean(item) for item in value) if isinstance(value, Iterable) else value
 
 
 class Case(BaseModel):
@@ -82,11 +96,11 @@ class Case(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    query: str | None = None
+    query: Text = None
     """The user's question."""
-    response: str | None = None
+    response: Text = None
     """The application's answer."""
-    second_response: str | None = None
+    second_response: Text = None
     """A rival answer, for pairwise comparison."""
     contexts: Annotated[tuple[Context, ...] | None, BeforeValidator(_contexts)] = None
     """Retrieved passages in rank order; plain strings are accepted."""

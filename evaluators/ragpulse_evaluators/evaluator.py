@@ -62,7 +62,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What one case will cost at most, before it is asked."""
+    """What one case will cost, told before it is asked."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -137,7 +137,7 @@ class Evaluator(ABC):
         return self.judge.id if self.judge else None
 
     def estimate(self, case: Case) -> Estimate:
-        """Upper bound of judge calls and tokens for this case; zero where no judge is asked."""
+        """Judge calls and tokens of this case, repairs apart; zero where no judge is asked."""
         del case
         return Estimate()
 

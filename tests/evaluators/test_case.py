@@ -56,3 +56,9 @@ def test_strings_mappings_and_objects_without_nodes_are_answers_too(answer: Any)
     """Without source nodes there are no contexts, which is not the same as empty ones."""
     case = Case.from_response(answer, query="q")
     assert (case.response, case.contexts, case.query) == ("plain", None, "q")
+
+
+def test_texts_are_made_storable() -> None:
+    """Lone surrogates become the replacement character, pairs a character; a context without text is empty."""
+    case = Case(response="a\ud800b", reference=["\udfff"], query="\ud83d\ude00", contexts=[{"text": None, "id": "1"}])
+    assert (case.response, case.references, case.query, case.texts) == ("a\ufffdb", ("\ufffd",), "😀", ("",))

@@ -52,6 +52,7 @@ TEXTS = {
     "emoji": "👩🏽‍💻🇧🇷 ok 🎉",
     "braces": "{{ response }} {% raw %} {0} %s \\ \"'",
     "controls": "a\x00b\u202e\ufeffc",
+    "surrogate": "half \ud83d a pair",
     "huge": "word " * 20_000,
 }
 REPLIES = {
@@ -157,6 +158,7 @@ async def test_any_text_is_survived(name: str, kind: str) -> None:
     fields = {"query": text, "response": text, "second_response": text, "reference": text, "contexts": [text, text]}
     result = await scored(made(name), Case(**FULL.model_dump() | fields))
     assert is_sound(result), result
+    assert result.model_dump_json()
 
 
 @pytest.mark.parametrize("name", NAMES)

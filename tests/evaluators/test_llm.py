@@ -85,3 +85,19 @@ def test_prices_come_from_the_local_table() -> None:
     assert known is not None
     assert 0 < known[0] < known[1]
     assert prices("openai/no-such-model") is None
+
+
+async def test_structured_output_is_asked_for_and_given_up_where_it_is_refused(chat_server: Any, complete: Any) -> None:
+    """A model known for schemas is sent one; a server that refuses it is asked plainly, then and from then on."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        return (400, '{"error": {"message": "no schemas here"}}') if "response_format" in body else complete("YES")
+
+    server = await chat_server(answer)
+    judge = LLMJudge("openai/gpt-4o-mini", api_base=server.base)
+    faithfulness = get_evaluator("faithfulness", judge=judge)
+    case = Case(response="r", contexts=["c"])
+    assert [(await faithfulness(case)).score for _ in range(2)] == [1.0, 1.0]
+    formats = [body.get("response_format", {}).get("type") for body in server.bodies]
+    assert formats == ["json_schema", None, None]
+    assert set(server.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]) == {"reason", "verdict"}

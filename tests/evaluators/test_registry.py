@@ -1,5 +1,7 @@
 """Names, versions, entry points and helpful errors."""
 
+from pathlib import Path
+
 import pytest
 
 from ragpulse_evaluators import (
@@ -87,3 +89,15 @@ def test_every_entry_tells_what_a_person_should_know() -> None:
         assert entry.description.endswith((".", "?", ")")), entry.name
         assert entry.source, entry.name
         assert f'"{entry.name}"' in entry.example, entry.name
+
+
+def test_an_installed_distribution_brings_evaluators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry point group `ragpulse.evaluators` names an evaluator; it is registered beside our own."""
+    meta = tmp_path / "acme_evals-1.0.dist-info"
+    meta.mkdir()
+    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-evals\nVersion: 1.0\n", encoding="utf-8")
+    (meta / "entry_points.txt").write_text("[ragpulse.evaluators]\nacme = acme_evals:loud\n", encoding="utf-8")
+    code = "from ragpulse_evaluators import evaluator\n@evaluator\ndef loud(response: str) -> bool:\n    return True\n"
+    (tmp_path / "acme_evals.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "loud" in default_registry.__wrapped__().names
