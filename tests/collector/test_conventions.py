@@ -145,6 +145,7 @@ def test_odd_times_are_stored_and_flagged(times: dict[str, Any], duration: int, 
     """Nothing is refused for its clock."""
     record = decode_json(times).spans[0]
     assert (record.end_ns - record.start_ns, orjson.loads(record.mapped_from).get("flags")) == (duration, flags)
+    assert remap(record) == record
 
 
 def test_events_are_kept_with_nanoseconds() -> None:

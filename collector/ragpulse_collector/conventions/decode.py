@@ -11,7 +11,7 @@ import orjson
 from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_id
 from ragpulse_collector.conventions.lifting import wire_attributes
 from ragpulse_collector.conventions.logs import add_log
-from ragpulse_collector.conventions.record import SCOPE_NAME, SCOPE_VERSION, Mapper, rule_book
+from ragpulse_collector.conventions.record import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book
 from ragpulse_collector.otlp import Origin, WireEvent, WireSpan, check_metrics, parse_logs, parse_spans
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
 
@@ -44,6 +44,9 @@ def remap(record: SpanRecord) -> SpanRecord:
     batch = Batch()
     Mapper(_BOOK).add(_as_sent(record, attributes), batch)
     (fresh,) = batch.spans
+    flags = orjson.loads(record.mapped_from).get("flags", [])
+    if any(flag in TIME_FLAGS for flag in flags):
+        fresh.mapped_from = orjson.dumps({**orjson.loads(fresh.mapped_from), "flags": flags}).decode()
     kept: dict[str, Any] = {
         name: getattr(record, name)
         for name in ("query", "response", "contexts")

@@ -32,6 +32,8 @@ DIALECTS = (own.RULES, genai.RULES, openinference.RULES, traceloop.RULES, langfu
 """First present wins, in this order."""
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
 """Where the instrumentation scope is kept: beside the resource's attributes, under OpenTelemetry's own names."""
+TIME_FLAGS = ("no_start_time", "no_end_time", "end_before_start")
+"""What a stored span cannot tell any more, its times being mended."""
 _STATUS: dict[int, Status] = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

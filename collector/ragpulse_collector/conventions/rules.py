@@ -115,6 +115,16 @@ class RuleBook:
         self._watch = watch or {}
         self._plans: dict[tuple[str, ...], _Plan] = {}
 
+    def sources(self) -> dict[str, list[str]]:
+        """Return field → the attributes it is read from, first wins (for the documentation)."""
+        every = [(order, name, rule.field) for name, rules in self._rules.items() for order, rule in rules]
+        fields: dict[str, list[str]] = {}
+        for _, name, field_ in sorted(every):
+            names = fields.setdefault(field_, [])
+            if name not in names:
+                names.append(name)
+        return fields
+
     def resolve(self, carrier: Carrier) -> Mapping:
         """Return every canonical field that the carrier's attributes and events yield."""
         found = carrier.attributes
