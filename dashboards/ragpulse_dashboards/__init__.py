@@ -9,5 +9,6 @@ from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.mount import routes
 from ragpulse_dashboards.security import CONTENT_SECURITY_POLICY, SecurityHeaders
 from ragpulse_dashboards.site import Api
+from ragpulse_dashboards.standalone import standalone
 
-__all__ = ["CONTENT_SECURITY_POLICY", "Api", "ApiError", "SecurityHeaders", "routes"]
+__all__ = ["CONTENT_SECURITY_POLICY", "Api", "ApiError", "SecurityHeaders", "routes", "standalone"]

@@ -10,10 +10,11 @@ from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.site import Api, Site
 from ragpulse_dashboards.view import FILTERS, GROUPS, RANGES
 
-__all__ = ["routes"]
+__all__ = ["environment", "routes"]
 
 
-def _environment(assets: Assets) -> ImmutableSandboxedEnvironment:
+def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
+    """The one template environment: sandboxed, escaping everything."""
     environment = ImmutableSandboxedEnvironment(
         loader=PackageLoader("ragpulse_dashboards"),
         autoescape=True,
@@ -30,7 +31,7 @@ def _environment(assets: Assets) -> ImmutableSandboxedEnvironment:
 def routes(api: Api) -> list[BaseRoute]:
     """Every page, fragment and static file over one JSON function; mount the list at the root of an application."""
     assets = load_assets()
-    site = Site(api=api, templates=_environment(assets), assets=assets)
+    site = Site(api=api, templates=environment(assets), assets=assets)
     found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]
     for page in PAGES:
         found += page(site)

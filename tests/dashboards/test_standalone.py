@@ -1,0 +1,41 @@
+"""One trace as one file: self-contained, escaped, secrets masked."""
+
+import re
+from typing import Any
+
+from ragpulse_dashboards import standalone
+from ragpulse_dashboards.standalone import redacted
+
+ANSWER: dict[str, Any] = {
+    "trace": {
+        "trace_id": "1" * 32, "start_time": "2026-11-21T10:00:00Z", "latency_ms": 12.0,
+        "query": "<script>alert(1)</script>",
+        "response": "Write to jane@example.org with key sk-abcdefghijklmnopqrstuvwx.", "service": "helpdesk",
+    },
+    "spans": [{"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None, "name": "answer", "kind": "rag",
+               "start_time": "2026-11-21T10:00:00Z", "latency_ms": 12.0}],
+    "contexts": [{"rank": 1, "id": "faq", "score": 0.5, "text": "Card 4111 1111 1111 1111 was charged."}],
+    "scores": [{"evaluator": "refusal", "version": "abc", "status": "ok", "normalized": 1.0, "explanation": "fine"}],
+}  # fmt: skip
+
+
+def test_the_page_needs_nothing_else_and_escapes_everything() -> None:
+    """No script, no address to load, and hostile text stays text."""
+    page = standalone(ANSWER)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r"(?:src|href)=", page)
+
+
+def test_secrets_are_masked_and_ids_stay() -> None:
+    """Keys, addresses and card numbers go; the trace id is kept whole."""
+    page = standalone(ANSWER)
+    for secret in ("jane@example.org", "sk-abcdefghijklmnopqrstuvwx", "4111 1111 1111 1111"):
+        assert secret not in page
+    assert "1" * 32 in page
+
+
+def test_redaction_leaves_ordinary_text_alone() -> None:
+    """Figures, dates and prices are no secrets."""
+    text = "330 metres in 1889, 12.50 EUR, call 112"
+    assert redacted({"a": [text]}) == {"a": [text]}
