@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import BudgetExceeded
-from ragpulse_evaluators.judge import Judge, Message, transcript, warmed
+from ragpulse_evaluators.judge import Judge, Message, rest, transcript, warmed
 from ragpulse_evaluators.result import JudgeCall
 from ragpulse_evaluators.tokens import count_tokens
 
@@ -56,6 +56,10 @@ class BudgetedJudge:
         """The same judge at another temperature, under the same purse."""
         judge = warmed(self._judge, temperature)
         return BudgetedJudge(judge, self._purse, self._prices, max_reply_tokens=self._reply_tokens)
+
+    async def aclose(self) -> None:
+        """Close what the asked judge holds open."""
+        await rest(self._judge)
 
     async def ask(
         self,

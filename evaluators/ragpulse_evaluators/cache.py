@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import ConfigurationError, NoRecording
-from ragpulse_evaluators.judge import Judge, Message, warmed
+from ragpulse_evaluators.judge import Judge, Message, rest, warmed
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
@@ -93,6 +93,10 @@ class CachedJudge:
     def with_temperature(self, temperature: float) -> CachedJudge:
         """The same judge at another temperature, over the same recordings."""
         return self if self._judge is None else CachedJudge(warmed(self._judge, temperature), self._cache)
+
+    async def aclose(self) -> None:
+        """Close what the asked judge holds open."""
+        await rest(self._judge)
 
     async def ask(
         self,

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ragpulse_evaluators.errors import NoRecording
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("Judge", "Message", "ScriptedJudge", "transcript", "warmed")
+__all__ = ("Judge", "Message", "ScriptedJudge", "rest", "transcript", "warmed")
 
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
@@ -50,6 +50,13 @@ def warmed(judge: Judge, temperature: float) -> Judge:
         return judge
     made: Judge = change(temperature)
     return made
+
+
+async def rest(judge: Judge | None) -> None:
+    """Let a judge drop what it holds open, such as idle connections; it may be asked again."""
+    close = getattr(judge, "aclose", None)
+    if close is not None:
+        await close()
 
 
 class ScriptedJudge:

@@ -14,7 +14,7 @@ from ragpulse_evaluators.cache import CachedJudge, JudgeCache
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.judge import Judge, rest
 from ragpulse_evaluators.llm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
@@ -70,7 +70,11 @@ async def evaluate(
     wanted = [evaluators] if isinstance(evaluators, (str, Evaluator)) else list(evaluators)
     made = _made(wanted, registry or default_registry(), params or {}, {"judge": asked, "embedder": embedder, **shared})
     tasks = [_Task(evaluator, index) for evaluator in made.values() for index in _indices(evaluator, seen)]
-    results = await _run(tasks, seen, concurrency, _bar(progress), retry or Retry())
+    try:
+        results = await _run(tasks, seen, concurrency, _bar(progress), retry or Retry())
+    finally:
+        for each in made.values():
+            await rest(each.judge)
     found: dict[str, list[EvaluationResult]] = {name: [] for name in made}
     names = {id(evaluator): name for name, evaluator in made.items()}
     for task, result in zip(tasks, results, strict=True):

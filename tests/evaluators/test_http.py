@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_evaluators import HTTPJudge
+from ragpulse_evaluators import Case, HTTPJudge, evaluate
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
 
 ASK = [{"role": "user", "content": "hello"}]
@@ -82,3 +82,14 @@ async def test_nobody_listening_is_a_judge_error_and_a_bad_address_a_configurati
         await HTTPJudge("http://127.0.0.1:9/v1", "tiny").ask(ASK)
     with pytest.raises(ConfigurationError):
         HTTPJudge("127.0.0.1:9", "tiny")
+
+
+async def test_a_batch_leaves_no_connection_open(chat_server: Any, complete: Any) -> None:
+    """Connections are shared within a batch and dropped after it; the judge can be asked again."""
+    server = await chat_server(lambda body: complete("YES"))
+    cases = [Case(response=f"r{i}", contexts=["c"]) for i in range(12)]
+    for _ in range(2):
+        found = await evaluate(cases, "faithfulness", judge=f"{server.base}#tiny", concurrency=3)
+        assert all(result.score == 1.0 for result in found["faithfulness"])
+    assert server.connections == 6
+    assert {body["model"] for body in server.bodies} == {"tiny"}
