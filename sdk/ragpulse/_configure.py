@@ -1,9 +1,7 @@
 """`configure` and what it composes: settings, transport, exporter, tracer. The first span starts the thread."""
 
-import atexit
 import os
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -19,14 +17,13 @@ from ._export import Batch, Exporter, encoder
 from ._feedback import Score
 from ._guard import GUARD, logger
 from ._http import Answer, Poster
+from ._lifecycle import EXIT_SECONDS, Lifecycle
 from ._plan import Plan
 from ._settings import SDK_VERSION, Settings, read_settings
 from ._span import Span
 from ._spool import DiskSpool
 from ._state import STATE
 from ._tracer import PulseTracerProvider, Sampler, Tracer
-
-_EXIT_SECONDS = 1.5
 
 
 class HttpTransport:
@@ -95,7 +92,7 @@ class Runtime:
             gzip=settings.destination.gzip,
             spool=spool,
         )
-        self.exporter.on_start = self._flush_in_workers
+        self.exporter.on_start = self._started
         self.own = Tracer(
             self.exporter,
             policy=settings.policy,
@@ -136,11 +133,14 @@ class Runtime:
         provider.add_span_processor(self._forwarder)
         return AttachTracer(provider, self._forwarder)
 
-    def _flush_in_workers(self) -> None:
-        """`multiprocessing` ends its workers by `os._exit`, which skips `atexit` but not its own finalizers."""
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:
-            util.Finalize(None, self.shutdown, args=(_EXIT_SECONDS,), exitpriority=0)
+    def _started(self) -> None:
+        """The exporting thread of this process has started: by now a server's handlers are in place."""
+        PROCESS.lifecycle.watch_workers()
+        PROCESS.lifecycle.watch_sigterm()
+
+    def terminating(self) -> None:
+        """SIGTERM came: deliver now, and from here on at once."""
+        self.exporter.hasten(1.0)
 
     def shutdown(self, timeout: float) -> bool:
         """Deliver within `timeout` and stop."""
@@ -175,27 +175,16 @@ class Process:
 
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
-        self._hooked = False
+        self.lifecycle = Lifecycle(lambda: self.runtime)
 
     def install(self, runtime: Runtime | None) -> None:
         """Make `runtime` the current one, delivering what its predecessor still has."""
         previous, self.runtime = self.runtime, runtime
         STATE.starter = runtime
         if previous is not None:
-            previous.shutdown(_EXIT_SECONDS)
-        if runtime is not None and not self._hooked:
-            self._hooked = True
-            atexit.register(self._at_exit)
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=self._forked)
-
-    def _at_exit(self) -> None:
-        if self.runtime is not None:
-            self.runtime.shutdown(_EXIT_SECONDS)
-
-    def _forked(self) -> None:
-        if self.runtime is not None:
-            self.runtime.forked()
+            previous.shutdown(EXIT_SECONDS)
+        if runtime is not None:
+            self.lifecycle.hook()
 
 
 PROCESS = Process()

@@ -123,7 +123,7 @@ class Exporter:
         self._thread: threading.Thread | None = None
         self._hurry_until: float | None = None
         self._round = 0
-        self._closed = False
+        self._closed = self._hasty = False
         self._pause = 0.0
         self._not_before = 0.0
 
@@ -141,8 +141,15 @@ class Exporter:
             waiting = len(self._queue)
             if self._thread is None:
                 self._start()
-            elif waiting == 1 or waiting % _BATCH_SPANS == 0 or size > _BATCH_BYTES:
+            elif self._hasty or waiting == 1 or waiting % _BATCH_SPANS == 0 or size > _BATCH_BYTES:
                 self._wake.notify()
+        if self._hasty:
+            self._try_once(0.25)
+
+    def hasten(self, timeout: float) -> None:
+        """Deliver what is finished, and from now on each record as it comes: the process is about to end."""
+        self._try_once(timeout)
+        self._hasty = True
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="ragpulse-export", daemon=True)
