@@ -50,6 +50,7 @@ class Words:
     guard: str
     repair: str
     examples: str
+    canary: str
 
 
 @cache

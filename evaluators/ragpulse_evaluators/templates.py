@@ -19,7 +19,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.parsing import words_of
 
-__all__ = ("PromptFile", "fencer", "fields_of")
+__all__ = ("PromptFile", "fencer", "fields_of", "mark_of")
 
 _BUILT_IN = resources.files("ragpulse_evaluators") / "prompts"
 
@@ -85,20 +85,21 @@ def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, d
     return whole, {name: path.read_text(encoding="utf-8") for name, path in steps.items() if name in blocks}
 
 
-def fencer(*texts: str | None) -> Callable[[str, str], str]:
-    """A function that puts a text between marks which only the case as a whole determines."""
-    mark = hashlib.sha256("\x00".join(text or "" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+def mark_of(*texts: str | None) -> str:
+    """Eight hex digits that only the texts together determine: whoever wrote one of them cannot know it."""
+    return hashlib.sha256("\x00".join(text or "" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
-    def fence(name: str, text: str) -> str:
-        return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
 
-    return fence
+def fencer(mark: str) -> Callable[[str, str], str]:
+    """A function that puts a named text between opening and closing marks."""
+    return lambda name, text: f"<{name} {mark}>\n{text}\n</{name} {mark}>"
 
 
 def fields_of(case: Case) -> Mapping[str, Any]:
     """Template variables of a case, under our names and the seeds' (`input`, `actual_output`, `expected_output`)."""
     reference = "\n".join(case.references)
     texts = list(case.texts)
+    mark = mark_of(case.query, case.response, case.second_response, reference, *texts)
     return {
         "query": case.query or "",
         "response": case.response or "",
@@ -110,5 +111,6 @@ def fields_of(case: Case) -> Mapping[str, Any]:
         "input": case.query or "",
         "actual_output": case.response or "",
         "expected_output": reference,
-        "fence": fencer(case.query, case.response, case.second_response, reference, *texts),
+        "fence": fencer(mark),
+        "mark": mark,
     }

@@ -88,7 +88,7 @@ class ReadableJudge:
         logprobs: bool = False,
     ) -> list[JudgeCall]:
         """By schema where there is one."""
-        reply = REPLIES.get(schema.__name__, "") if schema else self._plain
+        reply = REPLIES.get(schema.__name__, self._plain) if schema else self._plain
         return [JudgeCall(prompt=messages[-1]["content"], completion=reply, model=self.id)] * n
 
 

@@ -26,8 +26,9 @@ class JudgedEvaluator(Evaluator):
     """Base of the judged families: subclasses write `assess`.
 
     `judge` is a model name or a judge, `language` chooses prompts and verdict words, `prompts` is a folder whose files
-    replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once. `examples` (worked cases
-    with their mark) and `task` (a sentence in front of the prompt) are what alignment with people trains.
+    replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once. With `canary` the judge must
+    repeat a mark that no author of the material can know: a verdict copied out of the material is invalid. `examples`
+    (worked cases with their mark) and `task` (a sentence in front) are what alignment with people trains.
     """
 
     prompt_name: ClassVar[str | None] = None
@@ -44,18 +45,19 @@ class JudgedEvaluator(Evaluator):
         language: str = "en",
         prompts: str | Path | None = None,
         repair: bool = True,
+        canary: bool = False,
         threshold: float | None = None,
         examples: Sequence[Mapping[str, Any]] = (),
         task: str | None = None,
         **params: Any,
     ) -> None:
         trained = {"examples": [dict(example) for example in examples], "task": task} if examples or task else {}
-        super().__init__(threshold=threshold, repair=repair, **trained, **params)
+        super().__init__(threshold=threshold, repair=repair, canary=canary, **trained, **params)
         self.judge = as_judge(judge)
         self.language = language
         self.words = words_of(language)
         self.prompts = PromptFile(self.prompt_name or self.name, language, prompts)
-        self._repair = repair
+        self._repair, self._canary = repair, canary
 
     def prompt(self) -> str:
         """The source of the prompt file."""
@@ -90,7 +92,8 @@ class JudgedEvaluator(Evaluator):
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         if self.judge is None:
             raise ConfigurationError(f"{self.name} needs a judge: pass judge='provider/model'")
-        return await self.assess(case, Session(self.judge, calls, self.words, repair=self._repair))
+        canary = fields_of(case)["mark"] if self._canary else None
+        return await self.assess(case, Session(self.judge, calls, self.words, repair=self._repair, canary=canary))
 
     def calls_for(self, case: Case) -> int:
         """How many judge calls this case takes when every reply can be read."""

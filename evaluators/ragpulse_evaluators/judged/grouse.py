@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, ClassVar
 
+from pydantic import BaseModel, create_model
+
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.evaluator import Scale
@@ -60,6 +62,41 @@ class Grade:
         )
 
 
+class Sentence(BaseModel):
+    """One sentence under faithfulness' three questions: cited, rightly cited, undistorted."""
+
+    sentence: str
+    criterion_1: str
+    criterion_2: str
+    criterion_3: str
+
+
+_CONSIDERED: Mapping[str, Mapping[str, Any]] = {
+    "answer_relevancy": {"answer_affirms_no_document_answers": (bool, ...)},
+    "completeness": {},
+    "faithfulness": {
+        "answer_only_asserts_no_document_answers": (bool, ...),
+        "content_analysis_sentence_by_sentence": (list[Sentence], ...),
+    },
+    "usefulness": {
+        "answer_affirms_no_document_answers": (bool, ...),
+        "answer_contains_related_information": (bool, ...),
+    },
+}
+"""What the judge writes down before each grade."""
+
+
+def _pair(metric: str) -> type[BaseModel]:
+    """The shape asked for: both answers, each considered, justified and graded in this order."""
+    graded = {f"{metric}_justification": (str, ...), metric: (int | None, ...)}
+    fields: dict[str, Any] = {**_CONSIDERED[metric], **graded}
+    answer: Any = create_model(f"Answer_{metric}", **fields)
+    return create_model(f"Pair_{metric}", answer_1=(answer, ...), answer_2=(answer, ...))
+
+
+_PAIRS = {metric: _pair(metric) for metric in _CONSIDERED}
+
+
 def read_grade(text: str, metric: str) -> Grade:
     """The grade of the answer under test: of `answer_2` in the pair form, or of the object itself."""
     reply = read_json(text)
@@ -92,7 +129,8 @@ class _Grouse(JudgedEvaluator):
     async def grade(self, metric: str, case: Case, session: Session) -> Grade:
         """Ask for one metric."""
         form = f'{{"answer_1": {{...}}, "answer_2": {{"{metric}_justification": "...", "{metric}": ...}}}}'
-        return await session.read(self.render(metric, case), lambda text: read_grade(text, metric), form=form)
+        prompt = self.render(metric, case)
+        return await session.read(prompt, lambda text: read_grade(text, metric), form=form, schema=_PAIRS[metric])
 
 
 class _Single(_Grouse):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from pydantic import BaseModel
+
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Scale
@@ -17,6 +19,13 @@ from ragpulse_evaluators.result import Outcome
 __all__ = ("Bias", "Conciseness", "Harmfulness", "Helpfulness", "Rubric", "Toxicity")
 
 _REASONS = ("comment", "coment", "reason", "reasoning", "feedback", "explanation", "justification")
+
+
+class Marked(BaseModel):
+    """The shape asked for; what comes is read more widely."""
+
+    comment: str
+    score: float
 
 
 class Rubric(JudgedEvaluator):
@@ -55,7 +64,7 @@ class Rubric(JudgedEvaluator):
         """One call."""
         criterion = self._criterion or self.prompts.render(self.criterion)
         prompt = self.render("evaluate", case, criterion=criterion, lo=f"{self.scale.lo:g}", hi=f"{self.scale.hi:g}")
-        score, comment = await session.read(prompt, self._read, form='{"comment": "...", "score": ...}')
+        score, comment = await session.read(prompt, self._read, form='{"comment": "...", "score": ...}', schema=Marked)
         return Outcome(score=score, explanation=comment or None)
 
     def _read(self, text: str) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import JudgeError, Unreadable
 from ragpulse_evaluators.judge import Judge, Message
-from ragpulse_evaluators.parsing import Words
+from ragpulse_evaluators.parsing import Words, read_json
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("Session",)
@@ -20,10 +20,13 @@ Found = TypeVar("Found")
 class Session:
     """Asks and records; made anew for each case."""
 
-    def __init__(self, judge: Judge, calls: list[JudgeCall], words: Words, *, repair: bool = True) -> None:
+    def __init__(
+        self, judge: Judge, calls: list[JudgeCall], words: Words, *, repair: bool = True, canary: str | None = None
+    ) -> None:
         self._judge = judge
         self._calls = calls
         self._repair = repair
+        self._canary = canary
         self.words = words
 
     async def ask(
@@ -49,13 +52,22 @@ class Session:
     ) -> Found:
         """Ask, and read the reply; if it cannot be read ask once more showing `form`, then raise `Unreadable`."""
         messages = _messages(prompt)
+        if self._canary:
+            messages = [*messages, {"role": "user", "content": self.words.canary.format(mark=self._canary)}]
+            schema = None  # no provider would let the canary through a schema that does not name it
         reply = (await self.ask(messages, schema=schema))[0].completion
         try:
-            return parse(reply)
+            return parse(self._proven(reply))
         except Unreadable as unreadable:
             if not self._repair:
                 raise
-            return parse(await self._asked_again(messages, reply, unreadable, form, schema))
+            return parse(self._proven(await self._asked_again(messages, reply, unreadable, form, schema)))
+
+    def _proven(self, reply: str) -> str:
+        """The reply, if it carries the canary: an object copied out of the material cannot."""
+        if self._canary and read_json(reply).get("canary") != self._canary:
+            raise Unreadable("the reply does not carry the canary")
+        return reply
 
     async def _asked_again(
         self,
