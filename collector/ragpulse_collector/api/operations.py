@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -35,6 +35,8 @@ class Operation:
     scope: Scope = "read"
     parameters: tuple[str, ...] = ()
     repeatable: tuple[str, ...] = ()
+    outside: Callable[[Mapping[str, Any]], None] | None = None
+    """Called first when the question comes from outside this process; raises ValueError for what may not."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -52,6 +54,10 @@ class Operations:
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._operations)
 
+    def from_outside(self) -> Operations:
+        """Return the table as HTTP and the pages may use it: each operation refuses what may not come from outside."""
+        return Operations(map(_checked, self._operations))
+
     async def call(self, operation: str, params: Mapping[str, Any]) -> Any:
         """Run `"GET traces/abc"` and return what its JSON holds; raises ApiError."""
         method, _, path = operation.partition(" ")
@@ -61,6 +67,18 @@ class Operations:
                 answer = await perform(candidate, {**params, **match.groupdict()})
                 return answer if isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
+
+
+def _checked(operation: Operation) -> Operation:
+    check = operation.outside
+    if check is None:
+        return operation
+
+    def run(params: Mapping[str, Any]) -> Any:
+        check(params)
+        return operation.run(params)
+
+    return replace(operation, run=run)
 
 
 async def perform(operation: Operation, params: Mapping[str, Any]) -> Any:

@@ -120,10 +120,14 @@ class Collector:
         """The port of OTLP/gRPC once started; None where there is none."""
         return self._grpc.port if self._grpc else None
 
-    def start(self) -> None:
-        """Serve and evaluate in background threads; returns once requests are accepted."""
+    def start(self, *, listen: bool = True) -> None:
+        """Serve and evaluate in background threads; returns once requests are accepted.
+
+        Without `listen` there is no server: questions go to `operations`, in this process.
+        """
         self._start_background()
-        self._server.start()
+        if listen:
+            self._server.start()
 
     def run(self) -> None:
         """Serve in this thread until SIGINT or SIGTERM, then stop in order."""

@@ -12,17 +12,24 @@ JudgePrice = Callable[[str, int, int], float | None]
 
 
 def judge_is_local(settings: Settings) -> bool:
-    """Return whether the configured judge runs on this computer (a loopback `api_base`): no key, no budget."""
-    base = settings.judge.api_base
-    return base is not None and is_loopback(urlsplit(base).hostname or "")
+    """Return whether the configured judge runs on this computer (a loopback address): no key, no budget."""
+    return is_loopback(urlsplit(judge_address(settings) or "").hostname or "")
+
+
+def judge_address(settings: Settings) -> str | None:
+    """Return where the configured judge is asked: `api_base`, or the model's own `http://host:port/v1#model`."""
+    judge = settings.judge
+    written = judge.model if judge.model and judge.model.startswith(("http://", "https://")) else None
+    return written.partition("#")[0] if written else judge.api_base
 
 
 def judge_price(settings: Settings, prices: Callable[[SpanRecord], None]) -> JudgePrice:
     """Return the function that prices a judge call: (model, input tokens, output tokens) to USD, None if unknown."""
-    local = judge_is_local(settings)
+    configured = settings.judge.model or ""
+    free = {configured, f"openai/{configured}", configured.rpartition("#")[2]} if judge_is_local(settings) else set()
 
     def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
-        if local and model == settings.judge.model:
+        if model in free:
             return 0.0
         provider, _, name = model.rpartition("/")
         call = SpanRecord(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragpulse_collector.api import Operations
+from ragpulse_collector.api import ApiError, Operations
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.app.money import judge_price
@@ -69,16 +70,25 @@ def offline(db: str, config: Path | None) -> Operations:
 
 @contextmanager
 def working_on(db: str, config: Path | None, *, loads: Iterable[str], judge: str | None) -> Iterator[Ask]:
-    """Open a closed file with a collector on a free loopback port for as long as the block runs."""
+    """Open a closed file with a collector that nobody else can ask, for as long as the block runs.
+
+    Asked in this process, because files to load may not come over HTTP. Asking raises ValueError where it is refused.
+    """
     from ragpulse_collector.app.collector import Collector
-    from ragpulse_collector.client import connect
 
     settings = load_settings(config).with_options("collector", {"db": db, "host": "127.0.0.1", "port": 0})
     settings = settings.with_options("judge", {"model": judge})
     collector = Collector(settings, loads=loads)
-    collector.start()
+    collector.start(listen=False)
+
+    def ask(operation: str, params: Mapping[str, Any]) -> Any:
+        given = {key: value for key, value in params.items() if value is not None}
+        try:
+            return asyncio.run(collector.operations.call(operation, given))
+        except ApiError as error:
+            raise ValueError(error.message) from error
+
     try:
-        client = connect(collector.url)
-        yield client.call
+        yield ask
     finally:
         collector.stop()

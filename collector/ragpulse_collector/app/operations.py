@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ragpulse_collector.api import Operation, Operations, writes
 from ragpulse_collector.api.data import Exporting, export_archive, prune_older, remap_all, snapshot_file
 from ragpulse_collector.api.evaluators import evaluators
+from ragpulse_collector.api.outside import names_only
 from ragpulse_collector.api.pytest_case import pytest_case
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.sql import sql
@@ -137,7 +138,7 @@ def _replays(replays: Replays) -> tuple[Operation, ...]:
         _get("replays", replays.list, "Replays, newest first."),
         _get("replays/{id}", get, "One replay with its progress."),
         Operation(method="POST", path="replays", run=replays.create, scope="admin", parameters=asked,
-                  summary="Run stored traces through evaluators, or only say what it would take."),
+                  outside=names_only, summary="Run stored traces through evaluators, or only say what it would take."),
         Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
         Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
                   summary="Continue a stopped replay."),

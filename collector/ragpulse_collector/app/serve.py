@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.app.money import judge_address, judge_is_local
 from ragpulse_collector.app.server import bind
-from ragpulse_collector.settings import Settings, is_loopback
+from ragpulse_collector.settings import Settings
 
 _log = logging.getLogger("ragpulse.collector")
 GRPC_PORT = 4317
@@ -70,9 +71,9 @@ def _leaving(settings: Settings) -> str:
     judge = settings.judge
     if judge.model is None:
         return "nothing (no judge is configured)"
-    if judge.api_base and is_loopback(judge.api_base.partition("://")[2].partition("/")[0].partition(":")[0]):
+    if judge_is_local(settings):
         return f"nothing (the judge {judge.model} is on this computer)"
-    place = judge.api_base or "its provider"
+    place = judge_address(settings) or "its provider"
     return (
         f"questions, contexts and answers of sampled traces go to {judge.model} at {place}, "
         f"at most {judge.budget_usd_per_day:g} USD a day"

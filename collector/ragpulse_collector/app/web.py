@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,10 +25,12 @@ from ragpulse_collector.api.guard import COOKIE, Guard, Sessions, find_key
 from ragpulse_collector.api.status import VERSION
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Store
+from ragpulse_collector.store import Store, Transaction
 
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
+PROBE_EVERY_S = 1.0
+PROBE_TIMEOUT_S = 5.0
 
 
 def web(
@@ -40,11 +44,12 @@ def web(
     counters: Counters,
 ) -> ASGIApp:
     """Join all routes under the guard and the security headers."""
+    operations = operations.from_outside()
     routes: list[BaseRoute] = [
         *receiver.routes(store, limits=limits, flight=flight, counters=counters),
         *http.routes(operations),
         Route("/healthz", _alive, methods=["GET"]),
-        Route("/readyz", partial(_ready, store), methods=["GET"]),
+        Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations), methods=["GET"]),
         Route("/login", partial(_login, settings, sessions), methods=["POST"]),
@@ -82,13 +87,41 @@ async def _alive(request: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def _ready(store: Store, request: Request) -> Response:
+class Probe:
+    """Whether a write reaches the disk now; asked at most once a second, however often somebody knocks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._at = -PROBE_EVERY_S
+        self._problem: str | None = None
+
+    def problem(self) -> str | None:
+        """Return why nothing can be written, or None."""
+        with self._lock:
+            if time.monotonic() - self._at >= PROBE_EVERY_S:
+                self._problem, self._at = self._write(), time.monotonic()
+            return self._problem
+
+    def _write(self) -> str | None:
+        try:
+            self._store.write(_touch).result(timeout=PROBE_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - whatever the store says, the answer is: not ready, and why
+            return str(error) or type(error).__name__
+        return None
+
+
+def _touch(transaction: Transaction) -> None:
+    """Change a row: a transaction that changes nothing does not reach the disk."""
+    transaction.execute("DELETE FROM raw.meta WHERE key = 'probed_at'")
+    transaction.append("meta", ("key", "value"), [("probed_at", str(transaction.at))])
+
+
+async def _ready(probe: Probe, request: Request) -> Response:
     """Say whether a write reaches the disk now."""
     del request
-    try:
-        await anyio.to_thread.run_sync(lambda: store.write(lambda transaction: None).result(timeout=5))
-    except Exception as error:  # noqa: BLE001 - whatever the store says, the answer is: not ready, and why
-        return PlainTextResponse(f"not ready: {error}\n", 503, headers={"Retry-After": "1"})
+    problem = await anyio.to_thread.run_sync(probe.problem)
+    if problem is not None:
+        return PlainTextResponse(f"not ready: {problem}\n", 503, headers={"Retry-After": "1"})
     return PlainTextResponse("ready\n")
 
 

@@ -54,9 +54,13 @@ def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
     """Replay over a closed file: a collector without a port works for as long as the replay takes."""
     from ragpulse_collector.app import working_on
     from ragpulse_collector.cli.options import config_path
+    from ragpulse_collector.store import StoreError
 
-    with working_on(db, config_path(None), loads=request["loads"], judge=request["judge"]) as ask:
-        return _replay(ask, request, **how)
+    try:
+        with working_on(db, config_path(None), loads=request["loads"], judge=request["judge"]) as ask:
+            return _replay(ask, request, **how)
+    except (OSError, ValueError, StoreError) as error:
+        raise Failure(str(error)) from error
 
 
 def _replay(ask: Ask, request: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> int:

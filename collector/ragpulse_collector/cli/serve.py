@@ -22,13 +22,14 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
     """Receive, store, evaluate and show: OTLP, API and pages on one port."""
     from ragpulse_collector.app import serve as run
     from ragpulse_collector.settings import SettingsError, load_settings
+    from ragpulse_collector.store import StoreError
 
     try:
         settings = load_settings(config_path(config)).with_options("judge", {"model": judge})
         settings = settings.with_options("collector", {**options, "roles": roles.split(",") if roles else None})
         settings.check()
         run(settings, loads=loads, say=click.echo)
-    except (SettingsError, OSError, ValueError) as error:
+    except (SettingsError, StoreError, OSError, ValueError) as error:
         raise Failure(str(error)) from error
     return 0
 

@@ -1,0 +1,26 @@
+"""What may not come from outside this process: paths of files to load, addresses to call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+FILES = ("loads", "prompts")
+_ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
+
+
+def names_only(params: Mapping[str, Any]) -> None:
+    """Refuse a replay that brings files or a judge's address along; raises ValueError with the mend.
+
+    Whoever may ask for a replay must not thereby make the collector read a file, run code or call a host of their
+    choice: evaluators are registered from Python, judges' addresses come from the configuration.
+    """
+    for name in FILES:
+        if params.get(name):
+            raise ValueError(
+                f"{name}: files are not taken over HTTP; start the collector with `ragpulse serve --load FILE` (or"
+                " [evaluators] files in ragpulse.toml), or replay over the closed file: `ragpulse replay --db FILE`"
+            )
+    if _ADDRESS.search(str(params.get("judge") or "")):
+        raise ValueError("judge: name a model; its address belongs in ragpulse.toml: [judge] api_base")

@@ -1,0 +1,284 @@
+"""The promise of `ragpulse serve`, over real processes: what it acknowledged survives a crash, once."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import random
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import LoopbackModel
+from served import Served
+from traffic import rag_trace, send
+
+from ragpulse_collector.client import Client, connect
+
+SENDERS = 4
+TRACES = 20
+"""A request's; each has three spans."""
+START_NS = time.time_ns() - 60_000_000_000
+"""A request sent again is the same request, its instants included."""
+
+
+class Traffic:
+    """Senders that each repeat nothing: every request holds traces of its own, kept here once acknowledged."""
+
+    def __init__(self, url: str, numbers: Iterator[int]) -> None:
+        self.acknowledged: list[int] = []
+        self._url, self._numbers, self._lock = url, numbers, threading.Lock()
+        self._stop, self.enough = threading.Event(), threading.Condition()
+        self._threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for(self, requests: int) -> None:
+        """Return once so many requests are acknowledged, others being under way."""
+        with self.enough:
+            assert self.enough.wait_for(lambda: len(self.acknowledged) >= requests, timeout=60)
+
+    def end(self) -> None:
+        """Stop sending; requests under way are answered or fail."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=30)
+
+    def _send(self) -> None:
+        while not self._stop.is_set():
+            with self._lock:
+                number = next(self._numbers)
+            try:
+                send(self._url, request(number))
+            except OSError:
+                return  # killed, or refused while it ends: not acknowledged
+            with self.enough:
+                self.acknowledged.append(number)
+                self.enough.notify_all()
+
+
+def request(number: int) -> list[dict[str, Any]]:
+    """The spans of request `number`."""
+    return [span for each in range(TRACES) for span in rag_trace(number * TRACES + each, start_ns=START_NS)]
+
+
+def stored(client: Client) -> Counter[int]:
+    """How often each request's spans are stored (in requests)."""
+    rows = client.sql("select trace_id, span_id, count(*) as n from spans group by all").rows()
+    assert {row["n"] for row in rows} <= {1}, "a span is stored twice"
+    spans = Counter((int(row["trace_id"], 16) - 1) // TRACES for row in rows)
+    assert {count % (TRACES * 3) for count in spans.values()} <= {0}, "a part of a request is stored"
+    return spans
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_crash_while_receiving_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
+    """After kill -9 at a random moment every acknowledged span is there once, and sending again doubles none."""
+    chance, numbers = random.Random(seed), itertools.count()
+    db = tmp_path / "ragpulse.duckdb"
+    with Served(db) as process:
+        traffic = Traffic(process.url, numbers)
+        traffic.wait_for(chance.randrange(3, 30))
+        time.sleep(chance.random() * 0.05)  # anywhere between two commits
+        process.kill()
+        traffic.end()
+    with Served(db) as process:
+        assert set(traffic.acknowledged) <= set(stored(connect(process.url)))
+        for number in range(next(numbers)):
+            send(process.url, request(number))
+        assert set(stored(connect(process.url)).values()) == {TRACES * 3}
+
+
+def test_sigterm_under_load_loses_nothing_and_ends_well(tmp_path: Path) -> None:
+    """What is under way is committed before the process ends with 0; nobody's batch is lost."""
+    db = tmp_path / "ragpulse.duckdb"
+    with Served(db) as process:
+        traffic = Traffic(process.url, itertools.count())
+        traffic.wait_for(20)
+        code = process.terminate()
+        traffic.end()
+    assert code == 0
+    assert "Traceback" not in process.errors
+    with Served(db) as process:
+        assert set(traffic.acknowledged) <= set(stored(connect(process.url)))
+
+
+def judged(tmp_path: Path, model: LoopbackModel) -> list[str]:
+    """Write a configuration with one judged rule; return the arguments that use it."""
+    config = tmp_path / "ragpulse.toml"
+    config.write_text(
+        f'[collector]\nsettle_s = 0\n[judge]\nmodel = "{model.url}#judge"\nconcurrency = 2\n'
+        '[[rule]]\nname = "all"\nevaluators = ["faithfulness"]\nrate = 1\n'
+    )
+    return ["--config", str(config)]
+
+
+def test_a_crash_while_evaluating_loses_and_doubles_no_score(
+    tmp_path: Path, loopback_model: Callable[[Callable[[str], str]], LoopbackModel]
+) -> None:
+    """Killed between two verdicts, started again: every trace is scored once; only calls in hand are repeated."""
+    traces, answered, half = 30, itertools.count(1), threading.Event()
+
+    def answer(prompt: str) -> str:
+        if next(answered) >= traces // 2:
+            half.set()
+        return "YES"
+
+    model = loopback_model(answer)
+    arguments, db = judged(tmp_path, model), tmp_path / "ragpulse.duckdb"
+    with Served(db, *arguments) as process:
+        # Differing texts, for equal questions are asked once.
+        send(process.url, [s for n in range(traces) for s in rag_trace(n, response=f"It is {n + 300} metres tall.")])
+        assert half.wait(timeout=60)
+        process.kill()
+    with Served(db, *arguments) as process:
+        client = connect(process.url)
+        rows = wait_for(client, "select trace_id, status from scores where evaluator = 'faithfulness'", traces)
+        assert Counter(row["status"] for row in rows) == {"ok": traces}
+        assert len({row["trace_id"] for row in rows}) == traces
+    assert traces <= len(model.asked) <= traces + 2
+
+
+def wait_for(client: Client, query: str, count: int) -> list[dict[str, Any]]:
+    """Poll until a query returns at least `count` rows."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        rows = client.sql(query).rows()
+        if len(rows) >= count:
+            return rows
+        time.sleep(0.05)
+    raise AssertionError(f"{query}: {len(rows)} of {count} rows in time")
+
+
+@contextmanager
+def no_room(process: Served) -> Iterator[None]:
+    """Let no file of the process grow, as on a full disk."""
+    pid, unlimited = process.process.pid, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+
+
+def refusal(url: str, number: int) -> urllib.error.HTTPError:
+    """Send a request that must be refused."""
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        send(url, request(number))
+    return raised.value
+
+
+def ready(url: str) -> int:
+    """Ask whether writes reach the disk, past the second for which an answer holds."""
+    time.sleep(1.1)
+    with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=20)) as connection:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux's prlimit")
+def test_a_full_disk_is_503_and_recovers_without_a_restart(tmp_path: Path) -> None:
+    """While nothing can be written senders are told to come again in a second; then everything goes on, all there."""
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        send(process.url, request(0))
+        with no_room(process):
+            for number in (1, 2):
+                with refusal(process.url, number) as refused:
+                    assert (refused.code, refused.headers["retry-after"]) == (503, "1")
+            assert ready(process.url) == 503
+            assert connect(process.url).sql("select count(*) as n from spans").rows() == [{"n": TRACES * 3}]
+        for number in (1, 2):
+            send(process.url, request(number))
+        assert set(stored(connect(process.url))) == {0, 1, 2}
+        assert ready(process.url) == 200
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of a few megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def sent_until_refused(url: str) -> int:
+    """Send requests until one is told to come again; return its number."""
+    for number in range(1000):
+        try:
+            send(url, request(number))
+        except urllib.error.HTTPError as refused:
+            with refused:
+                assert (refused.code, refused.headers["retry-after"]) == (503, "1")
+            return number
+    raise AssertionError("the disk never filled up")
+
+
+def test_a_disk_that_fills_up_loses_nothing_acknowledged(small_disk: Path) -> None:
+    """Sent until the disk is full: 503 then; with room again the rest is taken, everything once."""
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(4 * 2**20))
+    with Served(small_disk / "ragpulse.duckdb") as process:
+        taken = sent_until_refused(process.url)
+        filler.unlink()
+        send(process.url, request(taken))
+        assert set(stored(connect(process.url))) == set(range(taken + 1))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    command = [sys.executable, "-m", "ragpulse_collector", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_start_up_text_says_what_a_person_needs(tmp_path: Path) -> None:
+    """Address, lines to paste, what is kept, what is evaluated and what leaves the computer are printed."""
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        for told in (process.url, "ragpulse.configure(", "30 days or 10 GB", "groundedness", "nothing (no judge"):
+            assert told in process.output
+        assert process.terminate() == 0
+
+
+def test_a_taken_port_names_the_mend(tmp_path: Path) -> None:
+    """One line, with the likely owner and the option that helps."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("serve", "--db", str(tmp_path / "x.duckdb"), "--port", str(port))
+    assert done.returncode == 1
+    assert f"--port {port + 1}" in done.stderr
+    assert "OpenTelemetry Collector" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_collector_on_one_file_is_refused(tmp_path: Path) -> None:
+    """The second says that the file is in use, and the first goes on."""
+    db = tmp_path / "ragpulse.duckdb"
+    with Served(db) as process:
+        done = run("serve", "--db", str(db), "--port", "0", "--grpc-port", "0")
+        assert done.returncode == 1
+        assert "in use by a running collector" in done.stderr
+        assert "Traceback" not in done.stderr
+        send(process.url, request(0))
+
+
+@pytest.mark.parametrize("place", ["absent/ragpulse.duckdb", "text.duckdb", "/proc/x.duckdb"])
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, place: str) -> None:
+    """An absent folder, one that takes no files, a file that is no database: the start ends with one line."""
+    (tmp_path / "text.duckdb").write_text("this is no database" * 1000)
+    done = run("serve", "--db", str(tmp_path / place), "--port", "0", "--grpc-port", "0")
+    assert done.returncode == 1
+    assert place in done.stderr
+    assert "Traceback" not in done.stderr
