@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stored_units import T0, Units, open_store, uniform
@@ -60,7 +61,7 @@ def arms(store: EmbeddedStore, count: int, *, users: int, effect: float) -> None
     for number in range(count):
         version = "v7" if number % 2 else "v8"
         limit = 0.9 - (effect if version == "v8" else 0.0)
-        facts = {
+        facts: dict[str, Any] = {
             "prompt_version": version,
             "user_id": f"u{number % users}",
             "latency_ms": 100.0 + 50 * uniform(number, "l"),

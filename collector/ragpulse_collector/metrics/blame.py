@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -36,16 +35,17 @@ def blame(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
         "used": first_of(store, window, ("context_utilization",)),
         "answered": first_of(store, window, ("refusal",)),
     }
-    cells: dict[tuple[Any, ...], dict[str, float]] = defaultdict(lambda: dict.fromkeys(KINDS, 0.0))
-    sizes: dict[tuple[Any, ...], int] = defaultdict(int)
-    for key, weight, told in _units(store, window, keep, groups, chosen):
-        cells[key][verdict_on(**told)] += weight
-        sizes[key] += 1
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for at, n, weight, faithful, sufficient, used, answered, *group in _patterns(store, window, keep, groups, chosen):
+        cell = found.setdefault((at, *group), {"n": 0, **dict.fromkeys(KINDS, 0.0)})
+        kind = verdict_on(faithful=faithful, sufficient=sufficient, used=used, answered=answered)
+        cell["n"] += n
+        cell[kind] += weight
     return {
         "evaluators": chosen,
         "cells": [
-            {"t": iso(key[0]), "group": dict(zip(groups, key[1:], strict=True)), "n": sizes[key], **cells[key]}
-            for key in sorted(cells, key=lambda key: (key[0], str(key[1:])))
+            {"t": iso(key[0]), "group": dict(zip(groups, key[1:], strict=True)), **found[key]}
+            for key in sorted(found, key=lambda key: (key[0], str(key[1:])))
         ],
     }
 
@@ -63,24 +63,32 @@ def verdict_on(*, faithful: bool | None, sufficient: bool | None, used: bool | N
     return "retrieval" if sufficient is None and used is False else "generation"
 
 
-def _units(
+def _patterns(
     store: Store, window: Window, keep: Filter, groups: tuple[str, ...], chosen: Mapping[str, str | None]
-) -> list[tuple[tuple[Any, ...], float, dict[str, bool | None]]]:
-    """Each unit that any of the evaluators saw: its cell, its weight (draws are nested: the smallest pi), verdicts."""
-    found: dict[tuple[Any, Any], tuple[tuple[Any, ...], float, dict[str, bool | None]]] = {}
+) -> list[tuple[Any, ...]]:
+    """Per bucket, group and combination of verdicts: units, and what they weigh (draws are nested: the smallest pi)."""
+    parts: list[str] = []
+    parameters: dict[str, Any] = {}
     listed = "".join(f", {group}" for group in groups)
     for role, name in chosen.items():
-        if name is None:
-            continue
-        sample = sample_of(store, name, window, keep, columns=groups)
-        passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
-        rows = store.read(
-            f"SELECT trace_id, span_id, {window.bucket('request_time')}, pi, {passed}{listed} FROM ({sample.sql})"
-            " WHERE status = 'ok' AND pi > 0",
-            sample.parameters,
-        ).rows
-        for trace, span, at, pi, ok, *group in rows:
-            blank: dict[str, bool | None] = dict.fromkeys(chosen)
-            cell, weight, told = found.get((trace, span), ((at, *group), 0.0, blank))
-            found[trace, span] = (cell, max(weight, 1.0 / pi), {**told, role: ok})
-    return list(found.values())
+        if name is not None:
+            sample = sample_of(store, name, window, keep, columns=groups, prefix=f"{role}_")
+            passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
+            parts.append(
+                f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, '{role}' AS role, {passed} AS ok{listed}"
+                f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0"
+            )
+            parameters |= sample.parameters
+    if not parts:
+        return []
+    roles = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in chosen)
+    kept = "".join(f", any_value({group}) AS {group}" for group in groups)
+    units = (
+        f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {roles}{kept}"
+        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit"
+    )
+    return store.read(
+        f"SELECT {window.bucket('request_time')}, count(*), sum(1 / pi), {', '.join(chosen)}{listed}"
+        f" FROM ({units}) GROUP BY ALL",
+        parameters,
+    ).rows

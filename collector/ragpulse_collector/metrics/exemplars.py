@@ -35,39 +35,42 @@ def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     else:
         step = duration_s(params.get("step") or 3600)
         window = window_of({"from": at, "to": at + timedelta(seconds=step), "width": 1}, now=now).whole
-    ranked = _ranked(store, name, window, params)
-    middle = sorted(ranked, key=lambda one: abs(2 * one[1] - one[2] - 1))[:_COUNT]
+    source, parameters, worst_is_high = _source(store, name, window, params)
+    ends = store.read(
+        f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source})", parameters
+    ).rows[0]
+    low, high, middle = ends[0] or [], ends[1] or [], ends[2]
+    near = (
+        []
+        if middle is None
+        else store.read(
+            f"SELECT id FROM ({source}) ORDER BY abs(y - $middle), id LIMIT {_COUNT}", {**parameters, "middle": middle}
+        ).rows
+    )
     ids = {
-        "worst": [one[0] for one in ranked if one[1] <= _COUNT],
-        "median": [one[0] for one in sorted(middle, key=lambda one: one[1])],
-        "best": [one[0] for one in reversed(ranked) if one[1] > one[2] - _COUNT],
+        "worst": high if worst_is_high else low,
+        "median": [one for (one,) in near],
+        "best": low if worst_is_high else high,
     }
     return {part: trace_rows(store, found) for part, found in ids.items()}
 
 
-def _ranked(store: Store, name: str, window: Window, params: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Trace id, rank from the worst (1) and how many there are: only the ends and the middle."""
+def _source(store: Store, name: str, window: Window, params: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
+    """A query for trace ids with what the metric is made of, its parameters, and whether high is worse."""
     keep = filter_of(store, params, skip=("name",))
     family, _, evaluator = name.partition(":")
     if not evaluator:
-        column, parameters = column_of(name), {**window.parameters, **keep.parameters}
-        source = (
-            f"SELECT trace_id AS id, {column} AS y, start_time AS at_time FROM traces"
+        column = column_of(name)
+        sql = (
+            f"SELECT trace_id AS id, {column} AS y FROM traces"
             f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} AND {column} IS NOT NULL"
         )
-        order = "y DESC"
-    elif family in MEASURES:
-        sample = sample_of(store, evaluator, window, keep)
-        parameters = sample.parameters
-        source = (
-            f"SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y, request_time AS at_time"
-            f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
-        )
-        order = "y ASC"
-    else:
+        return sql, {**window.parameters, **keep.parameters}, True
+    if family not in MEASURES:
         raise ValueError(f"no metric {name!r}")
-    return store.read(
-        f"SELECT id, row_number() OVER (ORDER BY {order}, at_time, id) AS place, count(*) OVER () AS n FROM ({source})"
-        f" QUALIFY place <= {_COUNT} OR place > n - {_COUNT} OR abs(2 * place - n - 1) <= {_COUNT} ORDER BY place",
-        parameters,
-    ).rows
+    sample = sample_of(store, evaluator, window, keep)
+    sql = (
+        "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"
+        f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
+    )
+    return sql, sample.parameters, False

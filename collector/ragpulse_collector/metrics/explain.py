@@ -19,7 +19,7 @@ from ragpulse_evaluators.statistics import benjamini_hochberg, effective_n, two_
 
 __all__ = ["explain"]
 
-_MOST_ROWS = 50_000
+_MOST_ROWS = 20_000
 _COLUMNS, _ROWS = 60, 20
 _ATTRIBUTES = ("service", "environment", "model", "prompt_name", "prompt_version", "variant", "error")
 _LEAST = 5
@@ -42,7 +42,7 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     """Answer `GET explain`: `metric`, `from`, `to`, the box `sel_from sel_to sel_lo sel_hi`, filters.
 
     Shares are weighted by 1/pi where the metric is sampled; p is that of a two-proportion test on effective numbers,
-    adjusted for the many values looked at (Benjamini-Hochberg). Over 50,000 requests a random sample is read.
+    adjusted for the many values looked at (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
     """
     now = clock()
     window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(store, params, skip=("name",))

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.metrics.estimate import MOMENTS, Moments
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.units import sample_of
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate, hajek
+from ragpulse_evaluators.statistics import Estimate
 
 __all__ = ["FAITHFUL", "cost_of_good", "cost_per_good_answer", "first_of"]
 
@@ -96,27 +97,28 @@ def _good_shares(
     names = _pair(store, window)
     if not names or names[0] not in FAITHFUL:
         return {}
-    samples = [sample_of(store, name, window, keep, columns=groups) for name in names]
-    good = "status = 'ok' AND coalesce(passing, normalized >= 0.5)"
-    listed = "".join(f", {group}" for group in groups)
-    sql = f"SELECT trace_id, span_id, {good} AS good, pi{listed} FROM ({samples[0].sql}) WHERE status = 'ok' AND pi > 0"
-    pairs = store.read(sql, samples[0].parameters).rows
-    if len(samples) == 2:
-        second = {(t, s): (ok, pi) for t, s, ok, pi, *_ in store.read(
-            f"SELECT trace_id, span_id, {good} AS good, pi FROM ({samples[1].sql}) WHERE status = 'ok' AND pi > 0",
-            samples[1].parameters).rows}  # fmt: skip
-        pairs = [
-            (t, s, ok and second[t, s][0], min(pi, second[t, s][1]), *rest)
-            for t, s, ok, pi, *rest in pairs
-            if (t, s) in second
-        ]
-    values: dict[tuple[Any, ...], tuple[list[float], list[float]]] = {}
-    for _, _, ok, pi, *group in pairs:
-        into = values.setdefault(tuple(group), ([], []))
-        into[0].append(float(ok))
-        into[1].append(pi)
-    found = {group: hajek(*both) for group, both in values.items()}
-    return {group: estimate for group, estimate in found.items() if estimate is not None}
+    first = sample_of(store, names[0], window, keep, columns=groups)
+    good, joined, pi, parameters = _GOOD.format("a"), "", "a.pi", first.parameters
+    if len(names) == 2:
+        second = sample_of(store, names[1], window, keep, prefix="second_")
+        parameters = {**parameters, **second.parameters}
+        joined = (
+            f" JOIN (SELECT * FROM ({second.sql}) WHERE status = 'ok' AND pi > 0) b"
+            " ON b.trace_id = a.trace_id AND b.span_id = a.span_id"
+        )
+        good, pi = f"{good} AND {_GOOD.format('b')}", "least(a.pi, b.pi)"
+    listed = "".join(f", a.{group}" for group in groups)
+    rows = store.read(
+        f"SELECT {MOMENTS.format(y='y')}{listed.replace('a.', '')} FROM ("
+        f"SELECT ({good})::INTEGER AS y, {pi} AS pi{listed} FROM ({first.sql}) a{joined}"
+        " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL",
+        parameters,
+    ).rows
+    found = {tuple(row[9:]): Moments.of(row[:9]) for row in rows}
+    return {group: moments.estimate() for group, moments in found.items() if moments is not None}
+
+
+_GOOD = "coalesce({0}.passing, {0}.normalized >= 0.5)"
 
 
 def _judge_cost(store: Store, window: Window) -> float | None:

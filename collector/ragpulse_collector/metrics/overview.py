@@ -29,7 +29,7 @@ def overview(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dat
         **_traffic(store, window, keep, now),
         "quality": [_headline(store, name, window, keep) for name in evaluators_in(store, window)],
         "dropped": sum(row["dropped"] for row in rows),
-        "queued": queued(store),
+        "queued": queued(store, now=now),
         "coverage": rows,
         "cost_per_good_answer": cost_of_good(store, window, keep),
     }
@@ -55,19 +55,20 @@ def _traffic(store: Store, window: Window, keep: Filter, now: datetime) -> dict[
 
 
 def _headline(store: Store, evaluator: str, window: Window, keep: Filter) -> dict[str, Any]:
-    chosen = current(estimates(store, evaluator, window, keep))
+    both = Window(window.before.first, window.last, 0, split=window.first)
+    buckets = estimates(store, evaluator, both, keep)
+    chosen = current([one for one in buckets if one.at == window.first])
     if chosen is None:
         empty = {"version": None, "judge": None, **point(None), "passing_rate": None}
         return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
-    earlier = _same(estimates(store, evaluator, window.before, keep), chosen)
-    passing = _same(estimates(store, evaluator, window, keep, family="pass_rate"), chosen)
+    earlier = _same([one for one in buckets if one.at < window.first], chosen)
     before = earlier.estimate if earlier else None
     return {
         "evaluator": evaluator,
         "version": chosen.version,
         "judge": chosen.judge,
         **chosen.point(),
-        "passing_rate": passing.estimate.estimate if passing and passing.estimate else None,
+        "passing_rate": chosen.passing_rate,
         "previous": None if before is None else {"value": before.estimate, "lo": before.lo, "hi": before.hi},
         "verdict": _verdict(chosen.estimate, before),
     }

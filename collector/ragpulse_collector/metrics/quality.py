@@ -38,6 +38,8 @@ class Bucket:
     """Where much is missing: the value if all of it failed, and if all of it passed."""
     last: datetime
     """The latest request in it."""
+    passing_rate: float | None
+    """The weighted share that passes, where the evaluator says what passing is."""
 
     def point(self) -> dict[str, Any]:
         """The point as the API shows it, without its time."""
@@ -61,13 +63,16 @@ def estimates(
         f"SELECT version, judge, {window.bucket('request_time')} AS t, max(request_time), {MOMENTS.format(y=y)},"
         " count(*) FILTER (status = 'skipped'), count(*) FILTER (status = 'invalid'),"
         " count(*) FILTER (status = 'error'),"
-        f" coalesce(sum(1 / pi) FILTER (status IN ('invalid', 'error')), 0){''.join(f', {group}' for group in groups)}"
+        " coalesce(sum(1 / pi) FILTER (status IN ('invalid', 'error')), 0),"
+        " sum(passing::INTEGER / pi) FILTER (status = 'ok')"
+        " / sum(1 / pi) FILTER (status = 'ok' AND passing IS NOT NULL)"
+        f"{''.join(f', {group}' for group in groups)}"
         f" FROM ({sample.sql}) WHERE pi IS NOT NULL GROUP BY ALL",
         sample.parameters,
     ).rows
     lost = _dropped(store, evaluator, window, keep, groups)
     bounded = family != "score"
-    found = [_bucket(row, lost.get((row[2], *row[17:]), (0, 0.0)), bounded=bounded) for row in rows]
+    found = [_bucket(row, lost.get((row[2], *row[18:]), (0, 0.0)), bounded=bounded) for row in rows]
     return sorted(found, key=lambda one: (one.at, str(one.group), one.last, str(one.version)))
 
 
@@ -99,7 +104,7 @@ def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bu
         wy, w = (moments.wy, moments.w) if moments else (0.0, 0.0)
         bounds = (wy / (w + away), (wy + away) / (w + away))
     return Bucket(
-        group=tuple(row[17:]),
+        group=tuple(row[18:]),
         version=version,
         judge=judge,
         at=at,
@@ -108,6 +113,7 @@ def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bu
         dropped=lost[0],
         bounds=bounds,
         last=last,
+        passing_rate=row[17],
     )
 
 
