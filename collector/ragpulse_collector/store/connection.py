@@ -22,6 +22,7 @@ def settings(*, threads: int, memory_limit: str, wal_limit: str) -> dict[str, An
         "wal_autocheckpoint": wal_limit,
         "preserve_insertion_order": True,
         "max_temp_directory_size": "2GB",
+        "python_enable_replacements": False,
     }
 
 

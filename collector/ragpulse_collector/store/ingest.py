@@ -38,7 +38,10 @@ class Ingest:
             fresh = [span for span in batch.spans if self._is_new(span, stored, taken)]
             self._fresh += fresh
             duplicates = len(batch.spans) - len(fresh)
-            receipts.append(Receipt(rejected=batch.rejected, message=batch.message, duplicates=duplicates))
+            accepted = len(fresh) + len(batch.contents) + len(batch.scores)
+            receipts.append(
+                Receipt(rejected=batch.rejected, message=batch.message, duplicates=duplicates, accepted=accepted)
+            )
         contents = [record for batch in batches for record in batch.contents]
         self._events.join(transaction, rows, contents, self._fresh)
         for span in self._fresh:

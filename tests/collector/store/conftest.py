@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +30,26 @@ def decode(body: RawBody) -> Batch:
     return batch
 
 
+class Held:
+    """Keeps the writer busy, so that what is submitted meanwhile forms one group."""
+
+    def __init__(self, store: Store) -> None:
+        self._go = threading.Event()
+        self._running = threading.Event()
+        self._future = store.write(self._wait)
+
+    def _wait(self, _transaction: Any) -> None:
+        self._running.set()
+        self._go.wait(20)
+
+    def __enter__(self) -> None:
+        self._running.wait(20)
+
+    def __exit__(self, *_: object) -> None:
+        self._go.set()
+        self._future.result(20)
+
+
 class Kit:
     """Makes stores, bodies and spans with fixed ids and a clock that the test moves."""
 
@@ -38,7 +60,7 @@ class Kit:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "t.duckdb"
         self.now = START
-        self._open: list[EmbeddedStore] = []
+        self._open: list[Any] = []
 
     def clock(self) -> datetime:
         """The test's present."""
@@ -49,11 +71,19 @@ class Kit:
         self.now += timedelta(seconds=seconds)
         return self.now
 
-    def store(self, **options: Any) -> EmbeddedStore:
+    def store(self, **options: Any) -> Any:
         """Open the file of this test."""
-        store = EmbeddedStore(self.path, **({"decode": decode, "clock": self.clock, "threads": 1} | options))
+        options = {"decode": decode, "clock": self.clock, "threads": 1} | options
+        store = self._lake(options) if "RAGPULSE_TEST_LAKE" in os.environ else EmbeddedStore(self.path, **options)
         self._open.append(store)
         return store
+
+    def _lake(self, options: dict[str, Any]) -> Any:
+        """The same over a lake in this test's folder; test_lake.py runs the contract so."""
+        from ragpulse_collector.store.lake import LakeStore
+
+        folder = self.path.parent
+        return LakeStore(f"ducklake:{folder}/catalog.ducklake", data_path=f"{folder}/data/", **options)
 
     def span(self, number: int, parent: int | None = None, kind: Any = "other", **fields: Any) -> SpanRecord:
         """A span with id `number` that starts `number` ms after the start and takes 100 ms."""
@@ -74,6 +104,10 @@ class Kit:
     def send(self, store: Store, *spans: SpanRecord, **parts: Any) -> Receipt:
         """Submit and wait until it is on disk."""
         return store.submit(self.body(*spans, **parts)).result(20)
+
+    def held(self, store: Store) -> Held:
+        """Keep the writer busy for as long as the block lasts."""
+        return Held(store)
 
     def close(self) -> None:
         """Close every store of the test."""

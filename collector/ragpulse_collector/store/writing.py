@@ -1,0 +1,101 @@
+"""What every store that is written to shares: the queue, the one writer thread, opening and opening anew."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import duckdb
+
+from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
+from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.queue import BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.reading import Reading
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.writer import Writer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """How a store writes: what turns bodies into records, and how much may wait."""
+
+    decode: Callable[[RawBody], Batch]
+    """Runs on the writer thread."""
+    price: Callable[[SpanRecord], None] | None = None
+    """Fills a span's cost; None leaves costs as they came."""
+    clock: Callable[[], datetime] = utc_now
+    """UTC without a zone."""
+    queue_bytes: int = 64 * 2**20
+    """Bodies beyond this are Busy."""
+    queue_items: int = 10_000
+    group_bytes: int = 2 * 2**20
+    """A transaction takes about this much at a time: decoded records are several times as large."""
+    recent_spans: int = 200_000
+    """How many span identities are remembered at least, so that a re-send costs no look into the table."""
+
+
+class Writing(Reading):
+    """A store with one writer thread; how its connection is opened is the subclass's."""
+
+    def __init__(self, path: Path, ways: Ways) -> None:
+        super().__init__(path, self._cursor)
+        self._opening = threading.Lock()
+        self._connection = self._open()
+        self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
+        self._writer = Writer(
+            self._queue, self._cursor, self._reopen, decode=ways.decode, price=ways.price, clock=ways.clock,
+            recent_spans=ways.recent_spans,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._writer.run, name="ragpulse-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Queue a body; the future resolves after COMMIT, or raises DecodeError or Busy. Raises Busy when full."""
+        item = BodyItem(body)
+        self._queue.put(item)
+        return item.future
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Queue a unit of work for the writer; the future resolves after COMMIT. Failing work fails alone."""
+        item = WorkItem(work)
+        self._queue.put(item)
+        return item.future
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of bodies that were accepted and are not on disk yet."""
+        return self._queue.waiting_bytes
+
+    def close(self) -> None:
+        """Refuse new work, drain the queue, close the store. May be called twice."""
+        self._queue.close()
+        self._thread.join()
+        with self._opening:
+            self._connection.close()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        """Open the store, brought to this version; raises StoreError."""
+        raise AssertionError("every store opens itself")
+
+    def _new_connection(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        return connection.cursor()
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._opening:
+            try:
+                return self._new_connection(self._connection)
+            except duckdb.ConnectionException as error:
+                raise Busy("the store is closed") from error
+
+    def _reopen(self) -> None:
+        """Open anew after the engine gave the store up (a disk that was full or failed)."""
+        with self._opening:
+            self._connection.close()
+            self._connection = self._open()
