@@ -56,7 +56,7 @@ def build_chart(
 ) -> Chart:
     """Join the answers of `GET metrics` (label, answer) into one chart; labels tell the metrics apart."""
     first = answers[0][1]
-    unit = str(first.get("unit") or "count")
+    unit = "ratio" if metric.startswith("quality:") else str(first.get("unit") or "count")
     step = int(first.get("step") or 60)
     lines = [line for at, (label, answer) in enumerate(answers) for line in _lines(at, label, answer)]
     lines.sort(key=lambda line: line["n"], reverse=True)
@@ -169,6 +169,7 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Table rows; a bucket in which nothing happened is left out, as its gap is in the drawing."""
     rows = [
         {
             "t": datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z"),
@@ -183,6 +184,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         }
         for line in lines
         for moment, point in line["points"].items()
+        if point.get("value") is not None or point.get("n") or _not_scored(point)
     ]
     return sorted(rows, key=lambda row: str(row["t"]), reverse=True)
 

@@ -67,7 +67,7 @@ def ms(value: Any) -> str:
     if number < 1:
         return f"{number:.2f} ms" if number else "0 ms"
     if number < 1000:
-        return f"{number:.0f} ms"
+        return f"{number:.1f} ms" if number < 10 else f"{number:.0f} ms"
     if number < 60_000:
         return f"{number / 1000:.2f} s"
     return seconds(number / 1000)
@@ -97,6 +97,14 @@ def usd(value: Any) -> str:
         digits = min(8, 1 - math.floor(math.log10(abs(number))))
         return f"${number:.{digits}f}"
     return f"${number:,.2f}" if abs(number) < 1000 else f"${number:,.0f}"
+
+
+def p_value(value: Any) -> str:
+    """A p-value to two digits; below 0.0001 only that it is."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    return "< 0.0001" if number < 0.0001 else f"{number:.2g}"
 
 
 def size(value: Any) -> str:
@@ -192,6 +200,6 @@ BY_UNIT = {
     "bytes": size,
 }
 TEMPLATE_FILTERS = {
-    **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed)},
+    **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value)},
     **{one.__name__: one for one in (when, minute, snippet, short, by_unit, unit_of, urlencode)},
 }

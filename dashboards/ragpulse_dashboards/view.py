@@ -24,6 +24,8 @@ class View:
 
     start: str = DEFAULT_RANGE
     """`from`: ISO time or relative such as -24h."""
+    given: bool = True
+    """Whether the URL says where the range starts; if not, a page may choose a fitting one."""
     end: str = ""
     """`to`: empty means now."""
     back: str = ""
@@ -41,8 +43,8 @@ class View:
         return {"from": self.start, **({"to": self.end} if self.end else {}), **self.filters}
 
     def query(self) -> list[tuple[str, str]]:
-        """Everything as query pairs, defaults left out."""
-        pairs = [("from", self.start)] if self.start != DEFAULT_RANGE else []
+        """Everything as query pairs, what was not given left out."""
+        pairs = [("from", self.start)] if self.given else []
         pairs += [(name, value) for name, value in (("to", self.end), ("back", self.back)) if value]
         pairs += [(name, self.filters[name]) for name in FILTERS if name in self.filters]
         return pairs + [("group_by", name) for name in self.group_by]
@@ -62,6 +64,7 @@ def read_view(request: Request) -> View:
     query = request.query_params
     return View(
         start=query.get("from") or DEFAULT_RANGE,
+        given=bool(query.get("from")),
         end=query.get("to", ""),
         back=query.get("back", ""),
         filters={name: query[name] for name in FILTERS if query.get(name)},

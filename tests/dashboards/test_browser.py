@@ -3,7 +3,8 @@
 import pytest
 
 from .conftest import Browser, Visit
-from .fake_api import HOSTILE, FakeApi, hexid
+from .fake_api import FakeApi
+from .fake_day import HOSTILE, hexid
 
 TRACE = f"/traces/{FakeApi().rows[2]['trace_id']}"
 SPAN = f"{TRACE}/spans/{hexid(FakeApi().rows[2]['trace_id'] + '4', 16)}"

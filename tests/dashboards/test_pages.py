@@ -52,8 +52,51 @@ def test_the_range_and_filters_reach_the_api_and_every_link() -> None:
     html = client(api).get("/?from=-7d&model=gpt-5-mini&group_by=prompt_version").text
     asked = [params for operation, params in api.calls if operation == "GET metrics"]
     assert all(params["from"] == "-7d" and params["model"] == "gpt-5-mini" for params in asked)
-    assert all(params["group_by"] == ["prompt_version"] for params in asked)
+    assert all(params["group_by"] == ["prompt_version"] for params in asked if params["name"] != "requests")
     assert "/traces?from=-7d&amp;model=gpt-5-mini" in html
+
+
+def test_a_young_store_is_shown_by_the_hour() -> None:
+    """Without a range in the URL, data of the last few minutes fills the charts; an asked range is kept."""
+    api = FakeApi()
+    api.young = True
+    for path, start in (("/", "-1h"), ("/?from=-24h", "-24h")):
+        api.calls.clear()
+        client(api).get(path)
+        assert api.calls[-1][1]["from"] == start
+
+
+def test_a_rule_is_saved_paused_and_deleted() -> None:
+    """Forms become the rule operations; a rule of the file answers with where to change it."""
+    api = FakeApi()
+    form = {"name": "mine", "evaluators": "refusal", "rate": "0.2", "where": "error", "stratum_where_0": "error"}
+    assert client(api).post("/rules", data={**form, "stratum_rate_0": "1"}).status_code == 303
+    strata = [{"where": "error", "rate": 1.0}]
+    rule = {"name": "mine", "evaluators": ["refusal"], "rate": 0.2, "where": "error", "strata": strata}
+    assert api.calls[-1] == ("POST rules", rule)
+    assert client(api).post("/rules/judged/pause", data={"x": ""}).status_code == 303
+    assert (api.calls[-1][0], api.calls[-1][1]["rate"]) == ("PUT rules/judged", 0.0)
+    response = client(api).post("/rules/nightly/delete", data={"x": ""})
+    assert (response.status_code, "change it there" in response.text) == (409, True)
+
+
+@pytest.mark.parametrize("rate", ["", "many", "1.5", "-1", "nan"])
+def test_a_rate_that_is_none_is_refused_in_words(rate: str) -> None:
+    """Nothing is saved, and the page says what a rate is."""
+    api = FakeApi()
+    response = client(api).post("/rules", data={"name": "mine", "evaluators": "refusal", "rate": rate})
+    assert response.status_code == 400
+    assert "from 0 to 1" in response.text
+    assert api.calls == []
+
+
+def test_a_started_replay_is_looked_at() -> None:
+    """Starting leads to the run's own page; its numbers reach the API as numbers."""
+    api = FakeApi()
+    form = {"evaluators": "faithfulness", "since": "7d", "limit": "100", "max_usd": "2", "where": ""}
+    response = client(api).post("/replays", data=form)
+    assert response.headers["location"].startswith("/replays/")
+    assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "since": "7d", "limit": 100, "max_usd": 2.0}
 
 
 def test_a_bad_range_says_what_to_do() -> None:

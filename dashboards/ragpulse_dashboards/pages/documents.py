@@ -13,7 +13,12 @@ from ragpulse_dashboards.view import read_view
 
 __all__ = ["routes"]
 
-SORTS: Final = (("retrieved", "most retrieved"), ("worst", "worst quality"), ("unused", "least used"), ("hub", "hubs"))
+SORTS: Final = (
+    ("retrieved", "most retrieved"),
+    ("worst", "worst quality"),
+    ("best", "best quality"),
+    ("unused", "least used"),
+)
 CAUSES: Final = (
     ("good", "good answer"),
     ("retrieval", "retrieval: contexts insufficient"),

@@ -24,7 +24,7 @@ def routes(site: Site) -> list[BaseRoute]:
         site.page("/rules/preview", preview),
         site.page("/rules/{name}/edit", edit),
         site.page("/rules", save, post=True),
-        site.page("/rules/{name}/toggle", toggle, post=True),
+        site.page("/rules/{name}/pause", pause, post=True),
         site.page("/rules/{name}/delete", delete, post=True),
     ]
 
@@ -49,9 +49,7 @@ async def _rule(site: Site, name: str) -> dict[str, Any]:
 async def edit(site: Site, request: Request) -> Response:
     """The form of one rule, empty or filled, with the predicted cost beside it."""
     name = request.path_params.get("name")
-    rule: dict[str, Any] = (
-        await _rule(site, name) if name else {"rate": 0.05, "evaluators": [], "strata": [], "enabled": True}
-    )
+    rule: dict[str, Any] = await _rule(site, name) if name else {"rate": 0.05, "evaluators": [], "strata": []}
     known = await site.api("GET evaluators", {})
     strata: list[dict[str, Any]] = list(rule.get("strata") or [])
     rows = strata + [{} for _ in range(STRATA - len(strata))]
@@ -77,7 +75,6 @@ def _read_rule(form: QueryParams) -> dict[str, Any]:
         "rate": _rate(form.get("rate", ""), "the rate"),
         "where": form.get("where", "").strip() or None,
         "strata": strata,
-        "enabled": form.get("enabled", "true") == "true",
     }
 
 
@@ -94,7 +91,7 @@ def _rate(text: str, what: str) -> float:
 async def preview(site: Site, request: Request) -> Response:
     """What the rule in the form would select and cost a day."""
     try:
-        rule = _read_rule(request.query_params)
+        rule = {**_read_rule(request.query_params), "name": request.query_params.get("name") or "preview"}
         answer = await site.api(
             "GET rules/preview", {name: value for name, value in rule.items() if value not in (None, "")}
         )
@@ -114,12 +111,12 @@ async def save(site: Site, request: Request) -> Response:
     return see_other("/evaluators?done=saved")
 
 
-async def toggle(site: Site, request: Request) -> Response:
-    """Pause or resume a rule."""
+async def pause(site: Site, request: Request) -> Response:
+    """Set a rule's rates to 0: its conditions stay for the day it is wanted again."""
     rule = await _rule(site, request.path_params["name"])
-    wanted = ("name", "evaluators", "rate", "where", "strata")
-    changed = {**{name: rule.get(name) for name in wanted}, "enabled": not rule.get("enabled", True)}
-    await site.api(f"PUT rules/{segment(str(rule['name']))}", changed)
+    strata = [{"where": one["where"], "rate": 0.0} for one in rule.get("strata") or []]
+    kept = {name: rule.get(name) for name in ("name", "evaluators", "where")}
+    await site.api(f"PUT rules/{segment(str(rule['name']))}", {**kept, "rate": 0.0, "strata": strata})
     return see_other("/evaluators?done=saved")
 
 

@@ -1,5 +1,8 @@
 """`/label`: the traces whose label would teach most, one after another, from the keyboard."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -17,23 +20,32 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def label(site: Site, request: Request) -> Response:
     """The first suggestion in full, the others as a queue; `skip` moves down the queue."""
-    answer = await site.api("GET labels/suggest", {})
+    known = await site.api("GET evaluators", {})
+    names = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
+    evaluator = request.query_params.get("evaluator") or _preferred(names)
+    answer = await site.api("GET labels/suggest", {"evaluator": evaluator})
     queue = answer.get("traces") or []
     skip = request.query_params.get("skip", "0")
     at = min(int(skip) if skip.isdecimal() else 0, max(len(queue) - 1, 0))
-    context = {"queue": queue, "at": at, "row": None}
+    context = {"queue": queue, "at": at, "row": None, "evaluator": evaluator, "names": names}
     if queue:
-        row = queue[at]
-        full = await site.api(
-            f"GET traces/{row['trace_id']}", {"at": row["start_time"]} if row.get("start_time") else {}
-        )
-        scores = full.get("scores") or []
-        sentences = find_sentences(reversed(scores))
-        context |= {
-            "row": row,
-            "trace": full["trace"],
-            "scores": scores,
-            "answer": answer_pieces(str(full["trace"].get("response") or ""), sentences),
-            "contexts": context_views(full.get("contexts") or [], sentences),
-        }
+        context |= await _full(site, queue[at])
     return site.render(request, "label.html", context)
+
+
+def _preferred(names: Sequence[str]) -> str:
+    """What people are asked about first: the judge's verdict, else the offline check of the same question."""
+    return next(
+        (name for name in ("faithfulness", "groundedness") if name in names), names[0] if names else "groundedness"
+    )
+
+
+async def _full(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
+    full = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]} if row.get("start_time") else {})
+    sentences = find_sentences(reversed(full.get("scores") or []))
+    return {
+        "row": row,
+        "trace": full["trace"],
+        "answer": answer_pieces(str(full["trace"].get("response") or ""), sentences),
+        "contexts": context_views(full.get("contexts") or [], sentences),
+    }

@@ -15,8 +15,5 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def login(site: Site, request: Request) -> Response:
-    """One field. `next` is a path on this server or nothing."""
-    after = request.query_params.get("next", "/")
-    if not after.startswith("/") or after.startswith(("//", "/\\")):
-        after = "/"
-    return site.render(request, "login.html", {"after": after, "failed": "failed" in request.query_params})
+    """One field; a refused key leads back here with `failed`."""
+    return site.render(request, "login.html", {"failed": "failed" in request.query_params})

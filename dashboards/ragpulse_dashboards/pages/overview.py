@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -9,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import Chart, build_chart
+from ragpulse_dashboards.formats import parse_time
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import View, read_view
 
@@ -39,9 +42,12 @@ def routes(site: Site) -> list[BaseRoute]:
 async def overview(site: Site, request: Request) -> Response:
     """Headline strip, quality charts, coverage, efficiency charts; or the three lines to paste."""
     view = read_view(request)
-    strip = await site.api("GET overview", view.params())
+    strip, requests = await asyncio.gather(
+        site.api("GET overview", view.params()), _metrics(site, view, "requests", ())
+    )
     if strip.get("newest_span") is None and not strip.get("n_traces"):
         return site.render(request, "welcome.html", {"view": view, "origin": _origin(request)})
+    view = _fitting(view, requests)
     pinned = request.query_params.getlist("quality")
     evaluators = list(dict.fromkeys(one["evaluator"] for one in strip.get("quality") or []))
     chosen = [name for name in evaluators if not pinned or name in pinned][:MAX_QUALITY]
@@ -86,6 +92,16 @@ async def waiting(site: Site, request: Request) -> Response:
 
 def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
+
+
+def _fitting(view: View, requests: Mapping[str, Any]) -> View:
+    """The range the URL asks for; where it asks for none and all data is younger than an hour, that hour."""
+    measured = [
+        point["t"] for one in requests.get("series") or [] for point in one.get("points") or [] if point.get("n")
+    ]
+    first, last = parse_time(min(measured, default=None)), parse_time(requests.get("to"))
+    young = first is not None and last is not None and last - first < timedelta(hours=1)
+    return replace(view, start="-1h") if young and not view.given else view
 
 
 async def _metrics(site: Site, view: View, name: str, group_by: Sequence[str]) -> Mapping[str, Any]:

@@ -65,7 +65,8 @@ async def bill(site: Site, request: Request) -> Response:
 
 async def start(site: Site, request: Request) -> Response:
     """Start a run and look at it."""
-    run = await site.api("POST replays", _read(await read_form(request)))
+    answer = await site.api("POST replays", _read(await read_form(request)))
+    run = next(iter(answer.get("replays") or [answer]))
     return see_other(f"/replays/{_run_id(str(run.get('run_id', '')))}")
 
 

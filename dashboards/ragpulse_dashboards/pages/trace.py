@@ -123,7 +123,8 @@ async def label(site: Site, request: Request) -> Response:
         params["label_pi"] = _probability(form["label_pi"])
     await site.api("POST labels", params)
     following = form.get("return_to", "")
-    return see_other("/label" if following == "label" else _back(request, "label"))
+    queue = "/label?" + urlencode({"evaluator": params["evaluator"]}, errors="replace")
+    return see_other(queue if following == "label" else _back(request, "label"))
 
 
 def _probability(text: str) -> float:

@@ -44,6 +44,11 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+document.addEventListener("submit", (event) => {
+  const asked = event.submitter?.dataset.confirm;
+  if (asked && !window.confirm(asked)) event.preventDefault();
+});
+
 document.addEventListener("change", (event) => {
   if (event.target.closest("[data-submit-on-change]")) event.target.form.requestSubmit();
 });

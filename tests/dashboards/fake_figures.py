@@ -1,0 +1,298 @@
+"""The figures over the made-up day: series, overview, comparison, documents, blame."""
+
+import math
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
+from .fake_traces import FakeTraces
+
+
+class FakeFigures(FakeTraces):
+    """Quality falls after the prompt change; a gap at night; thin buckets."""
+
+    def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A day with a drop after a prompt change, a gap at night and thin buckets."""
+        start, end = moment_of(params.get("from"), NOW - timedelta(days=1)), moment_of(params.get("to"), NOW)
+        step = max(60, int((end - start).total_seconds() / 96 // 60 * 60))
+        name = str(params["name"])
+        quality = name.split(":")[0] in ("quality", "pass_rate", "score")
+        groups: list[dict[str, Any]] = [
+            {field: value} for field in params.get("group_by") or [] for value in ("v6", "v7", None)
+        ] or [{}]
+        versions: list[str | None] = (
+            ["a1b2c3d4e5f6", "0f9e8d7c6b5a"]
+            if name == "quality:groundedness" and not params.get("group_by")
+            else [None]
+        )
+        series = []
+        for number, group in enumerate(groups):
+            for at, version in enumerate(versions):
+                points = [] if self.empty else self._points(name, start, end, step, number)
+                half = len(points) * 2 // 3
+                part = points if len(versions) == 1 else points[:half] if at == 0 else points[half:]
+                series.append({"group": group, "version": version, "judge": None, "points": part})
+        markers = (
+            [{"t": iso(start + (end - start) * 2 / 3), "kind": "prompt_version", "text": "prompt qa v7"}]
+            if quality
+            else []
+        )
+        return {
+            "name": name,
+            "unit": "ratio" if quality else UNITS.get(name, "count"),
+            "step": step,
+            "from": iso(start),
+            "to": iso(end),
+            "series": series,
+            "markers": markers,
+        }
+
+    def _points(self, name: str, start: datetime, end: datetime, step: int, shift: int) -> list[dict[str, Any]]:
+        draw = random.Random(len(name) * 31 + shift)
+        quality = name.split(":")[0] in ("quality", "pass_rate", "score")
+        total = int((end - start).total_seconds() // step)
+        points = []
+        for number in range(total):
+            at = start + timedelta(seconds=step * number)
+            if 0.25 < number / total < 0.33 or (self.young and at < NOW - timedelta(minutes=30)):
+                continue
+            n = max(1, int(18 + 14 * math.sin(number / 14) + draw.uniform(-5, 5)))
+            if quality:
+                value = min(
+                    1.0, max(0.0, (0.9 if number < total * 2 / 3 else 0.74) - 0.05 * shift + draw.gauss(0, 0.025))
+                )
+                half = 0.35 / math.sqrt(n)
+                low, high = max(0.0, value - half), min(1.0, value + half)
+                counts = {"skipped": n // 9, "invalid": 0, "error": 1 if number % 31 == 0 else 0}
+                points.append(
+                    {
+                        "t": iso(start + timedelta(seconds=step * number)),
+                        "value": value,
+                        "lo": low,
+                        "hi": high,
+                        "n": n,
+                        "n_eff": n * 0.9,
+                        "counts": counts,
+                        "dropped": 0,
+                        "bounds": None,
+                    }
+                )
+            else:
+                scale = {
+                    "latency_p50": 620,
+                    "latency_p95": 1450,
+                    "latency_p99": 2600,
+                    "errors": 0.7,
+                    "cost_usd": 0.011,
+                    "input_tokens": 21000,
+                    "output_tokens": 2900,
+                }.get(name, n)
+                value = scale * (1 + 0.2 * math.sin(number / 9) + draw.uniform(-0.1, 0.1)) * (1 - 0.2 * shift)
+                points.append(
+                    {
+                        "t": iso(start + timedelta(seconds=step * number)),
+                        "value": value,
+                        "lo": None,
+                        "hi": None,
+                        "n": n,
+                        "n_eff": None,
+                        "counts": {},
+                        "dropped": 0,
+                        "bounds": None,
+                    }
+                )
+        return points
+
+    def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The headline strip."""
+        moment_of(params.get("from"), NOW)
+        if self.empty:
+            return {
+                "newest_span": None,
+                "lag_s": None,
+                "n_traces": 0,
+                "error_rate": None,
+                "quality": [],
+                "cost_usd": None,
+                "cost_unknown_share": None,
+                "tokens": None,
+                "dropped": 0,
+                "queued": 0,
+                "coverage": [],
+                "cost_per_good_answer": None,
+            }
+        quality = [
+            {
+                "evaluator": name,
+                "version": hexid(name, 12),
+                "judge": None,
+                "value": 0.861 - 0.06 * number,
+                "lo": 0.842 - 0.06 * number,
+                "hi": 0.879 - 0.06 * number,
+                "n": 1204 - number,
+                "n_eff": 1180.4,
+                "passing_rate": 0.912 - 0.05 * number,
+                "previous": {"value": 0.903, "lo": 0.89, "hi": 0.915} if number < 3 else None,
+                "verdict": ("worse", "undecided", "better", None)[number],
+            }
+            for number, name in enumerate(EVALUATORS)
+        ]
+        coverage = [
+            {
+                "evaluator": name,
+                "eligible": 1290,
+                "selected": 1290,
+                "scored": 1204 - number,
+                "skipped": 80,
+                "invalid": 2,
+                "error": 4,
+                "dropped": 0,
+                "uncovered_share": 0.0,
+            }
+            for number, name in enumerate(EVALUATORS)
+        ]
+        return {
+            "newest_span": iso(NOW),
+            "lag_s": 2.1,
+            "n_traces": 12904,
+            "error_rate": 0.0131,
+            "quality": quality,
+            "cost_usd": 4.2817,
+            "cost_unknown_share": 0.021,
+            "tokens": 18_400_000,
+            "dropped": 0,
+            "queued": 3,
+            "coverage": coverage,
+            "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044},
+        }
+
+    def get_exemplars(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Three traces of each kind."""
+        return {"worst": self.rows[9:12], "median": self.rows[1:3], "best": self.rows[24:27]}
+
+    def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A slow region after the prompt change."""
+        start, end = moment_of(params.get("from"), NOW - timedelta(days=1)), moment_of(params.get("to"), NOW)
+        draw = random.Random(7)
+        x = [iso(start + (end - start) * number / 48) for number in range(48)]
+        cells = [
+            [
+                0 if self.empty else max(0, int(draw.gauss(9 - abs(row - (5 if column < 32 else 9)) * 3, 3)))
+                for row in range(16)
+            ]
+            for column in range(48)
+        ]
+        attributes = [
+            {
+                "attribute": name,
+                "value": value,
+                "selected": {"n": 80, "share": share},
+                "baseline": {"n": 300, "share": base},
+                "lift": share / base,
+                "p_adjusted": p,
+            }
+            for name, value, share, base, p in (
+                ("prompt_version", "v7", 0.96, 0.34, 1e-12),
+                ("model", "claude-haiku-5", 0.41, 0.22, 0.003),
+                ("document", "operations/backups.md", 0.5, 0.31, 0.04),
+            )
+        ]
+        selected = bool(params.get("sel_from") or params.get("sel_lo"))
+        return {
+            "n_selected": 83 if selected else 0,
+            "n_baseline": 1207,
+            "heatmap": {"x": x, "y": [150.0 * number for number in range(16)], "cells": cells},
+            "attributes": attributes if selected else [],
+        }
+
+    def get_compare(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """v7 is worse than v6; variants do not differ enough."""
+        small = str(params["a"]).startswith("variant")
+        flips = [
+            {
+                "trace_id": row["trace_id"],
+                "start_time": row["start_time"],
+                "query": row["query"],
+                "a": 0.93,
+                "b": 0.21,
+                "explanation_a": "all sentences covered",
+                "explanation_b": "the last sentence is nowhere in the contexts",
+            }
+            for row in self.rows[:5]
+        ]
+        return {
+            "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612},
+            "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598},
+            "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
+            if small
+            else {"value": -0.149, "lo": -0.18, "hi": -0.119},
+            "paired": not small,
+            "test": {"name": "mSPRT, clustered by session", "p": 0.31 if small else 2e-9},
+            "verdict": "not enough data" if small else "worse",
+            "need_more": 420 if small else None,
+            "flips": [] if small else flips,
+            "also": [
+                {
+                    "metric": "latency_p50",
+                    "a": 612.0,
+                    "b": 655.0,
+                    "difference": {"value": 43.0, "lo": 12.0, "hi": 74.0},
+                    "verdict": "worse",
+                },
+                {
+                    "metric": "cost_usd",
+                    "a": 0.00061,
+                    "b": 0.00048,
+                    "difference": {"value": -0.00013, "lo": -0.0002, "hi": -0.00006},
+                    "verdict": "better",
+                },
+            ],
+        }
+
+    def get_documents(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The five topics' documents."""
+        documents = [
+            {
+                "id": path,
+                "hash": hexid(path, 64),
+                "text": text,
+                "retrieved": 410 - 70 * number,
+                "queries": 88 - 9 * number,
+                "used_share": 0.71 - 0.15 * number,
+                "quality": {
+                    "value": 0.9 - 0.07 * number,
+                    "lo": 0.86 - 0.08 * number,
+                    "hi": 0.93 - 0.05 * number,
+                    "n": 300 - 61 * number,
+                },
+                "quality_without": 0.84,
+                "shrunk": 0.89 - 0.05 * number,
+                "hub": number == 1,
+                "last_seen": iso(NOW),
+            }
+            for number, (_, text, path) in enumerate(TOPICS)
+        ]
+        return {"documents": [] if self.empty else documents, "never_used": 0 if self.empty else 12}
+
+    def get_blame(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Retrieval fails more after the change."""
+        cells = [
+            {
+                "t": iso(NOW - timedelta(hours=24 - number)),
+                "group": {},
+                "good": 40 - (number > 15) * 9,
+                "retrieval": 3 + (number > 15) * 8,
+                "generation": 4,
+                "refusal_right": 2,
+                "refusal_wrong": 1,
+                "unknown": 1,
+            }
+            for number in range(24)
+        ]
+        return {"cells": [] if self.empty else cells}
+
+    def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Suggestions with their probability."""
+        return {"traces": [{**row, "label_pi": 0.21} for row in self.rows[:6]]}

@@ -1,0 +1,301 @@
+"""The traces of the made-up day."""
+
+import math
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from ragpulse_dashboards import ApiError
+
+from .fake_day import EVALUATORS, NOW, TOPICS, hexid, iso, moment_of
+
+
+class FakeTraces:
+    """Sixty traces, a prompt change two fifths of the way back."""
+
+    def __init__(self, *, empty: bool = False, hostile: bool = False, n_traces: int = 60, n_spans: int = 7) -> None:
+        self.empty = empty
+        self.hostile = hostile
+        self.n_spans = n_spans
+        self.young = False
+        """Whether only the last half hour was measured."""
+        self.fresh = 0
+        """How many traces the next look at the tail finds."""
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
+
+    def _row(self, number: int) -> dict[str, Any]:
+        draw = random.Random(number)
+        query, response, _ = TOPICS[number % len(TOPICS)]
+        late = number < 24
+        quality = min(1.0, max(0.0, draw.gauss(0.68 if late else 0.88, 0.13)))
+        error = number % 17 == 5
+        scores = {
+            name: {
+                "normalized": round(min(1.0, max(0.0, quality + draw.gauss(0, 0.06))), 3),
+                "status": "ok",
+                "passing": quality > 0.6,
+            }
+            for name in EVALUATORS[:3]
+        }
+        if number % 11 == 3:
+            scores["citation_check"] = {"normalized": None, "status": "skipped", "passing": None}
+        return {
+            "trace_id": hexid(f"trace{number}", 32),
+            "start_time": iso(NOW - timedelta(minutes=4 + 23 * number)),
+            "latency_ms": round(math.exp(draw.gauss(6.6, 0.5)), 1),
+            "ttft_ms": 240.0 if number % 3 else None,
+            "service": "helpdesk",
+            "environment": "production",
+            "name": "answer",
+            "query": query,
+            "response": None if error else response,
+            "session_id": f"session-{number % 9}",
+            "user_id": f"user-{number % 5}",
+            "prompt_name": "qa",
+            "prompt_version": "v7" if late else "v6",
+            "variant": "b" if number % 2 else "a",
+            "model": "gpt-5-mini" if number % 4 else "claude-haiku-5",
+            "input_tokens": 900 + number * 7,
+            "output_tokens": 120 + number,
+            "cached_tokens": 0,
+            "cost_usd": None if number % 13 == 7 else 0.0004 + number * 1e-5,
+            "cost_unknown_reason": "no price for this model" if number % 13 == 7 else None,
+            "error": error,
+            "top_score": 0.81,
+            "n_spans": self.n_spans,
+            "n_units": 1,
+            "scores": {} if error else scores,
+        }
+
+    def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Filters by equality and text, sorts, pages by offset in the cursor."""
+        start, end = moment_of(params.get("from"), NOW - timedelta(days=30)), moment_of(params.get("to"), NOW)
+        rows = [row for row in self.rows if start <= datetime.fromisoformat(row["start_time"]) <= end]
+        for name in ("service", "model", "prompt_version", "variant", "environment"):
+            if params.get(name):
+                rows = [row for row in rows if row[name] == params[name]]
+        if params.get("q"):
+            rows = [row for row in rows if str(params["q"]).lower() in row["query"].lower()]
+        if params.get("error"):
+            rows = [row for row in rows if row["error"] == (params["error"] == "true")]
+        if params.get("sort") in ("worst", "best"):
+            scored = [row for row in rows if row["scores"]]
+            rows = sorted(
+                scored, key=lambda row: row["scores"]["groundedness"]["normalized"], reverse=params["sort"] == "best"
+            )
+        if params.get("sort") == "slow":
+            rows = sorted(rows, key=lambda row: -row["latency_ms"])
+        if params.get("after"):
+            rows, self.fresh = rows[: self.fresh], 0
+        offset, limit = int(params.get("cursor") or 0), int(params.get("limit") or 50)
+        page = rows[offset : offset + limit]
+        answer: dict[str, Any] = {
+            "traces": page,
+            "next": str(offset + limit) if len(rows) > offset + limit else None,
+            "newest": "0",
+        }
+        if params.get("facets"):
+            answer["facets"] = {
+                name: self._facet(rows, name)
+                for name in ("service", "model", "prompt_version", "variant", "environment")
+            }
+        return answer
+
+    def _facet(self, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+        values = sorted({row[name] for row in rows})
+        return [{"value": value, "n": sum(row[name] == value for row in rows)} for value in values]
+
+    def get_traces_one(self, trace_id: str, params: Mapping[str, Any], *rest: str) -> dict[str, Any]:
+        """One trace with everything on its page, or its pytest case."""
+        index = next((number for number, row in enumerate(self.rows) if row["trace_id"] == trace_id), None)
+        if index is None:
+            raise ApiError(404, "No trace has this id; it may have been pruned after 30 days.")
+        row = self.rows[index]
+        if rest == ("pytest",):
+            return {"filename": f"test_{trace_id[:8]}.py", "text": "def test_trace() -> None:\n    assert True\n"}
+        near = [{"trace_id": one["trace_id"], "start_time": one["start_time"]} for one in self.rows]
+        return {
+            "trace": row,
+            "spans": self._spans(row),
+            "contexts": self._contexts(row, index),
+            "scores": self._scores(row, index),
+            "decisions": [
+                {
+                    "trace_id": trace_id,
+                    "span_id": hexid("root", 16),
+                    "evaluator": name,
+                    "rule": "offline",
+                    "policy": "9f2c",
+                    "pi": 1.0,
+                    "sampled": True,
+                    "reason": "sampled",
+                    "decided_at": row["start_time"],
+                }
+                for name in EVALUATORS
+            ],
+            "labels": [
+                {
+                    "evaluator": "groundedness",
+                    "score": 1.0,
+                    "passing": True,
+                    "comment": "checked by hand",
+                    "annotator": "mara",
+                    "created_at": row["start_time"],
+                }
+            ]
+            if index % 3 == 0
+            else [],
+            "previous": near[index + 1] if index + 1 < len(near) else None,
+            "next": near[index - 1] if index else None,
+        }
+
+    def _spans(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        start, total = datetime.fromisoformat(row["start_time"]), row["latency_ms"]
+        shape = [
+            ("answer", "rag", None, 0.0, 1.0),
+            ("search", "retriever", 0, 0.02, 0.3),
+            ("embed query", "embedding", 1, 0.03, 0.1),
+            ("rerank", "reranker", 0, 0.33, 0.1),
+            ("generate", "llm", 0, 0.44, 0.5),
+            ("lookup price", "tool", 0, 0.94, 0.05),
+            ("guard", "guardrail", 0, 0.99, 0.01),
+        ]
+        shape += [
+            (f"step {number}", "span", number % 5, 0.1 + 0.8 * number / self.n_spans, 0.02)
+            for number in range(self.n_spans - 7)
+        ]
+        return [
+            {
+                "trace_id": row["trace_id"],
+                "span_id": hexid(f"{row['trace_id']}{number}", 16),
+                "parent_span_id": None if parent is None else hexid(f"{row['trace_id']}{parent}", 16),
+                "start_time": iso(start + timedelta(milliseconds=total * offset)),
+                "latency_ms": round(total * share, 2),
+                "name": name,
+                "kind": kind,
+                "service": row["service"],
+                "status": "error" if row["error"] and kind == "llm" else "ok",
+                "error_type": "RateLimitError" if row["error"] and kind == "llm" else None,
+                "query": row["query"] if number == 0 else None,
+                "response": row["response"] if number == 0 else None,
+                "model": row["model"] if kind == "llm" else None,
+                "provider": "openai" if kind == "llm" else None,
+                "input_tokens": row["input_tokens"] if kind == "llm" else None,
+                "output_tokens": row["output_tokens"] if kind == "llm" else None,
+                "cost_usd": row["cost_usd"] if kind == "llm" else None,
+                "attributes": {"ragpulse.span.kind": kind, "gen_ai.request.model": row["model"], "tags": ["a", "b"]},
+                "mapped_from": "ragpulse",
+                "events": [{"name": "cache miss", "time": row["start_time"], "attributes": {"key": "q"}}]
+                if number == 1
+                else [],
+            }
+            for number, (name, kind, parent, offset, share) in enumerate(shape)
+        ]
+
+    def _contexts(self, row: Mapping[str, Any], index: int) -> list[dict[str, Any]]:
+        order = [index % len(TOPICS), (index + 1) % len(TOPICS), (index + 2) % len(TOPICS)]
+        return [
+            {
+                "trace_id": row["trace_id"],
+                "span_id": hexid(f"{row['trace_id']}1", 16),
+                "rank": rank,
+                "id": TOPICS[topic][2],
+                "score": round(0.86 - 0.17 * rank, 3),
+                "text": TOPICS[topic][1].rpartition(". ")[0] + ". See the handbook for details.",
+                "metadata": {"lang": "en"},
+                "hash": hexid(TOPICS[topic][2], 64),
+            }
+            for rank, topic in enumerate(order, 1)
+        ]
+
+    def _scores(self, row: Mapping[str, Any], index: int) -> list[dict[str, Any]]:
+        if row["error"]:
+            return []
+        base = {
+            "trace_id": row["trace_id"],
+            "span_id": hexid("root", 16),
+            "request_time": row["start_time"],
+            "judge": None,
+            "source": "online",
+            "pi": 1.0,
+            "label_pi": None,
+            "reason": "sampled",
+            "cost_usd": None,
+            "created_at": row["start_time"],
+            "run_id": None,
+            "calls": [],
+            "parts": {},
+            "ci95": None,
+            "label": None,
+        }
+        found = []
+        for name, one in row["scores"].items():
+            found.append(
+                {
+                    **base,
+                    "evaluator": name,
+                    "version": hexid(name, 12),
+                    "status": one["status"],
+                    "score": one["normalized"],
+                    "normalized": one["normalized"],
+                    "passing": one["passing"],
+                    "explanation": "needs citations in the answer"
+                    if one["status"] == "skipped"
+                    else "2 of 3 sentences are covered by the contexts.",
+                }
+            )
+        found[0]["parts"] = {"sentences": self._sentences(row)}
+        call = {
+            "prompt": "Is every statement of the answer supported by the contexts?",
+            "completion": '{"verdict": "partly", "missing": "the last sentence"}',
+            "model": "openai/gpt-5-mini",
+            "elapsed_s": 0.84,
+            "input_tokens": 612,
+            "output_tokens": 41,
+            "cost_usd": 0.00021,
+            "cached": False,
+            "logprobs": None,
+        }
+        found.append(
+            {
+                **base,
+                "evaluator": "faithfulness",
+                "version": hexid("faith", 12),
+                "judge": "openai/gpt-5-mini",
+                "status": "ok",
+                "score": 0.0,
+                "normalized": 0.0,
+                "passing": False,
+                "label": "NO",
+                "pi": 0.05,
+                "cost_usd": 0.00021,
+                "ci95": [0.0, 0.4],
+                "explanation": "The last sentence is not found in any of the contexts.",
+                "calls": [call],
+            }
+        )
+        return found
+
+    def _sentences(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        found, position = [], 0
+        texts = [part + "." for part in row["response"].rstrip(".").split(". ")]
+        for number, text in enumerate(texts):
+            start = row["response"].index(text, position)
+            position = start + len(text)
+            supported = number < len(texts) - 1
+            found.append(
+                {
+                    "text": text,
+                    "start": start,
+                    "end": position,
+                    "score": 0.93 if supported else 0.21,
+                    "supported": supported,
+                    "context": 0 if supported else None,
+                    "evidence_start": start if supported else None,
+                    "evidence_end": position if supported else None,
+                    "reasons": [] if supported else ["no context mentions this"],
+                }
+            )
+        return found
