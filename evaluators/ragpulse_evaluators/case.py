@@ -38,6 +38,15 @@ class Context(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Whatever else the retriever said."""
 
+    def __init__(
+        self,
+        text: str | None = "",
+        id: str | None = None,
+        score: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(text=text, id=id, score=score, metadata=metadata or {})
+
     def __str__(self) -> str:
         return self.text
 

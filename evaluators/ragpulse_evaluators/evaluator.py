@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
 from ragpulse_evaluators.case import Case
@@ -96,14 +97,18 @@ class Evaluator(ABC):
     takes_all: bool = False
     """True where the metric exists over a set of cases only (see `over`)."""
     judge: Judge | None = None
+    threshold: float | None = None
+    """On the native scale: passing from here on (up to here, where lower is better)."""
+    params: Mapping[str, Any] = MappingProxyType({})
+    """What was configured; part of the version."""
 
     def __init__(self, *, threshold: float | None = None, **params: Any) -> None:
         self.threshold = threshold
-        self.params: dict[str, Any] = {"threshold": threshold, **params}
+        self.params = {"threshold": threshold, **params}
 
     @abstractmethod
-    async def run(self, case: Case) -> Any:
-        """Score one case that has every needed field."""
+    def run(self, case: Case) -> Any:
+        """Score one case that has every needed field; may be `async def`."""
 
     async def over(self, cases: Sequence[Case]) -> EvaluationResult:
         """Score a set of cases as one result; only where `takes_all`."""
@@ -120,7 +125,7 @@ class Evaluator(ABC):
         return {
             "label": self.label,
             "prompt": self.prompt(),
-            "parameters": self.params,
+            "parameters": dict(self.params),
             "parser": self.parser,
             "scale": asdict(self.scale),
             "language": self.language,
@@ -157,7 +162,8 @@ class Evaluator(ABC):
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         del calls
-        return await self.run(case)
+        found = self.run(case)
+        return await found if inspect.isawaitable(found) else found
 
     def _demand(self, case: Case) -> None:
         missing = sorted(field for field in self.needs if case.lacks(field))
@@ -280,11 +286,10 @@ class Function(Evaluator):
         self._fields, required = _signature(function, params)
         self.needs = frozenset(required if needs is None else needs)
 
-    async def run(self, case: Case) -> Any:
+    def run(self, case: Case) -> Any:
         """Call the function with the fields it names."""
         given = {name: _read(case, field) for name, field in self._fields.items()}
-        found = self.function(**given, **self.params_of_function())
-        return await found if inspect.isawaitable(found) else found
+        return self.function(**given, **self.params_of_function())
 
     def params_of_function(self) -> dict[str, Any]:
         """The options handed to the function: every parameter but the threshold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -62,8 +63,8 @@ async def rest(judge: Judge | None) -> None:
 class ScriptedJudge:
     """A judge for tests: gives the replies in call order; running out is an error.
 
-    A reply is a text, a mapping of `JudgeCall` fields (`{"completion": ..., "logprobs": {...}}`), or an exception to
-    raise.
+    A reply is a text, an exception to raise, a mapping of `JudgeCall` fields (`{"completion": ..., "logprobs": ...}`),
+    or any other mapping, which is the JSON object of a structured reply.
     """
 
     def __init__(self, replies: Iterable[str | Mapping[str, Any] | BaseException], *, id: str = "scripted") -> None:
@@ -92,5 +93,10 @@ class ScriptedJudge:
         reply = self._replies.popleft()
         if isinstance(reply, BaseException):
             raise reply
-        fields = {"completion": reply} if isinstance(reply, str) else dict(reply)
-        return JudgeCall(**({"prompt": prompt, "model": self.id, "cost_usd": 0.0} | fields))
+        return JudgeCall(**({"prompt": prompt, "model": self.id, "cost_usd": 0.0} | _fields(reply)))
+
+
+def _fields(reply: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(reply, str):
+        return {"completion": reply}
+    return dict(reply) if "completion" in reply else {"completion": json.dumps(dict(reply), ensure_ascii=False)}

@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.budget import BudgetedJudge, Purse
 from ragpulse_evaluators.cache import CachedJudge, JudgeCache
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.evaluator import evaluator as as_evaluator
 from ragpulse_evaluators.judge import Judge, rest
 from ragpulse_evaluators.llm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 
-__all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_response", "evaluate_sync")
+__all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_response", "evaluate_sync", "run_or_await")
 
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr; a function receives (done, total)."""
-Named = str | Evaluator
+Named = str | Evaluator | Callable[..., Any] | Any
+"""A name, an evaluator, a plain function of case fields, or an evaluator of another package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ async def evaluate(
     """
     seen = [case if isinstance(case, Case) else Case.model_validate(case) for case in cases]
     asked = _judge(judge, shared, cache, max_usd, prices_usd)
-    wanted = [evaluators] if isinstance(evaluators, (str, Evaluator)) else list(evaluators)
+    wanted = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
     made = _made(wanted, registry or default_registry(), params or {}, {"judge": asked, "embedder": embedder, **shared})
     tasks = [_Task(evaluator, index) for evaluator in made.values() for index in _indices(evaluator, seen)]
     try:
@@ -89,18 +92,34 @@ def evaluate_sync(
     return asyncio.run(evaluate(cases, evaluators, **options))
 
 
-async def evaluate_response(
+def evaluate_response(
     response: Any,
     evaluator: Named,
     *,
     query: str | None = None,
     reference: str | Sequence[str] | None = None,
     **options: Any,
-) -> EvaluationResult:
-    """Score one answer of an engine (`.response`, `.source_nodes`) with one evaluator."""
-    case = Case.from_response(response, query=query, reference=reference)
-    found = await evaluate([case], [evaluator], **options)
-    return next(iter(found.values()))[0]
+) -> Any:
+    """Score one answer of an engine (`.response`, `.source_nodes`) with one evaluator: an `EvaluationResult`.
+
+    Inside a running event loop the result is awaited.
+    """
+
+    async def score() -> EvaluationResult:
+        case = Case.from_response(response, query=query, reference=reference)
+        found = await evaluate([case], [evaluator], **options)
+        return next(iter(found.values()))[0]
+
+    return run_or_await(score())
+
+
+def run_or_await(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine where no event loop runs, else the coroutine itself, to be awaited."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return work
 
 
 async def evaluate_queries(
@@ -177,7 +196,7 @@ def _made(
 ) -> dict[str, Evaluator]:
     made: dict[str, Evaluator] = {}
     for item in wanted:
-        one = registry.get(item, **{**shared, **params.get(item, {})}) if isinstance(item, str) else item
+        one = registry.get(item, **{**shared, **params.get(item, {})}) if isinstance(item, str) else _ready(item)
         key = item if isinstance(item, str) else one.name
         if key in made:
             key = f"{one.name}@{one.version}"
@@ -185,6 +204,12 @@ def _made(
             raise ConfigurationError(f"{one.name} needs a judge: pass judge='provider/model'")
         made[key] = one
     return made
+
+
+def _ready(item: Any) -> Evaluator:
+    if isinstance(item, Evaluator):
+        return item
+    return as_evaluator(item) if inspect.isroutine(item) else adapt(item)
 
 
 def _bar(progress: Progress) -> Callable[[int, int], None]:

@@ -11,7 +11,9 @@ from ragpulse_evaluators import Case, Context
 
 def test_contexts_are_typed_from_strings_mappings_and_objects() -> None:
     """Plain strings, mappings and objects with a text become contexts in order."""
-    case = Case(contexts=["a", {"text": "b", "score": 0.5}, SimpleNamespace(page_content="c"), Context(text="d")])
+    case = Case(
+        contexts=["a", {"text": "b", "score": 0.5}, SimpleNamespace(page_content="c"), Context("d", "id4", 0.9)]
+    )
     assert case.texts == ("a", "b", "c", "d")
     assert case.contexts is not None
     assert case.contexts[1].score == 0.5

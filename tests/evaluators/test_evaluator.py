@@ -149,3 +149,22 @@ def test_a_score_off_its_scale_is_unreadable(score: float) -> None:
     """A mark beyond the range is never clipped into it."""
     with pytest.raises(Unreadable):
         Scale(lo=1, hi=5).normalize(score)
+
+
+class Plain(Evaluator):
+    """The least a subclass can be: a blocking `run`, an own constructor."""
+
+    name = "plain"
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def run(self, case: Case) -> bool:
+        """Is the word there?"""
+        return self.word in (case.response or "")
+
+
+async def test_a_subclass_may_block_and_keep_its_own_constructor() -> None:
+    """Neither async nor super().__init__ is demanded."""
+    result = await Plain("a")(Case(response="abc"))
+    assert (result.score, result.passing, len(result.version)) == (1.0, True, 12)

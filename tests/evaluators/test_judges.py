@@ -24,6 +24,13 @@ async def test_a_scripted_judge_replies_in_call_order_and_running_out_is_an_erro
     assert isinstance(judge, Judge)
 
 
+async def test_a_scripted_mapping_is_a_structured_reply() -> None:
+    """A mapping without a completion is the JSON object the judge would write."""
+    judge = ScriptedJudge([{"passing": True, "feedback": "好"}])
+    result = await get_evaluator("guideline", judge=judge)(Case(query="q", response="r"))
+    assert (result.passing, result.feedback) == (True, "好")
+
+
 async def test_equal_questions_are_asked_once_and_samples_stay_apart(tmp_path: Path) -> None:
     """Three samples of one question are three recordings; asking for four asks for one more."""
     cache = FileCache(tmp_path / "c.jsonl")

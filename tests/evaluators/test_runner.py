@@ -98,6 +98,22 @@ async def test_parameters_by_name_and_instances_beside_names() -> None:
     assert {name: results[0].score for name, results in found.items()} == {"regex": 1, "short": 1, "exact_match": 1}
 
 
+async def test_plain_functions_and_foreign_evaluators_need_no_wrapping() -> None:
+    """A function of case fields and an object with `aevaluate` run as they are, under their own names."""
+
+    def shouting(response: str) -> bool:
+        return response.isupper()
+
+    class Theirs:
+        name = "theirs"
+
+        async def aevaluate(self, **fields: Any) -> Any:
+            return SimpleNamespace(score=0.5, passing=None, feedback=None)
+
+    found = await evaluate([Case(response="OK")], [shouting, Theirs()])
+    assert {name: results[0].score for name, results in found.items()} == {"shouting": 1.0, "theirs": 0.5}
+
+
 async def test_mistakes_are_told_before_the_first_question() -> None:
     """Unknown names and a missing judge raise at once."""
     with pytest.raises(ConfigurationError, match="faithfulness needs a judge"):
@@ -141,6 +157,11 @@ async def test_one_answer_of_an_engine_is_scored() -> None:
     answer = SimpleNamespace(response="r0", source_nodes=[node])
     result = await evaluate_response(answer, "faithfulness", query="q", judge=EchoJudge())
     assert (result.score, result.query) == (1.0, "q")
+
+
+def test_one_answer_is_scored_in_a_script_too() -> None:
+    """Without a running loop the result comes at once."""
+    assert evaluate_response("r0", "exact_match", query="q", reference="r0").score == 1.0
 
 
 class Engine:

@@ -78,7 +78,7 @@ class JudgedEvaluator(Evaluator):
         """A copy with worked examples (mappings such as query, response, score) and a task; it has its own version."""
         copied = copy.copy(self)
         vars(copied).pop("version", None)
-        copied.params = self.params | {"examples": [dict(example) for example in examples], "task": task}
+        copied.params = {**self.params, "examples": [dict(example) for example in examples], "task": task}
         return copied
 
     @abstractmethod
