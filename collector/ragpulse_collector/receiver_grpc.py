@@ -7,7 +7,8 @@ place where Python's exporter looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, NoReturn
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -35,6 +36,7 @@ SERVICES: dict[str, Signal] = {
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
 Authorize = Callable[[str | None], bool]
@@ -49,6 +51,8 @@ class Intake(NamedTuple):
     flight: Flight
     counters: Counters
     authorize: Authorize
+    reading: asyncio.Semaphore
+    """Messages coming in at once: gRPC inflates before we see a byte, so their number is what bounds the memory."""
 
 
 class GrpcReceiver:
@@ -67,7 +71,8 @@ class GrpcReceiver:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         limits = limits or Limits()
-        self._intake = Intake(store, limits, flight or Flight(limits), counters or Counters(), authorize)
+        reading = asyncio.Semaphore(max(1, limits.max_in_flight_bytes // limits.max_body_bytes))
+        self._intake = Intake(store, limits, flight or Flight(limits), counters or Counters(), authorize, reading)
         self._host, self._port, self._credentials = host, port, credentials
         self._server: aio.Server | None = None
 
@@ -96,21 +101,27 @@ class GrpcReceiver:
 
 
 class Export:
-    """The one method of a signal's service."""
+    """The one method of a signal's service.
+
+    Served as if the client streamed, which on the wire is the same: so the key is asked for before a message is read,
+    and a message is read only when there is room for it.
+    """
 
     def __init__(self, signal: Signal, intake: Intake) -> None:
         self._signal = signal
         self._intake = intake
 
-    async def answer(self, request: bytes, context: aio.ServicerContext) -> bytes:
+    async def answer(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
         """Answer one request once its content is on disk."""
         intake = self._intake
-        body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request)
         try:
             if not intake.authorize(_metadata(context, "authorization")):
                 raise Refusal(401, "a valid API key is needed: authorization: Bearer ...")
             with intake.flight.board() as ticket:
-                ticket.take(len(request))
+                async with intake.reading:
+                    request = await _read(requests, intake.limits)
+                    ticket.take(len(request))
+                body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request)
                 receipt = await hand_over(intake.store.submit, body, intake.limits)
         except Refusal as refusal:
             intake.counters.refused(self._signal, refusal.status)
@@ -119,8 +130,18 @@ class Export:
         return success(self._signal, PROTOBUF, receipt)
 
 
+async def _read(requests: AsyncIterator[bytes], limits: Limits) -> bytes:
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            return await anext(requests)
+    except TimeoutError as error:
+        raise Refusal(408, f"the message did not arrive within {limits.body_timeout_s:g} s") from error
+    except StopAsyncIteration as error:
+        raise Refusal(400, "the request has no message") from error
+
+
 def _handler(name: str, signal: Signal, intake: Intake) -> grpc.GenericRpcHandler:
-    method = grpc.unary_unary_rpc_method_handler(Export(signal, intake).answer)
+    method = grpc.stream_unary_rpc_method_handler(Export(signal, intake).answer)
     return grpc.method_handlers_generic_handler(name, {"Export": method})
 
 

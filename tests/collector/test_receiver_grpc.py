@@ -114,6 +114,18 @@ async def test_keys_are_asked_for_where_needed() -> None:
         await channel.unary_unary(TRACES)(b"", metadata=(("authorization", "Bearer good"),))
 
 
+async def test_a_slow_message_is_cut_off_and_no_message_is_none() -> None:
+    """A sender that stalls gives its place to others."""
+    async with _channel(MemoryStore(), limits=Limits(body_timeout_s=0.2)) as channel:
+        stalled = channel.stream_unary(TRACES)(timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stalled
+        assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await channel.stream_unary(TRACES)(iter([]), timeout=10)
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_a_taken_port_is_an_os_error() -> None:
     """So that the command line can name the likely owner."""
     with socket.socket() as taken:
