@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
@@ -43,25 +44,12 @@ class OfflineEmbedder:
 
 
 def _wordllama() -> Any:
-    """Load the model from the wheel itself: the release looks for its tokenizer in a folder that it does not ship."""
+    """The model from the wheel itself: given as its own cache, the package finds the tokenizer it ships."""
     try:
         import wordllama
     except ImportError as missing:
         raise ConfigurationError("the offline embedder needs wordllama: pip install 'ragpulse[semantic]'") from missing
-    import shutil
-    import tempfile
-    from pathlib import Path
-
-    package = Path(wordllama.__file__).parent
-    cache = Path(tempfile.mkdtemp(prefix="ragpulse-wordllama-"))
-    try:
-        for folder, pattern in (("tokenizer", "*tokenizer*.json"), ("weights", "*.safetensors")):
-            (cache / folder).mkdir()
-            for path in package.rglob(pattern):
-                shutil.copy(path, cache / folder / path.name)
-        return wordllama.WordLlama.load(cache_dir=cache, disable_download=True)
-    finally:
-        shutil.rmtree(cache, ignore_errors=True)
+    return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
 
 
 def as_embedder(embedder: str | Embedder | None) -> Embedder | None:
