@@ -1,7 +1,6 @@
 """`configure` and what it composes: settings, transport, exporter, tracer. The first span starts the thread."""
 
 import os
-import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -13,63 +12,16 @@ from opentelemetry.context import Context
 from . import _wire
 from ._attach import AttachTracer, Forwarded, Forwarder
 from ._content import ContentPolicy
-from ._export import Batch, Exporter, encoder
+from ._export import Exporter, encoder
 from ._feedback import Score
 from ._guard import GUARD, logger
-from ._http import Answer, Poster
 from ._lifecycle import EXIT_SECONDS, Lifecycle
 from ._plan import Plan
 from ._settings import SDK_VERSION, Settings, read_settings
 from ._span import Span
-from ._spool import DiskSpool
 from ._state import STATE
 from ._tracer import PulseTracerProvider, Sampler, Tracer
-
-
-class HttpTransport:
-    """Carries batches to the collector over OTLP/HTTP."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._posters: dict[str, Poster] = {}
-
-    def send(self, batch: Batch, timeout: float | None) -> Answer:
-        """Deliver the batch; never raises."""
-        try:
-            return self._poster(batch.path).post(
-                batch.body, encoding="gzip" if batch.gzipped else None, timeout=timeout
-            )
-        except Exception as error:  # noqa: BLE001 - e.g. a certificate file that is not there
-            return Answer(0, message=f"{type(error).__name__}: {error}")
-
-    def _poster(self, path: str) -> Poster:
-        if path not in self._posters:
-            destination = self._settings.destination
-            self._posters[path] = Poster(
-                destination.traces_url if path == "traces" else destination.logs_url,
-                headers=destination.headers,
-                timeout=destination.timeout,
-                context=self._tls(),
-            )
-        return self._posters[path]
-
-    def _tls(self) -> ssl.SSLContext | None:
-        destination = self._settings.destination
-        if not destination.traces_url.startswith("https"):
-            return None
-        context = ssl.create_default_context(cafile=destination.certificate)
-        if destination.client_certificate:
-            context.load_cert_chain(*destination.client_certificate)
-        return context
-
-    def close(self) -> None:
-        """Let connections go."""
-        for poster in self._posters.values():
-            poster.close()
-
-    def forked(self) -> None:
-        """In a forked child: the parent's connections are not ours to use."""
-        self._posters = {}
+from ._transport import HttpTransport
 
 
 class Runtime:
@@ -84,7 +36,11 @@ class Runtime:
         self.transport = HttpTransport(settings)
         self._resource = _wire.resource(settings.resource)
         self._scope = _wire.scope("ragpulse", SDK_VERSION)
-        spool = DiskSpool(settings.spool_dir) if settings.spool_dir else None
+        spool = None
+        if settings.spool_dir:
+            from ._spool import DiskSpool  # few need it, and it loads pathlib
+
+            spool = DiskSpool(settings.spool_dir)
         self.exporter = Exporter(
             encoder(self._part, settings.policy),
             self.transport,

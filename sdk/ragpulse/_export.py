@@ -12,13 +12,13 @@ import threading
 import time
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ._batch import Answer, Batch
 from ._content import ContentPolicy
 from ._guard import GUARD
-from ._http import Answer
 
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -32,17 +32,6 @@ class Record(Protocol):
     def size(self) -> int:
         """Bytes it holds in memory, about."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """An encoded export request."""
-
-    path: str
-    """`traces` or `logs`."""
-    body: bytes
-    count: int
-    gzipped: bool
 
 
 @dataclass(slots=True)
@@ -408,8 +397,3 @@ def encoder(part: Callable[[Record, ContentPolicy], tuple[str, bytes, bytes, byt
         return [(path, b"".join(bodies), count) for path, (bodies, count) in requests.items()]
 
     return encode
-
-
-def statistics(counts: Counts) -> Mapping[str, int]:
-    """The counts as a plain mapping."""
-    return {name: getattr(counts, name) for name in ("exported", "dropped", "rejected", "pending", "spooled")}

@@ -1,7 +1,8 @@
 """One POST, with everything a hostile or broken server could do to us bounded: time, bytes, redirects.
 
 The standard library's client reads what it is given for as long as it is given; here each read of the socket is held
-to one deadline for the whole exchange, and a body is read to 64 KiB and no further.
+to one deadline for the whole exchange, and a body is read to 64 KiB and no further. Imported with the first request:
+`http.client` and `ssl` take longer to load than all the rest of the SDK.
 """
 
 import io
@@ -10,37 +11,15 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from ._batch import Answer
+
 _MAX_BODY = 65_536
 _MAX_ANSWER = 4 * _MAX_BODY
-RETRYABLE = frozenset({429, 502, 503, 504})
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of one request."""
-
-    status: int
-    """The HTTP status, or 0 when there was no answer."""
-    rejected: int = 0
-    """Records that the server says it refused, of a request it accepted."""
-    message: str = ""
-    retry_after: float | None = None
-
-    @property
-    def accepted(self) -> bool:
-        """Only a 2xx is success: a redirect delivered nothing."""
-        return 200 <= self.status < 300
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same bytes may be sent again."""
-        return self.status == 0 or self.status in RETRYABLE
 
 
 class _Timed(io.RawIOBase):

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from opentelemetry import trace
 
-from ._configure import PROCESS, HttpTransport, describe
-from ._export import Batch
+from ._batch import Batch
+from ._configure import PROCESS, describe
 from ._tracer import PulseTracerProvider
+from ._transport import HttpTransport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ import time
 import zlib
 from pathlib import Path
 
-from ._export import Batch
+from ._batch import Batch
 from ._guard import GUARD
 
 try:

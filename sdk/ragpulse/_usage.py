@@ -131,14 +131,14 @@ def reply_text(result: Any) -> str | None:
 
 def reply_text_of(fields: Mapping[str, Any]) -> str | None:
     """As `reply_text`, from a result's fields."""
-    if "choices" in fields:
+    if isinstance(fields.get("choices"), list):
         return _choice_text(fields["choices"])
     if "type" in fields and ("delta" in fields or _is_event(fields["type"])):
         return _delta_text(fields)
     if "contentBlockDelta" in fields:
         return _delta_text({"delta": fields_of(fields["contentBlockDelta"]).get("delta")})
-    if "candidates" in fields:
-        candidates = fields["candidates"]
+    candidates = fields.get("candidates")
+    if isinstance(candidates, list):
         return _content(fields_of(candidates[0]).get("content")) if candidates else None
     for key in _TEXT_KEYS:
         found = fields.get(key)
@@ -151,7 +151,7 @@ def _is_event(kind: Any) -> bool:
     return isinstance(kind, str) and kind.startswith(("response.", "message_", "content_block_"))
 
 
-def _choice_text(choices: Any) -> str | None:
+def _choice_text(choices: list[Any]) -> str | None:
     if not choices:
         return ""
     first = fields_of(choices[0])

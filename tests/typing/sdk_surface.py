@@ -55,8 +55,7 @@ async def uses() -> None:
     assert_type(bare("q"), list[str])
     assert_type(bare("q", k=2), list[str])
     pending = called("q", k=1)
-    assert_type(pending, Coroutine[Any, Any, bytes])
-    await pending
+    await assert_type(pending, Coroutine[Any, Any, bytes])
     assert_type(await called("q", k=1), bytes)
     assert_type(stream("q"), Iterator[str])
     assert_type(astream("q"), AsyncIterator[str])
