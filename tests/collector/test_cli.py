@@ -184,3 +184,13 @@ def test_remap_of_unchanged_mappings_changes_nothing(collector: Start, capsys: p
     running = scored(collector)
     assert run(["remap", "--url", running.url]) == 0
     assert "9 spans read, 0 changed" in capsys.readouterr().out
+
+
+def test_show_writes_one_self_contained_page(collector: Start, tmp_path: Path) -> None:
+    """`--html` leaves a file that holds the trace and loads nothing."""
+    running = scored(collector, 1)
+    page = tmp_path / "trace.html"
+    assert run(["show", f"{1:032x}", "--html", str(page), "--url", running.url]) == 0
+    text = page.read_text()
+    assert "The Eiffel Tower is 330 metres tall." in text
+    assert "<script" not in text

@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from ragpulse_collector.api.encoding import plain
 from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
+from ragpulse_dashboards import standalone
 
 AROUND = timedelta(hours=2)
 """With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
@@ -46,6 +48,12 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
         "previous": _neighbour(store, trace["start_time"], "<", "DESC"),
         "next": _neighbour(store, trace["start_time"], ">", "ASC"),
     }
+
+
+def trace_page(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
+    answer = plain(trace_detail(store, params))
+    return {"filename": f"trace-{answer['trace']['trace_id'][:12]}.html", "text": standalone(answer)}
 
 
 def trace_uuid(text: Any) -> UUID:

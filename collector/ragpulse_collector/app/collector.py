@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from ragpulse_collector.app.money import judge_is_local, judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.redaction import redacting
 from ragpulse_collector.app.server import Server, bind
+from ragpulse_collector.app.stores import lease_of, open_store
 from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.app.web import web
 from ragpulse_collector.budget import Caps, Ledger, Pacer
@@ -28,7 +29,8 @@ from ragpulse_collector.otlp.intake import MIB, Counters, Flight, Limits
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import EmbeddedStore, Prices
+from ragpulse_collector.store import Prices
+from ragpulse_collector.store.lake import LakeStore
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import Worker
@@ -44,6 +46,8 @@ DECIDE_EVERY_S = 0.25
 PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
+MERGE_EVERY_S = 300.0
+LEASE_EVERY_S = 5.0
 GB = 10**9
 
 
@@ -58,7 +62,9 @@ class Collector:
         self._socket = bind(told.host, told.port)
         self.counters, limits = Counters(), Limits(max_body_bytes=told.max_body_mb * MIB)
         prices = Prices(settings.prices)
-        self.store = EmbeddedStore(told.db, decode=redacting(decode, told.redact), price=prices)
+        self.store = open_store(told, decode=redacting(decode, told.redact), price=prices)
+        self._lease = lease_of(told) if set(told.roles) & {"evaluate", "maintain"} else None
+        self._leading = self._lease is None
         self.catalog = Catalog(settings, loads=loads, wrap=self._recorded)
         self.rules = Rules(settings, self.store, known=self.catalog.resolve)
         price = judge_price(settings, prices)
@@ -144,6 +150,8 @@ class Collector:
             self._grpc.stop()
         self._ticker.stop()
         self.worker.stop()
+        if self._lease is not None:
+            self._lease.release()
         self.store.close()
 
     def _recorded(self, judge: Judge) -> Judge:
@@ -167,11 +175,34 @@ class Collector:
     def _start_background(self) -> None:
         if self._grpc is not None:
             self._grpc.start()
-        if "evaluate" in self.settings.collector.roles:
-            self.worker.start()
+        if self._leading:
+            self._lead()
         self._ticker.start()
 
+    def _lead(self) -> None:
+        self._leading = True
+        if "evaluate" in self.settings.collector.roles:
+            self.worker.start()
+
+    def _try_to_lead(self) -> None:
+        if self._lease is not None and not self._leading and self._lease.take():
+            _log.info("this process evaluates and maintains from now on")
+            self._lead()
+
     def _jobs(self, roles: Sequence[str]) -> list[Job]:
+        jobs = self._duties(roles)
+        for job in jobs:
+            job.run = partial(self._if_leading, job.run)
+        if self._lease is not None:
+            jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
+        return jobs
+
+    def _if_leading(self, run: Callable[[], object]) -> None:
+        if self._leading:
+            run()
+
+    def _duties(self, roles: Sequence[str]) -> list[Job]:
+        """What one process at a time does, however many receive."""
         jobs = []
         if "evaluate" in roles:
             jobs.append(Job("deciding units", DECIDE_EVERY_S, self._decide))
@@ -179,6 +210,8 @@ class Collector:
         if "maintain" in roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self.monitors.check))
+            if isinstance(self.store, LakeStore):
+                jobs.append(Job("merging the lake's files", MERGE_EVERY_S, self.store.maintain))
         return jobs
 
     def _prune(self) -> None:

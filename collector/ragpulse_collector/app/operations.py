@@ -14,7 +14,7 @@ from ragpulse_collector.api.pytest_case import pytest_case
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.sql import sql
 from ragpulse_collector.api.status import Status
-from ragpulse_collector.api.trace import trace_detail
+from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.blame import blame
@@ -71,6 +71,7 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
         _get("traces", partial(trace_list, store), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
              "sort", "evaluator", "failing", "min_score", "max_score", "facets"),
         _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.", "at"),
+        _get("traces/{trace_id}/html", partial(trace_page, store), "One trace as a self-contained, redacted page."),
         _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test."),
         _get("status", status, "Received, rejected, evaluated, dropped; and why."),
         Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), scope="read",

@@ -1,9 +1,17 @@
-"""Masks what must not be stored: the `redact` patterns, applied to every text before it reaches the store."""
+"""Masks what must not be stored: the `redact` patterns, applied to every text before it reaches the store.
+
+JSON stays JSON: patterns are applied to the strings, numbers and keys inside it, never across its punctuation, and the
+references of `conventions.lifting` stay what they are.
+"""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
 
 from ragpulse_collector.records import Batch, ContextRecord, RawBody
 from ragpulse_collector.settings import SettingsError
@@ -11,9 +19,10 @@ from ragpulse_collector.settings import SettingsError
 MASK = "[redacted]"
 Decode = Callable[[RawBody], Batch]
 _SPAN_TEXTS = (
-    "name", "query", "response", "status_message", "attributes", "events", "resource", "metadata", "session_id",
-    "user_id",
+    "name", "query", "response", "status_message", "error_type", "session_id", "user_id", "prompt_name",
+    "prompt_version", "variant", "response_id", "service", "service_version", "environment", "model", "provider",
 )  # fmt: skip
+_SPAN_JSON = ("attributes", "events", "resource", "metadata", "mapped_from")
 
 
 def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
@@ -24,32 +33,82 @@ def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
         pattern = re.compile("|".join(f"(?:{part})" for part in patterns))
     except re.error as error:
         raise SettingsError(f"[collector] redact: {error}") from error
+    redactor = Redactor(pattern)
 
     def decode_masked(body: RawBody) -> Batch:
-        return _masked(decode(body), pattern)
+        return redactor.batch(decode(body))
 
     return decode_masked
 
 
-def _masked(batch: Batch, pattern: re.Pattern[str]) -> Batch:
-    for record in batch.spans:
-        _mask(record, _SPAN_TEXTS, pattern)
-        _mask_contexts(record.contexts, pattern)
-    for content in batch.contents:
-        _mask(content, ("query", "response", "attributes"), pattern)
-        _mask_contexts(content.contexts, pattern)
-    for score in batch.scores:
-        _mask(score, ("explanation", "label"), pattern)
-    return batch
+class Redactor:
+    """Replaces whatever the pattern matches by `[redacted]`, in place."""
 
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
 
-def _mask_contexts(contexts: list[ContextRecord] | None, pattern: re.Pattern[str]) -> None:
-    for context in contexts or ():
-        _mask(context, ("text", "metadata", "id"), pattern)
+    def batch(self, batch: Batch) -> Batch:
+        """Mask all texts of a batch."""
+        for span in batch.spans:
+            self._texts(span, _SPAN_TEXTS)
+            self._json(span, _SPAN_JSON)
+            span.tags = None if span.tags is None else [self.text(tag) for tag in span.tags]
+            self._contexts(span.contexts)
+        for content in batch.contents:
+            self._texts(content, ("query", "response"))
+            self._json(content, ("attributes",))
+            self._contexts(content.contexts)
+        for score in batch.scores:
+            self._texts(score, ("name", "explanation", "label"))
+        return batch
 
+    def text(self, text: str) -> str:
+        """Mask one text; JSON inside it is looked into where escapes could hide a match."""
+        masked = self._pattern.sub(MASK, text)
+        if "\\" not in text or text[:1] not in ("{", "["):
+            return masked
+        try:
+            parsed = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return masked
+        within = self.value(parsed)
+        return masked if within == parsed else self._pattern.sub(MASK, orjson.dumps(within).decode())
 
-def _mask(record: object, names: Sequence[str], pattern: re.Pattern[str]) -> None:
-    for name in names:
-        value = getattr(record, name)
-        if value:
-            setattr(record, name, pattern.sub(MASK, value))
+    def value(self, value: Any) -> Any:
+        """Mask the strings, numbers and keys of a JSON value."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return self._mapping(value)
+        if value is None or isinstance(value, bool):
+            return value
+        return MASK if self._pattern.search(str(value)) else value
+
+    def _mapping(self, value: dict[str, Any]) -> Any:
+        if "$lifted" in value or "$dropped" in value:
+            return value
+        if "$json" in value:
+            return {**value, "$json": self.value(value["$json"])}
+        if "$bytes" in value:
+            text = base64.b64decode(value["$bytes"]).decode("utf-8", "replace")
+            return MASK if self._pattern.search(text) else value
+        return {self._pattern.sub(MASK, key): self.value(item) for key, item in value.items()}
+
+    def _contexts(self, contexts: list[ContextRecord] | None) -> None:
+        for context in contexts or ():
+            self._texts(context, ("text", "id"))
+            self._json(context, ("metadata",))
+
+    def _texts(self, record: object, names: Sequence[str]) -> None:
+        for name in names:
+            text = getattr(record, name)
+            if text:
+                setattr(record, name, self.text(text))
+
+    def _json(self, record: object, names: Sequence[str]) -> None:
+        for name in names:
+            text = getattr(record, name)
+            if text:
+                setattr(record, name, orjson.dumps(self.value(orjson.loads(text))).decode())

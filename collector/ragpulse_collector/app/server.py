@@ -12,6 +12,7 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from ragpulse_collector.app.protocol import BoundedProtocol
 from ragpulse_collector.settings import CollectorSettings
 
 KEEP_ALIVE_S = 75
@@ -54,6 +55,8 @@ class Server:
             server_header=False,
             proxy_headers=False,  # a header must not decide who is asking
             lifespan="off",
+            http=BoundedProtocol,
+            ws="none",
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
             backlog=BACKLOG,

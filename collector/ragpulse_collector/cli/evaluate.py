@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -19,6 +19,7 @@ _judge = option("--judge", help="Judge model: any litellm name.")
 _load = option(
     "--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators."
 )
+Split = Literal["train", "test"]
 _json = option("--json", "as_json", is_flag=True)
 
 
@@ -168,7 +169,7 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
 @option("--prompts", type=click.Path(exists=True, file_okay=False))
 @option("--split", type=click.Choice(["train", "test"]), default="train", show_default=True)
 @_json
-def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: str, as_json: bool) -> None:
+def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: Split, as_json: bool) -> None:
     """A judge against unit tests with known answers: success rate per metric and in all."""
     from ragpulse_evaluators import meta_evaluate
 
