@@ -56,7 +56,7 @@ class Judged(Evaluator):
 
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__()
-        self.judge = CachedJudge(Coin(), RecordedCalls(store))
+        self.judge = self.recorded = CachedJudge(Coin(), RecordedCalls(store))
 
     def estimate(self, case: Case) -> Estimate:
         """One call of a thousand tokens."""
@@ -67,7 +67,7 @@ class Judged(Evaluator):
         raise AssertionError(case)
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
-        calls += await self.judge.ask([{"role": "user", "content": case.response or ""}])
+        calls += await self.recorded.ask([{"role": "user", "content": case.response or ""}])
         return float(calls[0].completion)
 
 

@@ -1,0 +1,126 @@
+"""Money: hard caps over restarts, and pacing that moves pi instead of cutting off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from stored_units import T0, Units, open_store
+
+from ragpulse_collector.budget import Caps, Controller, Ledger, OverBudget, Pacer, Reservation
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def wanted(usd: float, *, evaluator: str = "judge", run_id: str | None = None, cap: float | None = None) -> Reservation:
+    """A reservation on the day of T0."""
+    return Reservation(evaluator=evaluator, usd=usd, job_id="ab" * 16, day=T0, run_id=run_id, run_cap=cap)
+
+
+def test_a_reservation_without_settlement_stays_counted(store: EmbeddedStore) -> None:
+    """A process killed during a call may have spent the money: the cap holds over the restart."""
+    Ledger(store, Caps()).spent(T0)
+    store.write(Ledger(store, Caps(usd_per_day=1.0)).reserve(wanted(0.7))).result()
+    restarted = Ledger(store, Caps(usd_per_day=1.0))
+    assert restarted.spent(T0) == pytest.approx(0.7)
+    with pytest.raises(OverBudget, match=r"the day's judge budget is 1 USD, 0\.3 left, this needs 0\.4"):
+        store.write(restarted.reserve(wanted(0.4))).result()
+    store.write(restarted.reserve(wanted(0.3))).result()
+
+
+def test_settling_books_what_was_spent(store: EmbeddedStore) -> None:
+    """The rest of a reservation is free again; an unknown price keeps the whole reservation."""
+    ledger = Ledger(store, Caps(usd_per_day=1.0))
+    for actual, spent in ((0.2, 0.2), (None, 0.7)):
+        store.write(ledger.reserve(wanted(0.5))).result()
+        store.write(partial(ledger.settle, reservation=wanted(0.5), actual_usd=actual)).result()
+        assert ledger.spent(T0) == pytest.approx(spent)
+
+
+def test_each_evaluator_and_day_has_its_own_account(store: EmbeddedStore) -> None:
+    """A cap of one evaluator does not stop another, and tomorrow is new."""
+    ledger = Ledger(store, Caps(per_evaluator={"judge": 0.5}))
+    store.write(ledger.reserve(wanted(0.5))).result()
+    with pytest.raises(OverBudget, match="budget of judge"):
+        store.write(ledger.reserve(wanted(0.1))).result()
+    store.write(ledger.reserve(wanted(9.0, evaluator="other"))).result()
+    assert ledger.spent(T0 + timedelta(days=1)) == 0
+    assert ledger.spent(T0, evaluator="other") == 9.0
+
+
+def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
+    """What a replay was allowed to spend does not starve online evaluation, nor the other way round."""
+    ledger = Ledger(store, Caps(usd_per_day=1.0))
+    store.write(ledger.reserve(wanted(5.0, run_id="r", cap=5.0))).result()
+    with pytest.raises(OverBudget, match="replay r"):
+        store.write(ledger.reserve(wanted(0.1, run_id="r", cap=5.0))).result()
+    store.write(ledger.reserve(wanted(1.0))).result()
+    assert ledger.spent(T0) == 1.0
+
+
+def test_an_unknown_price_reserves_by_the_token_ceiling_or_refuses(store: EmbeddedStore) -> None:
+    """Never zero."""
+    known = Ledger(store, Caps(usd_per_day=1.0), price=lambda model, tokens_in, _: tokens_in * 1e-6)
+    assert known.estimate("gpt", 1000, 10) == pytest.approx(0.001)
+    ceiling = Ledger(store, Caps(usd_per_day=1.0, unknown_usd_per_million_tokens=30.0))
+    assert ceiling.estimate("own-model", 1000, 0) == pytest.approx(0.03)
+    with pytest.raises(OverBudget, match="price of own-model is unknown"):
+        Ledger(store, Caps(usd_per_day=1.0)).estimate("own-model", 1000, 0)
+
+
+def test_the_controller_spends_the_day_evenly() -> None:
+    """Demand of ten times the budget: the scale settles near 0.1 and the money lasts to the end of the day."""
+    controller, left = Controller(floor=0.001), 1.0
+    for minute in range(1440):
+        usd = min(left, 10.0 / 1440 * controller.scale)
+        controller.update(usd=usd, seconds=60, budget_usd=left, left_s=86_400 - 60 * minute)
+        left -= usd
+        if minute == 700:
+            assert 0.45 < left < 0.55
+    assert 0.0 <= left < 0.02
+
+
+def test_the_controller_keeps_a_floor() -> None:
+    """Nothing left: pi stays above zero, paid by the reserve."""
+    controller = Controller(floor=0.02)
+    assert controller.update(usd=1.0, seconds=60, budget_usd=0.0, left_s=1000) == 0.02
+
+
+def test_updating_twice_changes_nothing() -> None:
+    """The demand is followed at full rate, so a second look at the same does not compound."""
+    controller = Controller()
+    first = controller.update(usd=1.0, seconds=600, budget_usd=500.0, left_s=36_000)
+    again = controller.update(usd=1.0 * first, seconds=600, budget_usd=500.0, left_s=36_000)
+    assert again == pytest.approx(first)
+
+
+def test_the_pacer_reads_ledger_and_decisions(store: EmbeddedStore) -> None:
+    """Ten selected units of ten cents in fifteen minutes against 1 USD a day: pi is scaled down; free ones are not."""
+    units = Units(store)
+    for number in range(10):
+        units.unit(number)
+        units.decision(number, "judge", pi=1.0)
+        units.decision(number, "groundedness", pi=1.0)
+    units.save()
+    caps = Caps(usd_per_day=1.0)
+    ledger = Ledger(store, caps)
+    store.write(ledger.reserve(wanted(0.1))).result()
+    store.write(lambda tx: ledger.settle(tx, wanted(0.1), 0.1)).result()
+    pacer = Pacer(store, caps)
+    store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = decided.at_time FROM (SELECT max(decided_at)"
+                                      " AS at_time FROM raw.decisions) decided")).result()  # fmt: skip
+    pacer.update(T0 + timedelta(minutes=10))
+    scale, reason = pacer.pi_scale("judge")
+    assert scale == pytest.approx(0.02)
+    assert reason == "budget"
+    assert pacer.pi_scale("groundedness") == (1.0, "budget")
