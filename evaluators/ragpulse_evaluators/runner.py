@@ -88,7 +88,9 @@ async def evaluate(
 def evaluate_sync(
     cases: Iterable[Case | Mapping[str, Any]], evaluators: Named | Sequence[Named], **options: Any
 ) -> dict[str, list[EvaluationResult]]:
-    """`evaluate` for code without an event loop; inside a running loop (a notebook) await `evaluate` instead."""
+    """`evaluate` for code without an event loop; raises `ConfigurationError` inside one (a notebook)."""
+    if _loop_runs():
+        raise ConfigurationError("an event loop runs here: use `await evaluate(...)`")
     return asyncio.run(evaluate(cases, evaluators, **options))
 
 
@@ -115,11 +117,15 @@ def evaluate_response(
 
 def run_or_await(work: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine where no event loop runs, else the coroutine itself, to be awaited."""
+    return work if _loop_runs() else asyncio.run(work)
+
+
+def _loop_runs() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
-    return work
+        return False
+    return True
 
 
 async def evaluate_queries(

@@ -151,6 +151,12 @@ def test_the_blocking_form_runs_without_a_loop() -> None:
     assert evaluate_sync(CASES, "exact_match")["exact_match"][1].score == 1.0
 
 
+async def test_the_blocking_form_inside_a_loop_names_the_other() -> None:
+    """A notebook is told to await."""
+    with pytest.raises(ConfigurationError, match="await evaluate"):
+        evaluate_sync(CASES, "exact_match")
+
+
 async def test_one_answer_of_an_engine_is_scored() -> None:
     """evaluate_response reads the answer's contexts."""
     node = SimpleNamespace(get_content=lambda: "c0", score=1.0)
