@@ -5,7 +5,19 @@ everyone else ─ write(work) ─▶ the same queue          readers ─ read(sq
 """
 
 from ragpulse_collector.store.embedded import EmbeddedStore, FileReader
+from ragpulse_collector.store.opening import open_store
 from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, Store, StoreError, Transaction
 
-__all__ = ["Busy", "EmbeddedStore", "FileReader", "Prices", "Refused", "Rows", "Store", "StoreError", "Transaction"]
+__all__ = [
+    "Busy",
+    "EmbeddedStore",
+    "FileReader",
+    "Prices",
+    "Refused",
+    "Rows",
+    "Store",
+    "StoreError",
+    "Transaction",
+    "open_store",
+]

@@ -112,17 +112,24 @@ class Lease:
         load_extensions(self._connection)
         self._connection.execute(f"ATTACH '{_quoted(dsn)}' AS catalog (TYPE postgres)")
         self._key = key
+        self._held = False
 
     def take(self) -> bool:
-        """Try to become the one; returns whether this process is."""
-        # The lock belongs to a session; an open transaction pins the session that took it.
-        with contextlib.suppress(duckdb.TransactionException):
-            self._connection.begin()
-        sql = f"SELECT * FROM postgres_query('catalog', 'SELECT pg_try_advisory_xact_lock({self._key})')"
-        held = bool(self._connection.execute(sql).fetchall()[0][0])
-        if not held:
-            self._connection.rollback()
-        return held
+        """Try to become the one, or see whether this process still is; returns whether it is."""
+        try:
+            if not self._held:
+                # The lock belongs to a PostgreSQL transaction; keeping ours open keeps the session that took it.
+                self._connection.begin()
+            self._held = self._ask("SELECT true" if self._held else f"SELECT pg_try_advisory_xact_lock({self._key})")
+        except duckdb.Error:
+            self._held = False
+        if not self._held:
+            with contextlib.suppress(duckdb.Error):
+                self._connection.rollback()
+        return self._held
+
+    def _ask(self, sql: str) -> bool:
+        return bool(self._connection.execute(f"SELECT * FROM postgres_query('catalog', '{sql}')").fetchall()[0][0])
 
     def release(self) -> None:
         """Let another process take over."""

@@ -1,0 +1,79 @@
+"""One collector process of the lake's tests: `ingest`, `decide` or `count`; runs in the lake's own environment."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from datetime import datetime
+
+from ragpulse_collector.records import Batch, RawBody, SpanRecord
+from ragpulse_collector.sampler import Rule, Sampler
+from ragpulse_collector.store.lake import LakeStore, Lease
+from ragpulse_collector.store.protocol import Busy
+
+BATCH = 50
+
+
+def open_lake(dsn: str, s3: str) -> LakeStore:
+    """The shared lake."""
+    secret = {"KEY_ID": "any", "SECRET": "any", "ENDPOINT": s3, "URL_STYLE": "path", "USE_SSL": "false"}
+    return LakeStore(
+        f"ducklake:postgres:{dsn}", data_path="s3://ragpulse/lake/", s3=secret, decode=lambda b: pickle.loads(b.body)
+    )
+
+
+def ingest(store: LakeStore) -> None:
+    """Store the numbered bodies named on stdin; answer each number once it is on disk."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        number = int(line)
+        spans = [
+            SpanRecord(
+                trace_id=f"{number + 1:032x}", span_id=f"{i + 1:016x}", parent_span_id=None if i == 0 else f"{1:016x}",
+                start_ns=10**18 + number * 10**9, end_ns=10**18 + number * 10**9, name="n",
+                kind="rag" if i == 0 else "other", query=f"question {number}" if i == 0 else None, input_tokens=1,
+            )
+            for i in range(BATCH)
+        ]  # fmt: skip
+        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=spans)))
+        try:
+            store.submit(body).result(100)
+        except Busy:
+            print(f"busy {number}", flush=True)
+        else:
+            print(number, flush=True)
+    store.close()
+
+
+def decide(store: LakeStore, dsn: str) -> None:
+    """Be the one process that decides and maintains; print what happened."""
+    lease, other = Lease(dsn), Lease(dsn)
+    taken = [lease.take(), other.take(), lease.take()]
+    sampler = Sampler(store, lambda: [Rule(name="r", evaluators=("e",), rate=0.5)])
+    decided = [sampler.decide(datetime(2100, 1, 1)), sampler.decide(datetime(2100, 1, 2))]
+    count = "SELECT count(*) FROM ducklake_list_files('lake', 'spans', schema => 'raw')"
+    before = store.read(count).rows[0][0]
+    store.maintain(keep_s=0)
+    after = store.read(count).rows[0][0]
+    lease.release()
+    taken.append(other.take())
+    other.release()
+    sums = store.read(
+        "SELECT count(*), count(DISTINCT (trace_id, span_id)), count(DISTINCT trace_id), sum(input_tokens)"
+        " FROM raw.spans"
+    ).rows[0]
+    facts = store.read("SELECT count(*), sum(n_spans), count(query) FROM traces WHERE decided").rows[0]
+    draws = store.read("SELECT count(*) FROM decisions").rows[0][0]
+    found = {"taken": taken, "decided": decided, "files": [before, after], "facts": [int(v) for v in facts]}
+    print(json.dumps(found | {"spans": [int(v) for v in sums], "decisions": draws}), flush=True)
+    store.close()
+
+
+if __name__ == "__main__":
+    role, given_dsn, given_s3 = sys.argv[1:]
+    lake = open_lake(given_dsn, given_s3)
+    if role == "ingest":
+        ingest(lake)
+    else:
+        decide(lake, given_dsn)
