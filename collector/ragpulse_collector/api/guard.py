@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
@@ -24,7 +25,9 @@ COOKIE = "ragpulse_session"
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PREFIXES = ("/login", "/static/")
 BODY_SILENCE_S = 20.0
-"""A client that sends nothing of its body for so long is cut off."""
+"""A client that sends nothing of its body for so long is cut off ..."""
+BODY_WITHIN_S = 120.0
+"""... and so is one whose body takes longer than this in all (the receiver's own limit is shorter)."""
 MAX_SESSIONS = 1024
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -175,13 +178,14 @@ def _host_name(header: str) -> str:
 def _patient(receive: Receive) -> Receive:
     """Cut off a client that stops in the middle of its body (slow-client attack)."""
     done = False
+    ends = time.monotonic() + BODY_WITHIN_S
 
     async def limited() -> Message:
         nonlocal done
         if done:
             return await receive()
         try:
-            message = await asyncio.wait_for(receive(), BODY_SILENCE_S)
+            message = await asyncio.wait_for(receive(), min(BODY_SILENCE_S, ends - time.monotonic()))
         except TimeoutError:
             return {"type": "http.disconnect"}
         done = message["type"] != "http.request" or not message.get("more_body", False)

@@ -66,7 +66,7 @@ class Collector:
         self._lease = lease_of(told) if set(told.roles) & {"evaluate", "maintain"} else None
         self._leading = self._lease is None
         self.catalog = Catalog(settings, loads=loads, wrap=self._recorded)
-        self.rules = Rules(settings, self.store, known=self.catalog.resolve)
+        self.rules = Rules(settings, self.store, known=self.catalog.online)
         price = judge_price(settings, prices)
         caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
         self.ledger, self.pacer = Ledger(self.store, caps, price=price), Pacer(self.store, caps)

@@ -51,7 +51,7 @@ def offline(db: str, config: Path | None) -> Operations:
     except StoreError as error:
         raise ValueError(str(error)) from error
     catalog = Catalog(settings)
-    rules = Rules(settings, store, known=catalog.resolve)
+    rules = Rules(settings, store, known=catalog.online)
     status = Status(store, settings, counters=Counters())
     prices = Prices(settings.prices)
     replays = Replays(store, catalog.resolve, price=judge_price(settings, prices))

@@ -170,7 +170,7 @@ def _data(store: StoreWithCopies, prices: Prices) -> tuple[Operation, ...]:
 
 
 def _writes(store: Store, catalog: Catalog, wake: Callable[[], None]) -> tuple[Operation, ...]:
-    force = partial(writes.force, store, known=catalog.resolve, wake=wake)
+    force = partial(writes.force, store, known=catalog.online, wake=wake)
     return (
         Operation(method="POST", path="labels", run=partial(writes.label, store), scope="admin",
                   summary="A person's verdict.",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ragpulse_collector.cli.options import asker, option, source
-from ragpulse_collector.cli.tables import interval, print_json, table
+from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
 
 _as_json = option("--json", "as_json", is_flag=True, help="Print the JSON answer.")
 _since = option("--since", default="1d", show_default=True, help="How far back: 30m, 6h, 7d.")
@@ -92,8 +92,8 @@ def show(trace_id: str, html: str | None, as_json: bool, **where: Any) -> None:
         print_json(answer)
         return
     trace = answer["trace"]
-    click.echo(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms")
-    click.echo(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n")
+    click.echo(safe(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms"))
+    click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
     table(
         "contexts",
         ("rank", "id", "score", "text"),
@@ -128,7 +128,7 @@ def tail(count: int | None, pause_s: float, **where: Any) -> None:
         for trace in reversed(answer["traces"]):
             click.echo(
                 "  ".join(
-                    map(str, (trace["start_time"], trace["trace_id"], f"{trace['latency_ms']:.0f} ms", trace["query"]))
+                    map(cell, (trace["start_time"], trace["trace_id"], f"{trace['latency_ms']:.0f} ms", trace["query"]))
                 )
             )
             seen += 1

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ragpulse_collector.cli.options import Ask, Failure, asker, in_ci, option, source
 from ragpulse_collector.cli.tables import console, interval, print_json, table
@@ -99,6 +98,8 @@ def _print_bill(bill: dict[str, Any]) -> None:
 
 def _watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Follow a run to its end with rate, ETA and cost; an interrupt leaves it running in the collector."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
 
 PIPED_WIDTH = 2000
 """Nothing is cut where no terminal ends the line."""
@@ -18,11 +17,16 @@ TRACE_ID_WIDTH = 32
 
 def console() -> Console:
     """Return a console that never breaks lines of piped output."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows; numbers to the right, unknown as a dash. Texts of spans are hostile: markup is escaped."""
+    from rich.markup import escape
+    from rich.table import Table
+
     printed = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     listed = [list(row) for row in rows]
     for index, column in enumerate(columns):
@@ -36,14 +40,19 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 
 
 def cell(value: Any) -> str:
-    """Format one value: four significant digits, unknown as a dash."""
+    """Format one value: four significant digits, unknown as a dash, on one line."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return str(value).replace("\n", " ")
+    return safe(str(value), keep="")
+
+
+def safe(text: str, *, keep: str = "\n\t") -> str:
+    """Replace control characters by spaces: texts of spans are hostile, and a terminal obeys them."""
+    return "".join(letter if letter.isprintable() or letter in keep else " " for letter in text)
 
 
 def interval(point: dict[str, Any] | None) -> str:
