@@ -12,7 +12,8 @@ from .conftest import Collector
 @ragpulse.retriever
 def search(query: str, k: int = 5) -> list[dict[str, object]]:
     """A search."""
-    return [{"id": "d1", "text": "Paris is in France.", "score": 0.9, "metadata": {"page": 3}}, {"text": "Lyon"}][:k]
+    first: dict[str, object] = {"id": "d1", "text": "Paris is in France.", "score": 0.9, "metadata": {"page": 3}}
+    return [first, {"text": "Lyon"}][:k]
 
 
 @ragpulse.llm(model="gpt-5-mini", provider="openai")

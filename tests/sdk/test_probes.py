@@ -235,7 +235,7 @@ async def test_probe_7_cancellation_is_recorded_and_passed_on(pulse: Collector) 
         started.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(waiting("q"))  # type: ignore[arg-type]
+    task = asyncio.create_task(waiting("q"))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -257,7 +257,7 @@ async def test_probe_8_context_reaches_tasks_threads_and_executors(pulse: Collec
         pass
 
     with ThreadPoolExecutor(1) as pool, ragpulse.span("caller") as caller:
-        await asyncio.create_task(awork("task"))  # type: ignore[arg-type]
+        await asyncio.create_task(awork("task"))
         await asyncio.to_thread(work, "thread")
         ragpulse.traced_executor(pool).submit(work, "pool").result()
         list(ragpulse.traced_executor(pool).map(work, ["map"]))
@@ -373,7 +373,8 @@ def test_decoration_keeps_signature_hints_and_kind_of_function(pulse: Collector)
 
 def test_changing_a_returned_object_does_not_change_the_record(pulse: Collector) -> None:
     """The snapshot is taken when the function returns."""
-    found = ragpulse.retriever(name="search")(lambda query: [{"text": "before", "metadata": {"n": [1]}}])("q")
+    kept: dict[str, Any] = {"text": "before", "metadata": {"n": [1]}}
+    found = ragpulse.retriever(name="search")(lambda query: [kept])("q")
     found[0]["text"] = "after"
     found[0]["metadata"]["n"].append(2)
     documents = json.loads(_flushed(pulse).one("search").attributes["gen_ai.retrieval.documents"])
@@ -393,7 +394,7 @@ def test_methods_of_every_sort_are_recorded(pulse: Collector) -> None:
         def of_class(cls, question: str) -> str:
             return question
 
-        @ragpulse.rag  # type: ignore[arg-type]
+        @ragpulse.rag
         @staticmethod
         def static(question: str) -> str:
             return question

@@ -104,7 +104,7 @@ def test_a_generator_yields_the_same_objects_however_far_it_is_read(
                 yield from items
                 if fails:
                     raise Boom
-                return returned
+                return returned  # type: ignore[no-any-return]
             finally:
                 log.append("closed")
 
