@@ -73,7 +73,7 @@ class Kit:
 
     def store(self, **options: Any) -> Any:
         """Open the file of this test."""
-        options = {"decode": decode, "clock": self.clock, "threads": 1} | options
+        options = dict[str, Any]() | {"decode": decode, "clock": self.clock, "threads": 1} | options
         store = self._lake(options) if "RAGPULSE_TEST_LAKE" in os.environ else EmbeddedStore(self.path, **options)
         self._open.append(store)
         return store
@@ -88,7 +88,12 @@ class Kit:
     def span(self, number: int, parent: int | None = None, kind: Any = "other", **fields: Any) -> SpanRecord:
         """A span with id `number` that starts `number` ms after the start and takes 100 ms."""
         start = START_NS + number * 1_000_000
-        given = {"trace_id": TRACE, "start_ns": start, "end_ns": start + 100_000_000, "name": f"span {number}"}
+        given: dict[str, Any] = {
+            "trace_id": TRACE,
+            "start_ns": start,
+            "end_ns": start + 100_000_000,
+            "name": f"span {number}",
+        }
         return SpanRecord(
             span_id=f"{number:016x}",
             parent_span_id=None if parent is None else f"{parent:016x}",

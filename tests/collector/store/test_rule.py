@@ -45,7 +45,7 @@ def test_anything_else_is_refused(where: str) -> None:
 def test_rates_and_names_are_checked(fields: dict[str, Any]) -> None:
     """A rate lies in 0..1 and there is something to evaluate."""
     with pytest.raises(RuleError):
-        Rule(**({"name": "r", "evaluators": ("e",), "rate": 0.5} | fields))
+        Rule(**(dict[str, Any]() | {"name": "r", "evaluators": ("e",), "rate": 0.5} | fields))
 
 
 def test_any_change_is_a_new_policy() -> None:

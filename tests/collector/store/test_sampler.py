@@ -263,8 +263,9 @@ def test_texts_on_a_log_event_join_in_either_order(kit: Any, rows: Any) -> None:
     sampler = Sampler(store)
 
     def event(number: int) -> ContentRecord:
-        text = {"query": f"q{number}", "response": "r"}
-        return ContentRecord(trace_id=trace_of(number), span_id=f"{1:016x}", time_ns=kit.start_ns, **text)
+        return ContentRecord(
+            trace_id=trace_of(number), span_id=f"{1:016x}", time_ns=kit.start_ns, query=f"q{number}", response="r"
+        )
 
     spans = dict(enumerate(traces(kit, 3), start=1))
     kit.send(store, contents=[event(1)])
