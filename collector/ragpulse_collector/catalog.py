@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ class Catalog:
     ) -> None:
         self._settings = settings or Settings()
         self.judge_model = judge or self._settings.judge.model
-        self._loads = (*self._settings.evaluators.files, *loads)
+        folder = Path(self._settings.source).parent if self._settings.source else Path()
+        self._loads = (*(str(folder / file) for file in self._settings.evaluators.files), *loads)
         self._wrap = wrap
         self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
@@ -83,6 +85,13 @@ class Catalog:
         judge = as_judge(model, api_base=self._settings.judge.api_base if own else None)
         assert judge is not None, "a model was named"
         return self._wrap(judge) if self._wrap else judge
+
+    def online(self, name: str) -> Evaluator:
+        """Return an evaluator that can run in the background here; raises ValueError where it lacks its judge."""
+        evaluator = self.resolve(name)
+        if evaluator.cost_class in ("1 call", "k calls") and evaluator.judge is None:
+            raise ValueError(f"{name} needs a judge: name one with --judge or [judge] model")
+        return evaluator
 
     def describe(self) -> list[dict[str, Any]]:
         """Return what a person should know of each evaluator, by name; version null where it needs parameters."""

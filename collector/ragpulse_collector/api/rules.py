@@ -21,11 +21,13 @@ class Rules:
     """The rules in force. A rule of the file cannot be changed here; every change is a new policy and audited."""
 
     def __init__(self, settings: Settings, store: Store, *, known: Callable[[str], object]) -> None:
-        """`known(name)` raises when there is no such evaluator."""
+        """`known(name)` raises ValueError or LookupError when an evaluator cannot run online here."""
         self._store, self._known, self._lock = store, known, Lock()
         self._file = settings.source or "ragpulse.toml"
         self._fixed = tuple(Rule.from_json(rule.model_dump(), source="file") for rule in settings.rule)
         judged = (DEFAULT_JUDGED,) if settings.judge.model else ()
+        for rule in self._fixed:
+            self._check_fixed(rule)
         self._built_in = () if self._fixed else (OFFLINE, *judged)
         self._stored, self._deleted = self._load()
         clash = {rule.name for rule in self._fixed} & {rule.name for rule in self._stored}
@@ -34,6 +36,13 @@ class Rules:
             raise SettingsError(
                 f"rule {name!r} is in {self._file} and in the store: rename one, or delete the stored one"
             )
+
+    def _check_fixed(self, rule: Rule) -> None:
+        try:
+            for name in rule.evaluators:
+                self._known(name)
+        except (ValueError, LookupError) as error:
+            raise SettingsError(f"{self._file}: rule {rule.name!r}: {error.args[0]}") from error
 
     def effective(self) -> Sequence[Rule]:
         """Return the rules in force now; the sampler asks before every decision."""

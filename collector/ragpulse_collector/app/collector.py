@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,15 +60,27 @@ class Collector:
         settings.check()
         self.settings = settings
         told = settings.collector
-        self._socket = bind(told.host, told.port)
-        self.counters, limits = Counters(), Limits(max_body_bytes=told.max_body_mb * MIB)
-        prices = Prices(settings.prices)
-        self.store = open_store(told, decode=redacting(decode, told.redact), price=prices)
+        with ExitStack() as undo:
+            self._socket = bind(told.host, told.port)
+            undo.callback(self._socket.close)
+            self._open_store(undo)
+            self._join_parts(loads)
+            undo.pop_all()
+
+    def _open_store(self, undo: ExitStack) -> None:
+        told = self.settings.collector
+        self.prices = Prices(self.settings.prices)
+        self.store = open_store(told, decode=redacting(decode, told.redact), price=self.prices)
+        undo.callback(self.store.close)
         self._lease = lease_of(told) if set(told.roles) & {"evaluate", "maintain"} else None
         self._leading = self._lease is None
+
+    def _join_parts(self, loads: Iterable[str]) -> None:
+        settings, told = self.settings, self.settings.collector
+        self.counters, limits = Counters(), Limits(max_body_bytes=told.max_body_mb * MIB)
         self.catalog = Catalog(settings, loads=loads, wrap=self._recorded)
         self.rules = Rules(settings, self.store, known=self.catalog.online)
-        price = judge_price(settings, prices)
+        price = judge_price(settings, self.prices)
         caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
         self.ledger, self.pacer = Ledger(self.store, caps, price=price), Pacer(self.store, caps)
         self.sampler = Sampler(
@@ -96,7 +109,7 @@ class Collector:
             status=status,
             replays=replays,
             monitors=self.monitors,
-            prices=prices,
+            prices=self.prices,
             wake=self.worker.wake,
         )
         flight = Flight(limits)

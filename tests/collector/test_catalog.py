@@ -1,0 +1,58 @@
+"""Evaluators from files and configuration are found; what cannot run is refused at the start with its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragpulse_collector.app import Collector
+from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.settings import Settings, SettingsError, load_settings
+
+OWN = '''
+from ragpulse_evaluators import evaluator
+
+@evaluator(version="2")
+def has_metres(response: str) -> bool:
+    """Does the answer give metres?"""
+    return "metres" in response
+'''
+
+
+def configured(folder: Path, text: str) -> Settings:
+    """Settings from a file in a folder that also holds `own.py`."""
+    (folder / "own.py").write_text(OWN)
+    path = folder / "ragpulse.toml"
+    path.write_text(text)
+    return load_settings(path)
+
+
+def test_files_are_found_beside_the_configuration(tmp_path: Path) -> None:
+    """A file named in ragpulse.toml is read from the folder of ragpulse.toml."""
+    settings = configured(tmp_path, '[evaluators]\nfiles = ["own.py"]\n')
+    assert Catalog(settings).resolve("has_metres").name == "has_metres"
+
+
+def test_a_configured_evaluator_goes_by_its_own_name(tmp_path: Path) -> None:
+    """`[[evaluator]]` makes a registered evaluator with fixed parameters."""
+    settings = configured(tmp_path, '[[evaluator]]\nname = "short"\nuse = "regex"\npattern = "^.{1,9}$"\n')
+    assert Catalog(settings).resolve("short").name == "short"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "told"), [("groundednes", "did you mean 'groundedness'"), ("faithfulness", "needs a judge")]
+)
+def test_a_rule_that_cannot_run_is_refused_at_the_start(tmp_path: Path, evaluator: str, told: str) -> None:
+    """An unknown evaluator is named with the nearest one, a judge that is missing with the mend."""
+    settings = configured(tmp_path, f'[[rule]]\nname = "r"\nevaluators = ["{evaluator}"]\nrate = 1.0\n')
+    settings = settings.with_options("collector", {"db": str(tmp_path / "x.duckdb"), "port": 0})
+    with pytest.raises(SettingsError, match=told):
+        Collector(settings)
+
+
+def test_every_evaluator_is_described() -> None:
+    """The list that pages and command line show has a sentence and a cost class for each."""
+    for entry in Catalog().describe():
+        assert entry["description"], entry["name"]
+        assert entry["cost_class"], entry["name"]
