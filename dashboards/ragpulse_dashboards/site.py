@@ -53,6 +53,7 @@ class Site:
             "layout": "partial.html" if partial else "base.html",
             "view": view,
             "path": request.url.path,
+            "posted": request.method == "POST",
             "theme": request.cookies.get("theme", ""),
         }
         body = self.templates.get_template(template).render({**base, **context})

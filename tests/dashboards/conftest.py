@@ -124,7 +124,7 @@ class Browser:
         context = self._browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=js)
         try:
             page = context.new_page()
-            page.set_default_timeout(8000)
+            page.set_default_timeout(20_000)
             visit = Visit(page=page, base=base)
             visit.watch()
             result = steps(visit)

@@ -45,7 +45,9 @@ class FakeFigures(FakeTraces):
             "step": step,
             "from": iso(start),
             "to": iso(end),
-            "series": series,
+            "series": series
+            if not params.get("corrected")
+            else [{**one, "labels": 104, "corrected": True} for one in series],
             "markers": markers,
         }
 

@@ -66,6 +66,13 @@ def test_a_young_store_is_shown_by_the_hour() -> None:
         assert api.calls[-1][1]["from"] == start
 
 
+def test_quality_can_be_corrected_by_labels() -> None:
+    """The switch is in the URL and every link; each chart says how many labels moved it."""
+    html = client().get("/?corrected=true").text
+    assert text_of(html).count("corrected by 104 labels") == 4
+    assert "/?from=-7d&amp;corrected=true" in html
+
+
 def test_a_rule_is_saved_paused_and_deleted() -> None:
     """Forms become the rule operations; a rule of the file answers with where to change it."""
     api = FakeApi()

@@ -49,15 +49,17 @@ async def overview(site: Site, request: Request) -> Response:
         return site.render(request, "welcome.html", {"view": view, "origin": _origin(request)})
     view = _fitting(view, requests)
     pinned = request.query_params.getlist("quality")
+    corrected = request.query_params.get("corrected") == "true"
     evaluators = list(dict.fromkeys(one["evaluator"] for one in strip.get("quality") or []))
     chosen = [name for name in evaluators if not pinned or name in pinned][:MAX_QUALITY]
     facets, quality, efficiency = await asyncio.gather(
         site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"}),
-        asyncio.gather(*(_quality(site, view, name) for name in chosen)),
+        asyncio.gather(*(_quality(site, view, name, corrected=corrected) for name in chosen)),
         asyncio.gather(*(_efficiency(site, view, *spec) for spec in EFFICIENCY)),
     )
     context = {
         "view": view,
+        "keep": {"corrected": "true"} if corrected else {},
         "strip": strip,
         "facets": facets.get("facets") or {},
         "quality": quality,
@@ -104,16 +106,28 @@ def _fitting(view: View, requests: Mapping[str, Any]) -> View:
     return replace(view, start="-1h") if young and not view.given else view
 
 
-async def _metrics(site: Site, view: View, name: str, group_by: Sequence[str]) -> Mapping[str, Any]:
+async def _metrics(
+    site: Site, view: View, name: str, group_by: Sequence[str], *, corrected: bool = False
+) -> Mapping[str, Any]:
     params = {**view.params(), "name": name, "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
-    answer: Mapping[str, Any] = await site.api("GET metrics", params)
+    answer: Mapping[str, Any] = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
     return {**answer, "name": name}
 
 
-async def _quality(site: Site, view: View, evaluator: str) -> Chart:
+async def _quality(site: Site, view: View, evaluator: str, *, corrected: bool) -> Chart:
     metric = f"quality:{evaluator}"
-    answer = await _metrics(site, view, metric, view.group_by)
-    return build_chart(key=metric.replace(":", "-"), title=evaluator, answers=[("", answer)], metric=metric)
+    answer = await _metrics(site, view, metric, view.group_by, corrected=corrected)
+    note = _correction(answer.get("series") or []) if corrected else ""
+    key = metric.replace(":", "-")
+    return build_chart(key=key, title=evaluator, answers=[("", answer)], metric=metric, note=note)
+
+
+def _correction(series: Sequence[Mapping[str, Any]]) -> str:
+    """Whether people's labels moved the newest line, and how many there are."""
+    labels = max((one.get("labels") or 0 for one in series), default=0)
+    if any(one.get("corrected") for one in series):
+        return f"corrected by {labels} labels"
+    return f"not corrected: {labels} labels, 30 are needed"
 
 
 async def _efficiency(site: Site, view: View, key: str, title: str, names: Sequence[str], bars: bool) -> Chart:
