@@ -91,7 +91,7 @@ def test_the_trace_is_stored_as_canonical_rows(collector: Start) -> None:
     answer("How tall is the Eiffel Tower?")
     ragpulse.flush(timeout=5)
     client = connect(running.url)
-    (trace,) = until(client, "select * from traces", 1)
+    (trace,) = until(client, "select * from traces where decided", 1)
     assert trace["query"] == "How tall is the Eiffel Tower?"
     assert (trace["service"], trace["prompt_version"], trace["model"]) == ("helpdesk", "v7", "gpt-5-mini")
     assert (trace["input_tokens"], trace["output_tokens"], trace["n_spans"]) == (100, 20, 3)
