@@ -69,7 +69,6 @@ FROM waiting w LEFT JOIN latest r ON r.run_id = w.run_id LEFT JOIN tried t ON t.
 LEFT JOIN dropped d ON d.trace_id = w.trace_id AND d.span_id = w.span_id AND d.evaluator = w.evaluator
      AND d.decided_at >= w.created_at AND w.run_id IS NULL
 WHERE (w.run_id IS NULL OR r.status = 'running') AND d.decided_at IS NULL
-ORDER BY w.run_id IS NOT NULL, CASE WHEN w.run_id IS NULL THEN w.created_at END, w.u, w.job_id
 """
 
 
@@ -85,16 +84,13 @@ def pending(
     """Return up to `limit` waiting jobs that are not `claimed` and whose `stream` is not `full`."""
     first = datetime.min if since is None else since
     sql = (
-        f"SELECT * FROM ({_PENDING}) WHERE NOT list_contains($claimed::UUID[], job_id)"
-        " AND NOT list_contains($full::VARCHAR[], evaluator || chr(10) || coalesce(run_id, '')) LIMIT $limit"
+        f"SELECT * FROM ({_PENDING}) p ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = p.job_id"
+        " ANTI JOIN (SELECT unnest($full::VARCHAR[]) AS stream) f"
+        "   ON f.stream = p.evaluator || chr(10) || coalesce(p.run_id, '')"
+        " ORDER BY p.run_id IS NOT NULL, CASE WHEN p.run_id IS NULL THEN p.created_at END, p.u, p.job_id LIMIT $limit"
     )
-    parameters = {
-        "since": first,
-        "attempts": MAX_ATTEMPTS,
-        "limit": limit,
-        "claimed": list(claimed),
-        "full": list(full),
-    }
+    parameters: dict[str, Any] = {"since": first, "attempts": MAX_ATTEMPTS, "limit": limit}
+    parameters |= {"claimed": list(claimed), "full": list(full)}
     rows = store.read(sql, parameters).rows
     oldest = rows[0][9] if rows else (None if claimed or full else now)
     return Pending([_job(row) for row in rows], since if oldest is None else min(oldest, now) - _MARGIN)

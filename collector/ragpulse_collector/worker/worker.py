@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -30,20 +30,31 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
 _BATCH = 64
+"""Jobs whose cases are built together."""
+_FETCH = 2048
+"""Jobs read from the store at once: looking costs the more the longer the line is."""
 
 
 @dataclass
 class _Lane:
-    """Jobs of one kind: how many run at once and how many are claimed."""
+    """Jobs of one kind: how many run at once, how many are under way, and which are claimed and wait."""
 
     slots: asyncio.Semaphore
     room: int
-    claimed: int = 0
+    most_waiting: int
+    under_way: int = 0
+    waiting: deque[Job] = field(default_factory=deque)
     streams: set[str] = field(default_factory=set)
 
     @property
-    def full(self) -> bool:
-        return self.claimed >= self.room
+    def ready(self) -> bool:
+        """Whether a waiting job can start."""
+        return bool(self.waiting) and self.under_way < self.room
+
+    @property
+    def sated(self) -> bool:
+        """Whether it needs no more jobs for now."""
+        return bool(self.waiting) or self.under_way >= self.room
 
 
 class Worker:
@@ -122,8 +133,8 @@ class Worker:
     async def _run(self, ready: threading.Event) -> None:
         concurrency, per_minute = self._limits
         self._signal, self._stopping = asyncio.Event(), asyncio.Event()
-        self._free = _Lane(asyncio.Semaphore(8), 4 * _BATCH)
-        self._judged = _Lane(asyncio.Semaphore(concurrency), _BATCH + concurrency)
+        self._free = _Lane(asyncio.Semaphore(8), 4 * _BATCH, _FETCH)
+        self._judged = _Lane(asyncio.Semaphore(concurrency), _BATCH + concurrency, _BATCH)
         self._pace = Pace(per_minute, now=time.monotonic)
         self._outbox = Outbox(self._store, self._ledger)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +156,7 @@ class Worker:
             claimed = await self._claim()
         except Exception:  # noqa: BLE001 - the boundary of the loop: a failed read must not end evaluation
             _log.exception("could not claim evaluation jobs; trying again")
-            claimed = []
+            claimed = False
         if claimed:
             return
         if not self._tasks and not self._claimed:
@@ -172,38 +183,56 @@ class Worker:
                 _log.exception("could not renew the pacing of evaluations")
             await asyncio.sleep(60.0)
 
-    async def _claim(self) -> list[Job]:
+    async def _claim(self) -> bool:
+        """Start the next batch of a lane, or fetch jobs for the lanes that have none; tells whether anything moved."""
         runs = await asyncio.to_thread(latest_runs, self._store, status="running")
         if runs.keys() - self._running:
             self._since = None
         self._running = set(runs)
-        full = {stream for lane in (self._free, self._judged) if lane.full for stream in lane.streams}
+        lanes = (self._free, self._judged)
+        if not any(lane.ready for lane in lanes) and not await self._fetch(runs):
+            return False
+        for lane in lanes:
+            count = min(_BATCH, len(lane.waiting), max(0, lane.room - lane.under_way))
+            await self._dispatch(lane, [lane.waiting.popleft() for _ in range(count)], runs)
+        return True
+
+    async def _fetch(self, runs: Mapping[str, Run]) -> bool:
         waiting = await asyncio.to_thread(
             pending,
             self._store,
             now=self._clock(),
-            limit=_BATCH,
+            limit=_FETCH,
             since=self._since,
             claimed=tuple(self._claimed),
-            full=full,
+            full={stream for lane in (self._free, self._judged) if lane.sated for stream in lane.streams},
         )
         self._since = waiting.since
-        if waiting.jobs:
+        taken = 0
+        for job in waiting.jobs:
+            evaluator = self._evaluators(job.evaluator, runs.get(job.run_id or ""))
+            lane = self._free if evaluator.judge is None else self._judged
+            if len(lane.waiting) < lane.most_waiting:
+                lane.waiting.append(job)
+                lane.streams.add(job.stream)
+                self._claimed.add(job.job_id)
+                taken += 1
+        if taken:
             self._idle.clear()
-            await self._dispatch(waiting.jobs, runs)
-        return waiting.jobs
+        return taken > 0
 
-    async def _dispatch(self, jobs: Sequence[Job], runs: Mapping[str, Run]) -> None:
-        """Build the cases of a batch with few reads and start one task per job."""
+    async def _dispatch(self, lane: _Lane, claimed: Sequence[Job], runs: Mapping[str, Run]) -> None:
+        """Build a batch's cases with few reads and start one task per job; those of a stopped replay are let go."""
+        jobs = [job for job in claimed if job.run_id is None or job.run_id in runs]
+        self._claimed.difference_update(job.job_id for job in set(claimed) - set(jobs))
+        if not jobs:
+            return
         units = list(dict.fromkeys(job.unit for job in jobs))
         cases = await asyncio.to_thread(cases_of, self._store, units)
         works = [self._work(job, runs.get(job.run_id or ""), cases.get(job.unit)) for job in jobs]
         known = await asyncio.to_thread(stored_keys, self._store, units, [work.key for work in works])
         for work in works:
-            lane = self._free if work.evaluator.judge is None else self._judged
-            self._claimed.add(work.job.job_id)
-            lane.streams.add(work.job.stream)
-            lane.claimed += 1
+            lane.under_way += 1
             task = asyncio.create_task(self._perform(work, lane, known=work.key in known))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -219,7 +248,7 @@ class Worker:
             _log.exception("evaluating %s failed; the job stays pending", work.job)
             await self._pause(self._retry_first_s * 10)
         finally:
-            lane.claimed -= 1
+            lane.under_way -= 1
             self._claimed.discard(work.job.job_id)
             self._signal.set()
 
