@@ -41,11 +41,7 @@ class CollectorSettings(_Section):
     grpc_port: int | None = Field(None, ge=0, le=65535)
     """None: 4317 where the [grpc] extra is installed, else no gRPC."""
     db: str = "ragpulse.duckdb"
-    """A file, or `ducklake:postgres:dbname=... host=...` for a lake that several collectors share."""
-    lake_data: str | None = None
-    """Where a lake's Parquet files are: a folder or `s3://bucket/prefix`."""
-    lake_s3: dict[str, str] = {}
-    """Fields of DuckDB's S3 secret: KEY_ID, SECRET, ENDPOINT, REGION, URL_STYLE, USE_SSL."""
+    """A file, or `ducklake:...` for a lake that several collectors share (docs/scale.md)."""
     max_body_mb: int = Field(64, ge=1, le=1024)
     """Cap of one request body, counted while inflating."""
     retention_days: float = Field(30, gt=0)

@@ -19,7 +19,6 @@ from ragpulse_collector.app.money import judge_is_local, judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.redaction import redacting
 from ragpulse_collector.app.server import Server, bind
-from ragpulse_collector.app.stores import lease_of, open_store
 from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.app.web import web
 from ragpulse_collector.budget import Caps, Ledger, Pacer
@@ -30,8 +29,9 @@ from ragpulse_collector.otlp.intake import MIB, Counters, Flight, Limits
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Prices
-from ragpulse_collector.store.lake import LakeStore
+from ragpulse_collector.store import Prices, open_store
+from ragpulse_collector.store.lake import LakeStore, Lease
+from ragpulse_collector.store.opening import lake_parts
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import Worker
@@ -70,9 +70,9 @@ class Collector:
     def _open_store(self, undo: ExitStack) -> None:
         told = self.settings.collector
         self.prices = Prices(self.settings.prices)
-        self.store = open_store(told, decode=redacting(decode, told.redact), price=self.prices)
+        self.store = open_store(told.db, decode=redacting(decode, told.redact), price=self.prices)
         undo.callback(self.store.close)
-        self._lease = lease_of(told) if set(told.roles) & {"evaluate", "maintain"} else None
+        self._lease = _lease(told.db) if set(told.roles) & {"evaluate", "maintain"} else None
         self._leading = self._lease is None
 
     def _join_parts(self, loads: Iterable[str]) -> None:
@@ -235,3 +235,9 @@ class Collector:
     def _decide(self) -> None:
         if self.sampler.decide(utc_now()):
             self.worker.wake()
+
+
+def _lease(db: str) -> Lease | None:
+    """The right to evaluate and maintain, where several processes may want it."""
+    shared = "ducklake:postgres:"
+    return Lease(lake_parts(db)[0].removeprefix(shared)) if db.startswith(shared) else None
