@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind
 
 from . import _wire
 from . import attributes as names
-from ._content import ContentPolicy, render
+from ._content import ContentPolicy, render, without_content
 from ._context import current
 from ._export import Exporter
 from ._plan import CLIENT, Plan
@@ -153,6 +153,7 @@ class Forwarded:
         """Under our policy, whatever the application's provider was shown."""
         shown = self._span._attributes if self._beside is not None else self._span.attributes
         own = shown.own if isinstance(shown, LateAttributes) else shown or {}
+        own = own if policy.capture else without_content(own)
         clean = {key: policy.redact(v, []) if isinstance(v, str) else v for key, v in own.items()}
         return clean if self._beside is None else self._beside.attributes(clean, policy)
 

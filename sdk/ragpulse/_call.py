@@ -7,6 +7,7 @@ from contextvars import Token
 from typing import Any, Protocol
 
 from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
 from . import attributes as names
 from ._capture import Capture
@@ -47,6 +48,10 @@ class Discarded(Carried):
     def records(self) -> bool:
         """Never."""
         return False
+
+    def get_span_context(self) -> SpanContext:
+        """No identity."""
+        return INVALID_SPAN_CONTEXT
 
 
 _NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})

@@ -5,6 +5,7 @@ Runs on the exporting thread wherever it can. Strings are immutable, so what a s
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +22,21 @@ _IDENTITIES = frozenset(
         names.SESSION_ID, names.USER_ID, names.CONVERSATION_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT,
     }
 )  # fmt: skip
+
+_CONTENT = (
+    names.INPUT_VALUE, names.OUTPUT_VALUE, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.RETRIEVAL_QUERY,
+    names.RETRIEVAL_DOCUMENTS, names.RERANKER_QUERY, names.METADATA, "gen_ai.system_instructions", "gen_ai.tool.call.",
+    "gen_ai.tool.definitions", "gen_ai.prompt.variable.", "gen_ai.prompt.0", "gen_ai.prompt.1", "gen_ai.completion",
+    "llm.input_messages", "llm.output_messages", "llm.prompts", "llm.prompt_template", "llm.function_call",
+    "retrieval.documents", "reranker.input_documents", "reranker.output_documents", "embedding.embeddings",
+    "traceloop.entity.input", "traceloop.entity.output", "langfuse.observation.input", "langfuse.observation.output",
+)  # fmt: skip
+"""How the names of attributes begin that hold texts, in every dialect that instrumentations speak."""
+
+
+def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that hold figures and identities only."""
+    return {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
 
 
 class Recorded(Protocol):
@@ -134,7 +150,8 @@ def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:
         _render_texts(recording, rendering, out)
     elif recording.plan.kind:
         out[names.CONTENT_CAPTURED] = False
-    for key, value in (recording.facts or {}).items():
+    facts = recording.facts or {}
+    for key, value in (facts if policy.capture else without_content(facts)).items():
         out[key] = rendering.text(key, value) if isinstance(value, str) and key not in _IDENTITIES else value
     if rendering.redacted:
         out[names.REDACTED] = rendering.redacted

@@ -23,7 +23,7 @@ from ._guard import GUARD
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
 _INTERVAL = 1.0
-_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_OBEYED = 0.25, 5.0, 30.0
+_SHORTEST_PAUSE, _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_OBEYED = 0.1, 0.25, 5.0, 30.0
 
 
 class Record(Protocol):
@@ -353,7 +353,7 @@ class Exporter:
         self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         wait = self._pause * random.uniform(0.8, 1.2)
         if answer.retry_after is not None:
-            wait = min(answer.retry_after, _LONGEST_OBEYED)
+            wait = min(max(answer.retry_after, _SHORTEST_PAUSE), _LONGEST_OBEYED)
         self._not_before = time.monotonic() + wait
         GUARD.limiter.warn(
             "away", f"the collector is not answering ({self.last_error}); records wait and are sent again"

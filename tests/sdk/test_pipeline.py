@@ -13,7 +13,8 @@ from .conftest import Collector
 def search(query: str, k: int = 5) -> list[dict[str, object]]:
     """A search."""
     first: dict[str, object] = {"id": "d1", "text": "Paris is in France.", "score": 0.9, "metadata": {"page": 3}}
-    return [first, {"text": "Lyon"}][:k]
+    second: dict[str, object] = {"text": "Lyon"}
+    return [first, second][:k]
 
 
 @ragpulse.llm(model="gpt-5-mini", provider="openai")

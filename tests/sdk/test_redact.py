@@ -97,6 +97,8 @@ def test_without_content_only_figures_are_sent(collector: Collector) -> None:
     with ragpulse.attributes(metadata={"m": "private"}), ragpulse.span("meta"):
         pass
     ragpulse.feedback("1" * 32, comment="private")
+    theirs = {"gen_ai.prompt.0.content": "private", "llm.input_messages.0.message.content": "private", "n": 1}
+    ragpulse.tracer_provider().get_tracer("x").start_span("theirs", attributes=theirs).end()
     ragpulse.shutdown(timeout=5)
     assert "private" not in "".join(str(span.message) for span in collector.spans) + str(collector.logs)
     assert json.loads(collector.one("search").attributes["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": None}]
