@@ -40,6 +40,7 @@ FACT_COLUMNS = (
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
 # A trace that the sampler has not decided yet: its first rag span, else the span without a parent, else the earliest.
+# Everything is bounded by the start times of what waits: only the newest rows of each table are touched.
 _UNDECIDED = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, min(s.start_time) AS start_time,
            arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms, arg_min(s.ttft_ms, s.place) AS ttft_ms,
@@ -56,15 +57,21 @@ _UNDECIDED = f"""
            max(s.top_score) AS top_score, count(*)::INTEGER AS n_spans, NULL::INTEGER AS n_units,
            min(s.upstream_pi) AS upstream_pi, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            {hex_span("arg_min(s.span_id, s.place)")} AS unit_span_id, false AS decided
-    FROM (SELECT *, row(kind <> 'rag', parent_span_id IS NOT NULL, start_time) AS place FROM raw.spans
-          WHERE received_at >= coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'),
-                                        TIMESTAMP '1970-01-01')) s
-    LEFT JOIN raw.contents c
+    FROM waiting s
+    LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= (SELECT min(start_time) FROM waiting)) c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
-    WHERE NOT EXISTS (SELECT 1 FROM raw.trace_facts f WHERE f.trace_id = s.trace_id)
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts
+               WHERE start_time >= (SELECT min(start_time) FROM waiting) - INTERVAL 1 DAY) f
+      ON f.trace_id = s.trace_id
     GROUP BY s.trace_id"""
 
+_WAITING = """
+    SELECT *, row(kind <> 'rag', parent_span_id IS NOT NULL, start_time) AS place FROM raw.spans
+    WHERE received_at >= coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'),
+                                  TIMESTAMP '1970-01-01')"""
+
 _TRACES = f"""
+    WITH waiting AS ({_WAITING})
     SELECT {hex_trace("trace_id")} AS trace_id, {", ".join(FACT_COLUMNS)},
            {hex_span("unit_span_id")} AS unit_span_id, true AS decided
     FROM raw.trace_facts WHERE latest
