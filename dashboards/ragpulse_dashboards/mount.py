@@ -1,6 +1,9 @@
 """The pages joined: one JSON function, one sandboxed template environment, one list of routes."""
 
+from typing import Any, NoReturn
+
 from jinja2 import ChainableUndefined, PackageLoader
+from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from starlette.routing import BaseRoute, Route
 
@@ -13,9 +16,16 @@ from ragpulse_dashboards.view import FILTERS, GROUPS, RANGES
 __all__ = ["environment", "routes"]
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Refuses aloud: a tolerant undefined value would print a forbidden one as nothing."""
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        raise SecurityError(f"{attribute!r} of {type(obj).__name__} is not for templates")
+
+
 def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
     """The one template environment: sandboxed, escaping everything."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         loader=PackageLoader("ragpulse_dashboards"),
         autoescape=True,
         undefined=ChainableUndefined,

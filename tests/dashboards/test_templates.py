@@ -1,0 +1,51 @@
+"""Templates: one sandbox, always escaped, never fed with data as source."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ragpulse_dashboards.assets import load_assets
+from ragpulse_dashboards.mount import environment
+
+PACKAGE = Path(str(files("ragpulse_dashboards")))
+SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html") and "vendor" not in path.parts]
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\|\s*safe\b", r"\bMarkup\b", r"autoescape\s*=?\s*false", r"from_string", r"\bhx-on"]
+)
+def test_nothing_switches_escaping_off(pattern: str) -> None:
+    """No template or module marks text as safe, compiles text as a template, or puts code into attributes."""
+    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == []
+
+
+def test_there_is_one_environment_and_it_is_sandboxed() -> None:
+    """Only one module builds a template environment, the sandboxed one, escaping always."""
+    builders = [path.name for path in SOURCES if re.search(r"import.*Environment", path.read_text())]
+    built = environment(load_assets())
+    assert sorted(builders) == ["mount.py", "site.py"]  # the second only names its type
+    assert isinstance(built, ImmutableSandboxedEnvironment)
+    assert built.autoescape is True
+
+
+@pytest.mark.parametrize(
+    "attack", ["''.__class__.__mro__", "cycler.__init__.__globals__", "asset.__func__.__globals__"]
+)
+def test_the_sandbox_holds(attack: str) -> None:
+    """Even a template of one's own cannot reach Python's insides."""
+    built = environment(load_assets()).overlay()
+    template = built.parse("{{ " + attack + " }}")
+    with pytest.raises(SecurityError):
+        built.template_class.from_code(built, built.compile(template), built.make_globals(None)).render()
+
+
+def test_every_page_template_is_reachable_by_name() -> None:
+    """All shipped templates compile."""
+    built = environment(load_assets())
+    names = built.list_templates()
+    assert "overview.html" in names
+    assert all(built.get_template(name) for name in names)
