@@ -25,19 +25,18 @@ WAITING = """
                min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
     told AS (
-        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at FROM (
-            SELECT trace_id, received_at FROM raw.feedback WHERE received_at >= $low
-            UNION ALL SELECT trace_id, received_at FROM raw.content_events WHERE received_at >= $low)
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
+            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback WHERE received_at >= $low
+            UNION ALL SELECT trace_id, received_at, time FROM raw.content_events WHERE received_at >= $low)
         GROUP BY trace_id),
     touched AS (
         SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
-               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo
+               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, least(s.lo, t.time) AS earliest
         FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
     known AS (
         SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans, f.late_spans FROM raw.trace_facts f
         WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
-          AND f.start_time >= coalesce((SELECT min(lo) FROM touched WHERE told_at IS NULL), TIMESTAMP '1970-01-01')
-                              - INTERVAL 1 DAY)
+          AND f.start_time >= (SELECT min(earliest) FROM touched) - INTERVAL 1 DAY)
     SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
            coalesce(k.late_spans, 0) AS known_late,
            CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
@@ -47,7 +46,10 @@ WAITING = """
            CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.told_at > $quiet
                 ELSE greatest(t.span_at, t.told_at) > k.decided_at END AS pending
     FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
-"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news."""
+"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news.
+
+What was decided is looked up from a day before the earliest news on; feedback may be about a trace of any age.
+"""
 
 SUMMARY = """
     SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,

@@ -74,6 +74,10 @@ class LakeStore(Writing):
         """Return the bytes of the data files in force."""
         return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
 
+    def used_bytes(self) -> int:
+        """Return the same as `size_bytes`: the lake has no free blocks."""
+        return self.size_bytes()
+
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=self._config)
         try:

@@ -84,6 +84,10 @@ class Store(Protocol):
         """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
         ...
 
+    def used_bytes(self) -> int:
+        """Return the bytes that hold data."""
+        ...
+
     def close(self) -> None:
         """Refuse new work, drain the queue, close the file."""
         ...

@@ -57,3 +57,8 @@ class Reading:
         """Return the bytes on disk, the log included."""
         files = (self.path, self.path.with_name(self.path.name + ".wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+    def used_bytes(self) -> int:
+        """Return the bytes that hold data; blocks freed by a deletion do not count."""
+        rows = self.read("SELECT used_blocks * block_size FROM pragma_database_size()").rows
+        return max((int(row[0]) for row in rows), default=0)

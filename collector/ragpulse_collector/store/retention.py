@@ -98,15 +98,9 @@ def _by_size(store: Store, max_bytes: int | None) -> datetime | None:
     """The time before which the share of spans lies that has to go; texts are taken to be spread evenly."""
     if max_bytes is None:
         return None
-    used = used_bytes(store)
+    used = store.used_bytes()
     if used <= max_bytes:
         return None
     share = 1.0 - _AIM * max_bytes / used
     found = store.read("SELECT quantile_disc(start_time, ?::DOUBLE) FROM raw.spans", [share]).rows[0][0]
     return found if isinstance(found, datetime) else None
-
-
-def used_bytes(store: Store) -> int:
-    """Return the bytes of the file that hold data; blocks freed by a deletion do not count."""
-    size = store.read("SELECT used_blocks * block_size FROM pragma_database_size()").rows
-    return max((int(row[0]) for row in size), default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -153,6 +154,24 @@ def test_late_feedback_redecides_with_the_same_number(kit: Any, rows: Any) -> No
     assert rows(store, "SELECT feedback, late_spans FROM traces") == [(-1.0, 0)]
     scored = rows(store, "SELECT span_id, evaluator, source, score, status FROM scores")
     assert scored == [(f"{1:016x}", "thumbs", "human", -1.0, "ok")]
+
+
+def test_feedback_may_be_about_an_old_trace(kit: Any, rows: Any) -> None:
+    """Traces that came today do not hide the one of last month that somebody rates now."""
+    store = kit.store()
+    sampler = Sampler(store)
+    kit.send(store, *traces(kit, 1))
+    sampler.decide(kit.later(3))
+    month = 30 * 86_400
+    kit.later(month)
+    now = kit.start_ns + month * 10**9
+    thumbs = ScoreRecord(trace_id=trace_of(1), span_id=None, time_ns=now, name="thumbs", score=1.0)
+    kit.send(store, kit.span(1, kind="rag", start_ns=now, end_ns=now), scores=[thumbs])
+    assert sampler.decide(kit.later(3)) == 2
+    assert rows(store, "SELECT trace_id, feedback FROM traces ORDER BY 1") == [(trace_of(1), 1.0), (kit.trace, None)]
+    assert rows(store, "SELECT trace_id, request_time FROM scores") == [
+        (trace_of(1), kit.start + timedelta(milliseconds=1))
+    ]
 
 
 def test_feedback_before_its_trace_is_kept(kit: Any, rows: Any) -> None:

@@ -15,7 +15,7 @@ from ragpulse_collector.records import ContextRecord, SpanRecord
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import FileReader, StoreError, migrations
 from ragpulse_collector.store.remap import remap
-from ragpulse_collector.store.retention import prune, used_bytes, vacuum
+from ragpulse_collector.store.retention import prune, vacuum
 from ragpulse_collector.store.search import search, words
 
 HOUR_NS = 3_600_000_000_000
@@ -53,7 +53,7 @@ def test_a_file_beyond_its_size_loses_its_oldest(kit: Any, rows: Any) -> None:
         kit.send(store, *(replace(s, trace_id=f"{part}{s.trace_id[1:]}", response=s.trace_id * 40) for s in hours))
     store.write(lambda t: None).result(20)
     store.read("CHECKPOINT")
-    used = used_bytes(store)
+    used = store.used_bytes()
     assert prune(store, max_bytes=used).rows == {}
     assert 0 < prune(store, max_bytes=used // 2).rows["spans"] < 4_000
     newest = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
