@@ -65,6 +65,7 @@ class LLMJudge:
         self._sampling = {key: value for key, value in sampling.items() if value is not None}
         self._access = _access(api_base, api_key, timeout_s=timeout_s)
         self._structured = True
+        self._library: Any = None
 
     async def ask(
         self,
@@ -95,7 +96,9 @@ class LLMJudge:
     async def _complete(
         self, messages: Sequence[Message], n: int, schema: type[BaseModel] | None, logprobs: bool
     ) -> list[JudgeCall]:
-        litellm = await asyncio.to_thread(_litellm)
+        if self._library is None:
+            self._library = await asyncio.to_thread(_litellm)
+        litellm = self._library
         options: dict[str, Any] = dict(self._sampling)
         if n > 1:
             options["n"] = n

@@ -101,3 +101,16 @@ async def test_structured_output_is_asked_for_and_given_up_where_it_is_refused(c
     formats = [body.get("response_format", {}).get("type") for body in server.bodies]
     assert formats == ["json_schema", None, None]
     assert set(server.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]) == {"reason", "verdict"}
+
+
+async def test_log_probabilities_come_through_litellm(chat_server: Any, complete: Any) -> None:
+    """The candidates of the first token are asked for and read, so G-Eval can weigh them."""
+    top = [{"token": "4", "logprob": -0.2, "bytes": None}, {"token": "2", "logprob": -1.8, "bytes": None}]
+    first = {"token": "4", "logprob": -0.2, "bytes": None, "top_logprobs": top}
+    server = await chat_server(lambda body: complete("4", logprobs={"content": [first]}))
+    judge = LLMJudge("tiny", api_base=server.base)
+    geval = get_evaluator("geval", judge=judge, dimension="relevance", use_logprobs=True)
+    result = await geval(Case(contexts=["A source."], response="A summary."))
+    assert result.calls[0].logprobs == {"4": -0.2, "2": -1.8}
+    assert server.bodies[0]["top_logprobs"] == 20
+    assert 3.0 < (result.score or 0.0) < 4.0
