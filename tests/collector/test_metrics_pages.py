@@ -56,6 +56,7 @@ def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> N
     (quality,) = told["quality"]
     assert (quality["value"], quality["previous"]["value"], quality["verdict"]) == (0.5, 0.9, "worse")
     assert (quality["passing_rate"], quality["n"], quality["version"]) == (0.5, 200, "v1")
+    assert quality["always"][0] < quality["lo"] < quality["hi"] < quality["always"][1]
     assert (told["n_traces"], told["error_rate"], told["tokens"]) == (200, 0.25, 1000)
     assert told["cost_usd"] == pytest.approx(1.0)
     assert told["cost_unknown_share"] == 0.5

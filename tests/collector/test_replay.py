@@ -104,6 +104,8 @@ def test_a_replay_scores_what_matches(store: EmbeddedStore) -> None:
     assert (told["status"], told["total"], told["done"], told["ok"], told["cost_usd"]) == ("done", 20, 20, 20, 0.0)
     assert (told["version"], told["pi"], told["u_max"]) == ("3", 1.0, 1.0)
     assert len(verdicts(store)) == 20
+    (line,) = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    assert line["replayed_where"] == ["service = 'a'"]
 
 
 def test_a_second_run_does_nothing(store: EmbeddedStore) -> None:

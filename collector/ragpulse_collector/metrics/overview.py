@@ -15,9 +15,12 @@ from ragpulse_collector.metrics.quality import Bucket, current, estimates, evalu
 from ragpulse_collector.metrics.window import Window, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate
+from ragpulse_evaluators.statistics import Estimate, msprt
 
 __all__ = ["overview", "shift"]
+
+_TAU = 0.1
+"""The size of movement the always-valid interval is tuned for."""
 
 
 def overview(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -59,7 +62,7 @@ def _headline(store: Store, evaluator: str, window: Window, keep: Filter) -> dic
     buckets = estimates(store, evaluator, both, keep)
     chosen = current([one for one in buckets if one.at == window.first])
     if chosen is None:
-        empty = {"version": None, "judge": None, **point(None), "passing_rate": None}
+        empty = {"version": None, "judge": None, **point(None), "always": None, "passing_rate": None}
         return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
     earlier = _same([one for one in buckets if one.at < window.first], chosen)
     before = earlier.estimate if earlier else None
@@ -68,10 +71,20 @@ def _headline(store: Store, evaluator: str, window: Window, keep: Filter) -> dic
         "version": chosen.version,
         "judge": chosen.judge,
         **chosen.point(),
+        "always": _always(chosen.estimate),
         "passing_rate": chosen.passing_rate,
         "previous": None if before is None else {"value": before.estimate, "lo": before.lo, "hi": before.hi},
         "verdict": _verdict(chosen.estimate, before),
     }
+
+
+def _always(found: Estimate | None) -> list[float] | None:
+    """An interval for badges that are looked at all the time: it holds at every look at once (confidence sequence)."""
+    if found is None:
+        return None
+    spread = found.se or math.sqrt(max(0.25 / (found.n_eff + 4.0), 1e-12))
+    sequence = msprt(found.estimate, spread, _TAU)
+    return None if sequence is None else [max(0.0, sequence.lo), min(1.0, sequence.hi)]
 
 
 def _same(buckets: list[Bucket], chosen: Bucket) -> Bucket | None:

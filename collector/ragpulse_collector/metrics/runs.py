@@ -103,28 +103,31 @@ class Share:
     below: float
     """Only units with a smaller u belong to the sample: beyond the first gap quick answers would come first."""
     where: str | None
+    """Which traces it was about; None: all of its time range."""
+    version: str
 
 
 def shares(store: Store, evaluator: str) -> list[Share]:
     """Return the finished share of each replay of an evaluator."""
     rows = store.read(
         "WITH runs AS (SELECT a.run_id, arg_max(a.spec, a.created_at) AS spec, arg_max(a.total, a.created_at) AS total,"
+        "   any_value(a.version) AS version,"
         "   arg_max(a.status, a.created_at) AS status FROM raw.runs a"
         "   WHERE a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
         " open AS (SELECT j.run_id, min(j.u) AS u FROM raw.eval_jobs j JOIN runs r ON r.run_id = j.run_id"
         "   AND r.status <> 'done' ANTI JOIN (SELECT job_id FROM raw.run_items WHERE run_id IS NOT NULL) i"
         "   ON i.job_id = j.job_id GROUP BY j.run_id)"
-        " SELECT r.run_id, r.spec, r.total, o.u,"
+        " SELECT r.run_id, r.spec, r.total, r.version, o.u,"
         "   (SELECT count(*) FROM raw.run_items i WHERE i.run_id = r.run_id AND i.u < o.u) FROM runs r"
         " LEFT JOIN open o ON o.run_id = r.run_id",
         {"name": evaluator},
     ).rows
     found = []
-    for run_id, spec, total, first_open, done in rows:
+    for run_id, spec, total, version, first_open, done in rows:
         asked = json.loads(spec or "{}")
         matching = asked.get("matching") or total
         finished = total if first_open is None else done
         if finished and matching:
             below = 2.0 if first_open is None else first_open
-            found.append(Share(run_id, min(1.0, finished / matching), below, asked.get("where")))
+            found.append(Share(run_id, min(1.0, finished / matching), below, asked.get("where"), version))
     return found

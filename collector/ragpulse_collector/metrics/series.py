@@ -13,6 +13,7 @@ from ragpulse_collector.metrics.estimate import point
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.markers import markers
 from ragpulse_collector.metrics.quality import estimates
+from ragpulse_collector.metrics.runs import shares
 from ragpulse_collector.metrics.units import MEASURES
 from ragpulse_collector.metrics.window import Window, iso, window_of
 from ragpulse_collector.store import Store
@@ -56,7 +57,8 @@ def series(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datet
 
     Raises ValueError for an unknown name or a malformed parameter. A bucket in which nothing was measured has value
     null; counts of requests are 0 between the first and the last request. With `corrected` the points of a quality
-    metric are moved by what people's labels show the judge to be wrong by.
+    metric are moved by what people's labels show the judge to be wrong by. `replayed_where` names the conditions of
+    replays in a line: their scores represent those traces only.
     """
     name = str(params.get("name") or "")
     window = window_of(params, now=clock())
@@ -115,8 +117,10 @@ def _quality(
     for one in estimates(store, evaluator, window, keep, groups=groups, family=family):
         found[(one.group, one.version, one.judge)][one.at] = one.point()
     empty = point(None) | {"counts": {"skipped": 0, "invalid": 0, "error": 0}, "dropped": 0, "bounds": None}
+    scopes = {(share.version, share.where) for share in shares(store, evaluator) if share.where}
     return [
         _line(groups, group, version, judge, _filled(window, points, empty))
+        | {"replayed_where": sorted(where for of, where in scopes if of == version)}
         for (group, version, judge), points in sorted(
             found.items(), key=lambda item: (str(item[0][0]), min(item[1]), str(item[0]))
         )
