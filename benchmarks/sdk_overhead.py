@@ -19,7 +19,8 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from sdk_workload import QUERY, Bare, Raw, Spans, decorated, sink
+from sdk_probes import ADAPTERS
+from sdk_workload import QUERY, Bare, Raw, Spans, decorated, peered, sink
 
 import ragpulse
 
@@ -88,9 +89,29 @@ def compare(make_ours: Callable[[], None], url: str, traces: int, rounds: int) -
     }
 
 
+def compare_peer(name: str, url: str, traces: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """As `compare`, with another SDK's decorator in our place."""
+    decorate, _, deliver = ADAPTERS[name](url)
+    floor = raw_provider(url)
+    applications = {"bare": Bare(), "raw": Raw(floor.get_tracer("raw")), "ours": peered(decorate)}
+    taken: dict[tuple[str, str], list[float]] = {}
+    for turn in range(rounds + 1):
+        for mode in MODES:
+            for who, application in applications.items():
+                cost = measure(application, mode, traces)
+                if turn:
+                    taken.setdefault((mode, who), []).append(cost)
+                deliver()
+    middle = {key: statistics.median(costs) for key, costs in taken.items()}
+    return {
+        mode: (middle[mode, "raw"] - middle[mode, "bare"], middle[mode, "ours"] - middle[mode, "bare"])
+        for mode in MODES
+    }
+
+
 def report(title: str, figures: dict[str, tuple[float, float]], goals: tuple[float, ...]) -> None:
     for (mode, (floor, ours)), goal in zip(figures.items(), goals, strict=True):
-        print(f"{title:22} {mode:7} floor {floor:7.1f} us  ours {ours:7.1f} us  ratio {ours / floor:5.2f}  goal {goal}")
+        print(f"{title:22} {mode:7} floor {floor:7.1f} us  this {ours:7.1f} us  ratio {ours / floor:5.2f}  goal {goal}")
 
 
 def import_ms(statement: str) -> float:
@@ -103,8 +124,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--traces", type=int, default=300)
     arguments.add_argument("--rounds", type=int, default=15)
+    arguments.add_argument("--peer", help="measure this SDK instead; in its own environment, with PYTHONPATH=sdk")
     options = arguments.parse_args()
     url, server = sink()
+    if options.peer:
+        report(options.peer, compare_peer(options.peer, url, options.traces, options.rounds), GOALS["own"])
+        server.terminate()
+        return
     own = compare(lambda: ragpulse.configure("bench", endpoint=url, isolated=True), url, options.traces, options.rounds)
     report("own provider", own, GOALS["own"])
     handed = TracerProvider()

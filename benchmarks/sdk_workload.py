@@ -74,6 +74,22 @@ def decorated() -> Any:
     return Decorated()
 
 
+def peered(decorate: Any) -> Any:
+    """The application with another SDK's decorator on each step."""
+
+    class Peered(Bare):
+        retrieve = decorate(Bare.retrieve)
+        generate = decorate(Bare.generate)
+        answer = decorate(Bare.answer)
+        aretrieve = decorate(Bare.aretrieve)
+        agenerate = decorate(Bare.agenerate)
+        aanswer = decorate(Bare.aanswer)
+        tokens = decorate(Bare.tokens)
+        stream = decorate(Bare.stream)
+
+    return Peered()
+
+
 def _root(span: Any, query: str) -> None:
     span.set_attribute("ragpulse.span.kind", "rag")
     span.set_attribute("openinference.span.kind", "CHAIN")
