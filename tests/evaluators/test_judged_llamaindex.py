@@ -1,10 +1,15 @@
 """LlamaIndex's evaluators: verdicts, refine, marks, guidelines, balanced positions."""
 
+import asyncio
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, get_evaluator
+from ragpulse_evaluators import Case, EvaluationResult, JudgeCall, ScriptedJudge, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.judged.support import pack
 
@@ -172,3 +177,28 @@ async def test_pairwise_without_a_rival_is_skipped_and_an_unreadable_order_is_in
     """Nothing to compare with is skipped; one unreadable order spoils both."""
     assert (await judged("pairwise", case=Case(query="q", response="a"))).status == "skipped"
     assert (await judged("pairwise", "1", "maybe", "maybe", case=RIVALS)).status == "invalid"
+
+
+class TasteJudge:
+    """Prefers by a fixed taste of words, whatever the order; ties where the taste is equal."""
+
+    id = "taste"
+
+    async def ask(
+        self, messages: Sequence[Any], *, n: int = 1, schema: Any = None, logprobs: bool = False
+    ) -> list[JudgeCall]:
+        """Compare what stands in the two fences."""
+        one, two = re.findall(r"<answer_\d \w+>\n(.*?)\n</answer_", messages[-1]["content"], re.DOTALL)
+        liking = len(set(one)) - len(set(two))
+        return [JudgeCall(completion="1" if liking > 0 else "2" if liking < 0 else "TIE")] * n
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text("abc", max_size=5), st.text("abc", max_size=5))
+def test_swapping_the_responses_mirrors_the_result(first: str, second: str) -> None:
+    """What one order wins the other loses, and a response never beats itself."""
+    pairwise = get_evaluator("pairwise", judge=TasteJudge())
+    one = asyncio.run(pairwise(Case(query="q", response=first, second_response=second)))
+    two = asyncio.run(pairwise(Case(query="q", response=second, second_response=first)))
+    assert (one.score or 0.0) + (two.score or 0.0) == 1.0
+    assert first != second or one.label == "TIE"
