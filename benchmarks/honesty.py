@@ -118,7 +118,9 @@ def weighted_coverage(seeds: int) -> list[Promise]:
                 risky, risky_pass = 0.1, max(0.1, pass_rate - 0.3)
                 total = round(scored / (risky * chances[0] + (1 - risky) * chances[1]))
                 truth = risky * risky_pass + (1 - risky) * pass_rate
-                hits = [_drawn(chance, total, risky, (risky_pass, pass_rate), chances, truth) for _ in range(seeds)]
+                passing = (risky_pass, pass_rate)
+                drawn = [moments_of(_strata(chance, total, risky, passing, chances)) for _ in range(seeds)]
+                hits = [covers(one, truth) for one in drawn]
                 known = [hit for hit in hits if hit is not None]
                 share = sum(known) / len(known)
                 shares.append(share)
@@ -132,15 +134,16 @@ def weighted_coverage(seeds: int) -> list[Promise]:
     return found
 
 
-def _drawn(
-    chance: Any, total: int, risky: float, passing: tuple[float, float], chances: tuple[float, float], truth: float
-) -> bool | None:
+def _strata(
+    chance: Any, total: int, risky: float, passing: tuple[float, float], chances: tuple[float, float]
+) -> list[tuple[int, int, float]]:
+    """Traffic of which a share is risky, each stratum drawn with its chance: (scored, passed, pi) of both."""
     first = int(chance.binomial(total, risky))
     strata = []
     for size, p, pi in zip((first, total - first), passing, chances, strict=True):
         n = int(chance.binomial(size, pi))
         strata.append((n, int(chance.binomial(n, p)), pi))
-    return covers(moments_of(strata), truth)
+    return strata
 
 
 def risk_oversampled(seeds: int) -> list[Promise]:
@@ -150,11 +153,7 @@ def risk_oversampled(seeds: int) -> list[Promise]:
     risky, passing, chances = 0.1, (0.5, 0.95), (0.5, 0.02)
     truth = risky * passing[0] + (1 - risky) * passing[1]
     for _ in range(seeds):
-        first = int(chance.binomial(20_000, risky))
-        strata = []
-        for size, p, pi in zip((first, 20_000 - first), passing, chances, strict=True):
-            n = int(chance.binomial(size, pi))
-            strata.append((n, int(chance.binomial(n, p)), pi))
+        strata = _strata(chance, 20_000, risky, passing, chances)
         found = moments_of(strata)
         assert found is not None
         weighted.append(found.mean)
