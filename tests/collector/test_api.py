@@ -78,6 +78,8 @@ def test_a_trace_is_told_whole(collector: Start) -> None:
     assert [span["kind"] for span in told["spans"]] == ["rag", "retriever", "llm"]
     assert [context["id"] for context in told["contexts"]] == ["towers.md", "rivers.md"]
     assert {decision["evaluator"] for decision in told["decisions"]} >= {"groundedness", "refusal"}
+    assert told["spans"][0]["attributes"]["input.value"] == "How tall is the Eiffel Tower?"
+    assert "Seine" in told["spans"][1]["attributes"]["gen_ai.retrieval.documents"]
     assert told["previous"]["trace_id"] == f"{1:032x}"
     near = client.call(f"GET traces/{trace_id}", {"at": told["trace"]["start_time"]})
     assert near["spans"] == told["spans"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from ragpulse_collector.api.encoding import plain
+from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.metrics.window import instant
+from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
@@ -32,16 +34,19 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     trace_id = trace_uuid(params["trace_id"])
     at = instant(params.get("at"), now=utc_now())
     spans = _once(_read(store, _SPANS, "s.start_time", trace_id, at), "span_id")
+    contexts = _read(store, _CONTEXTS, "start_time", trace_id, at, order="span_id, rank")
     if not spans and at is not None:  # the time was off: look everywhere before saying no
         return trace_detail(store, {"trace_id": params["trace_id"]})
     if not spans:
         raise LookupError(f"there is no trace {trace_id.hex}; it may be past the retention")
     near = spans[0]["start_time"] if at is not None else None
+    for span in spans:
+        span["attributes"] = _as_sent(span, contexts)
     trace = _facts(store, trace_id)
     return {
         "trace": trace,
         "spans": spans,
-        "contexts": _read(store, _CONTEXTS, "start_time", trace_id, near, order="span_id, rank"),
+        "contexts": contexts,
         "scores": [_scored(row) for row in _read(store, _SCORES, "s.request_time", trace_id, near)],
         "decisions": _read(store, _DECISIONS, "request_time", trace_id, near, order="decided_at"),
         "labels": _labels(store, trace_id),
@@ -98,6 +103,23 @@ def _parsed(row: dict[str, Any]) -> dict[str, Any]:
             except ValueError:  # a client's own text in a JSON place: shown as it came
                 continue
     return row
+
+
+def _as_sent(span: Mapping[str, Any], contexts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Put the texts that were lifted into columns back into the raw attributes."""
+    own = [
+        ContextRecord(
+            rank=one["rank"],
+            id=one["id"],
+            score=one["score"],
+            text=one["text"],
+            metadata=None if one["metadata"] is None else json.dumps(one["metadata"], ensure_ascii=False),
+        )
+        for one in contexts
+        if one["span_id"] == span["span_id"]
+    ]
+    stored = json.dumps(span["attributes"], ensure_ascii=False)
+    return restore_attributes(stored, span["query"], span["response"], own or None)
 
 
 def _once(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
