@@ -29,10 +29,10 @@ class _CommitFailed(Exception):
 
 
 _DISK = (
-    _CommitFailed, duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException,
-    OSError, StoreError,
+    _CommitFailed, duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException, OSError, MemoryError,
+    StoreError,
 )  # fmt: skip
-"""What a full, failing or vanished disk looks like: the sender is told to retry."""
+"""What a full, failing or vanished disk, or too little memory, looks like: the sender is told to retry."""
 
 
 class WriterTransaction:
