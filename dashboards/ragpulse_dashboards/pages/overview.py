@@ -50,7 +50,8 @@ async def overview(site: Site, request: Request) -> Response:
     view = _fitting(view, requests)
     pinned = request.query_params.getlist("quality")
     corrected = request.query_params.get("corrected") == "true"
-    evaluators = list(dict.fromkeys(one["evaluator"] for one in strip.get("quality") or []))
+    measured = [one for one in strip.get("quality") or [] if one.get("n")]
+    evaluators = list(dict.fromkeys(one["evaluator"] for one in measured))
     chosen = [name for name in evaluators if not pinned or name in pinned][:MAX_QUALITY]
     facets, quality, efficiency = await asyncio.gather(
         site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"}),
