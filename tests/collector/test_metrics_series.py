@@ -159,6 +159,9 @@ def test_the_latest_verdict_of_a_unit_counts(store: EmbeddedStore) -> None:
     units.save()
     point = points(store, "quality:judge")[1]
     assert (point["value"], point["n"], point["counts"]["error"]) == (1.0, 1, 0)
+    units.score(1, "judge", None, status="error", created=T0 + timedelta(seconds=9))
+    units.save()
+    assert points(store, "quality:judge")[1]["value"] == 1.0
 
 
 def test_score_and_pass_rate(store: EmbeddedStore) -> None:

@@ -240,6 +240,17 @@ def test_the_cap_drops_what_it_cannot_pay_and_says_so(store: EmbeddedStore) -> N
     assert judge.asked == 2
 
 
+def test_a_forced_job_without_money_is_a_dead_letter(store: EmbeddedStore) -> None:
+    """It ends, says why, and leaves the decision and its weight alone."""
+    queue(store, ("judged",), 1)
+    store.write(lambda tx: tx.execute("UPDATE raw.eval_jobs SET u = NULL")).result()
+    with working(store, Judged(Replies(1)), caps=Caps(usd_per_day=0.001)) as worker:
+        assert worker.wait_idle(20)
+    (letter,) = dead_letters(store)
+    assert "budget" in letter["error"]
+    assert store.read("SELECT sampled, reason FROM raw.decisions WHERE latest").rows == [(True, "sampled")]
+
+
 def test_an_unknown_price_is_refused_under_a_cap(store: EmbeddedStore) -> None:
     """Where the price is unknown, a cap that cannot be kept refuses instead of counting zero."""
     queue(store, ("judged",), 1)

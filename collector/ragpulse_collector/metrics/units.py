@@ -37,11 +37,14 @@ class Sample:
 _GIVEN = """
 SELECT *{key} FROM raw.scores
 WHERE evaluator = $evaluator AND request_time >= $first AND request_time < $last AND source IN ('online', 'replay')"""
-_LATEST = f"""given AS ({_GIVEN.format(key=", hash(trace_id, span_id, version, judge) AS k")}
+# A failure never supersedes an answer: it stands a century behind.
+_KEY = """, hash(trace_id, span_id, version, judge) AS k,
+       created_at - CASE WHEN status = 'error' THEN INTERVAL 36500 DAY ELSE INTERVAL 0 DAY END AS standing"""
+_LATEST = f"""given AS ({_GIVEN.format(key=_KEY)}
 ), repeated AS (
-    SELECT k, max(created_at) AS latest_at FROM given GROUP BY k HAVING count(*) > 1
+    SELECT k, max(standing) AS latest_standing FROM given GROUP BY k HAVING count(*) > 1
 ), verdicts AS (
-    SELECT g.* FROM given g LEFT JOIN repeated r ON r.k = g.k WHERE r.k IS NULL OR r.latest_at = g.created_at)"""
+    SELECT g.* FROM given g LEFT JOIN repeated r ON r.k = g.k WHERE r.k IS NULL OR r.latest_standing = g.standing)"""
 _ONLY = f"verdicts AS ({_GIVEN.format(key='')})"
 _UNITS = """
 WITH {verdicts}, drawn AS (

@@ -340,9 +340,12 @@ class Worker:
         return reservation
 
     async def _drop(self, work: Work, reason: str) -> None:
-        """The cap refused: an online job becomes a `budget` decision, a replay stops as `capped`."""
+        """The cap refused: a drawn unit becomes a `budget` decision, a replay stops as `capped`."""
         job = work.job
-        if job.run_id is None:
+        if job.run_id is None and job.u is None:
+            # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
+            await self._outbox.put(self._refused(work, reason))
+        elif job.run_id is None:
             await asyncio.wrap_future(self._store.write(lambda tx: drop(tx, job)))
             self.counts["dropped"] += 1
         else:
@@ -351,6 +354,13 @@ class Worker:
         if reason not in self._told:
             self._told.add(reason)
             _log.warning("evaluation stopped: %s", reason)
+
+    def _refused(self, work: Work, reason: str) -> Verdict:
+        evaluator = work.evaluator
+        own: dict[str, Any] = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
+        result = EvaluationResult(**own, status="error", explanation=reason)
+        job = replace(work.job, attempts=MAX_ATTEMPTS - 1)
+        return Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result)
 
     async def _fail_run(self, work: Work) -> None:
         run_id = work.job.run_id or ""
