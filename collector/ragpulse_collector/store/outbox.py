@@ -38,7 +38,7 @@ class Outbox:
         with self._scratch() as (folder, cursor):
             copy, name = folder / "snapshot.duckdb", f"snapshot_{uuid4().hex[:8]}"
             source = cursor.execute("SELECT current_catalog()").fetchall()[0][0]
-            cursor.execute(f"ATTACH '{_quoted(copy)}' AS {name}")
+            cursor.execute(f"ATTACH '{_quoted(copy)}' AS {name} (READ_WRITE)")
             try:
                 cursor.execute(f'COPY FROM DATABASE "{source}" TO {name}')
             finally:

@@ -91,6 +91,18 @@ def test_a_snapshot_opens_in_another_process_while_spans_keep_coming(kit: Any, t
         store.snapshot(target)
 
 
+def test_a_closed_file_gives_snapshots_and_exports_too(kit: Any, tmp_path: Path) -> None:
+    """The command line's `--db` needs no collector for getting data out."""
+    kit.send(kit.store(), kit.span(1, query="q"))
+    kit.close()
+    reader = FileReader(kit.path)
+    assert len(reader.export(tmp_path / "out")) == 5
+    copy = FileReader(reader.snapshot(tmp_path / "copy.duckdb"))
+    assert copy.read("SELECT query FROM spans").rows == [("q",)]
+    copy.close()
+    reader.close()
+
+
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_an_export_holds_the_views(kit: Any, tmp_path: Path, form: Any) -> None:
     """One file a view with the promised columns, readable by anything that reads the format."""
