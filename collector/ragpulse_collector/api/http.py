@@ -54,9 +54,20 @@ async def _params(request: Request, operation: Operation) -> Mapping[str, Any]:
         values = request.query_params.getlist(key)
         params[key] = values if key in operation.repeatable else values[-1]
     if operation.method in ("POST", "PUT"):
-        params |= await _json_body(request)
+        params |= _checked(await _json_body(request), operation)
     params["_accept"] = request.headers.get("accept", "")
     return params
+
+
+def _checked(body: Mapping[str, Any], operation: Operation) -> Mapping[str, Any]:
+    """Refuse a list where one value is meant, and the reverse: operations need not expect them."""
+    for key, value in body.items():
+        if key in operation.repeatable:
+            if not isinstance(value, list | str | None):
+                raise ApiError(400, f"{key!r} takes a list")
+        elif isinstance(value, list | dict):
+            raise ApiError(400, f"{key[:80]!r} takes one value, not a list or an object")
+    return body
 
 
 async def _json_body(request: Request) -> Mapping[str, Any]:

@@ -22,5 +22,6 @@ def names_only(params: Mapping[str, Any]) -> None:
                 f"{name}: files are not taken over HTTP; start the collector with `ragpulse serve --load FILE` (or"
                 " [evaluators] files in ragpulse.toml), or replay over the closed file: `ragpulse replay --db FILE`"
             )
-    if _ADDRESS.search(str(params.get("judge") or "")):
+    judge = params.get("judge") or ""
+    if not isinstance(judge, str) or _ADDRESS.search(judge):
         raise ValueError("judge: name a model; its address belongs in ragpulse.toml: [judge] api_base")

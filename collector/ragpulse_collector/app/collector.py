@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from ragpulse_collector.api.guard import Sessions, may_ingest
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
-from ragpulse_collector.app.grpc_server import GrpcServer
+from ragpulse_collector.app.grpc_server import GrpcServer, credentials
 from ragpulse_collector.app.money import judge_is_local, judge_price
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.app.redaction import redacting
@@ -183,6 +183,7 @@ class Collector:
             flight=flight,
             counters=self.counters,
             authorize=partial(may_ingest, told),
+            credentials=credentials(told),
         )
 
     def _start_background(self) -> None:

@@ -5,12 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragpulse_collector.settings import CollectorSettings
 
 if TYPE_CHECKING:
     from ragpulse_collector.receiver_grpc import GrpcReceiver
 
 STOP_AFTER_S = 5.0
+
+
+def credentials(told: CollectorSettings) -> Any:
+    """Return gRPC's side of the TLS settings, None where there are none; raises OSError for unreadable files."""
+    if not (told.tls_certificate and told.tls_key):
+        return None
+    import grpc
+
+    pair = (Path(told.tls_key).read_bytes(), Path(told.tls_certificate).read_bytes())
+    return grpc.ssl_server_credentials([pair])
 
 
 class GrpcServer:

@@ -75,7 +75,8 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
         _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test."),
         _get("status", status, "Received, rejected, evaluated, dropped; and why."),
         Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), scope="read",
-                  summary="One read-only SELECT over the views.", parameters=("query", "params")),
+                  summary="One read-only SELECT over the views.", parameters=("query", "params"),
+                  repeatable=("params",)),
     )  # fmt: skip
 
 
@@ -116,9 +117,9 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
         _get("rules", rules.list, "The rules in force."),
         _get("rules/preview", rules.preview, "What a rule would select, and cost.", *parameters),
         Operation(method="POST", path="rules", run=rules.create, scope="admin", summary="Add a rule.",
-                  parameters=parameters),
+                  parameters=parameters, repeatable=("evaluators", "strata")),
         Operation(method="PUT", path="rules/{name}", run=rules.replace, scope="admin", summary="Change a rule.",
-                  parameters=parameters),
+                  parameters=parameters, repeatable=("evaluators", "strata")),
         Operation(method="DELETE", path="rules/{name}", run=rules.delete, scope="admin", summary="Remove a rule."),
     )  # fmt: skip
 
@@ -139,7 +140,8 @@ def _replays(replays: Replays) -> tuple[Operation, ...]:
         _get("replays", replays.list, "Replays, newest first."),
         _get("replays/{id}", get, "One replay with its progress."),
         Operation(method="POST", path="replays", run=replays.create, scope="admin", parameters=asked,
-                  outside=names_only, summary="Run stored traces through evaluators, or only say what it would take."),
+                  repeatable=("evaluators", "loads", "prompts"), outside=names_only,
+                  summary="Run stored traces through evaluators, or only say what it would take."),
         Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
         Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
                   summary="Continue a stopped replay."),
@@ -180,5 +182,5 @@ def _writes(store: Store, catalog: Catalog, wake: Callable[[], None]) -> tuple[O
                   summary="Feedback on a trace.",
                   parameters=("trace_id", "span_id", "name", "score", "label", "comment")),
         Operation(method="POST", path="evaluate", run=force, scope="admin", summary="Evaluate one trace now.",
-                  parameters=("trace_id", "evaluators")),
+                  parameters=("trace_id", "evaluators"), repeatable=("evaluators",)),
     )  # fmt: skip
