@@ -162,7 +162,7 @@ def test_a_job_that_always_fails_is_a_dead_letter_until_retried(store: EmbeddedS
     (letter,) = dead_letters(store)
     assert (judge.asked, letter["attempts"], letter["trace_id"]) == (5, 5, trace_id(0))
     assert "down" in letter["error"]
-    assert retry(store) == 1
+    assert (retry(store), dead_letters(store)) == (1, [])
     with working(store, Judged(Replies(1))) as worker:
         assert worker.wait_idle(20)
     assert dead_letters(store) == []
@@ -193,7 +193,7 @@ def test_concurrency_is_bounded(store: EmbeddedStore) -> None:
     judge = Replies(1, gate=gate)
     with working(store, said, Judged(judge), concurrency=3) as worker:
         for _ in range(2000):
-            if worker.counts["ok"] == 20:
+            if (worker.counts["ok"], judge.at_once) == (20, 3):
                 break
             gate.wait(0.005)
         assert (worker.counts["ok"], judge.at_once) == (20, 3)

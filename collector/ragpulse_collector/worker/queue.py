@@ -126,12 +126,12 @@ def drop(tx: Transaction, job: Job) -> None:
 
 
 _DEAD = """
-SELECT s.job_id, s.trace_id, s.span_id, s.request_time, s.evaluator, s.run_id, s.explanation, s.attempt, s.created_at,
-       s.source
-FROM raw.scores s
+SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, s.explanation, s.attempt,
+       s.created_at
+FROM raw.scores s JOIN raw.eval_jobs o ON o.job_id = s.job_id
 WHERE s.status = 'error' AND s.attempt >= ? AND NOT EXISTS (
-    SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = s.trace_id AND j.span_id = s.span_id
-    AND j.evaluator = s.evaluator AND j.run_id IS NOT DISTINCT FROM s.run_id AND j.created_at > s.created_at)
+    SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = o.trace_id AND j.span_id = o.span_id
+    AND j.evaluator = o.evaluator AND j.run_id IS NOT DISTINCT FROM o.run_id AND j.created_at > o.created_at)
 ORDER BY s.created_at DESC
 """
 
@@ -154,9 +154,7 @@ def retry(store: Store, job_ids: Collection[str] | None = None) -> int:
     wanted = None if job_ids is None else set(job_ids)
 
     def work(tx: Transaction) -> int:
-        dead = tx.execute(
-            f"SELECT d.*, j.u FROM ({_DEAD}) d JOIN raw.eval_jobs j ON j.job_id = d.job_id", [MAX_ATTEMPTS]
-        )
+        dead = tx.execute(_DEAD, [MAX_ATTEMPTS])
         rows = [_job_row(row, tx.at) for row in dead.dicts() if wanted is None or row["job_id"].hex in wanted]
         tx.append("eval_jobs", _JOB_COLUMNS, rows)
         return len(rows)
