@@ -75,7 +75,9 @@ class _Rendering:
         kind = type(text)
         clean = text
         if self._redacts:
-            clean = self._redacted_json(text) if kind is JsonText else self._policy.redact(text, self.redacted)
+            # What is cut off below need not be searched; a secret at the edge is still seen whole.
+            kept = text[: self._limit + 4096] if kind is CutText else text
+            clean = self._redacted_json(kept) if kind is JsonText else self._policy.redact(kept, self.redacted)
         limit = self._limit
         if kind is CutText:
             return self._cut(key, clean, limit, text.bytes, text.sha256)  # type: ignore[attr-defined]

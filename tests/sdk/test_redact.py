@@ -56,6 +56,13 @@ def test_rules_are_chosen_by_name_pattern_or_function() -> None:
         redaction("emial")
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("part", ["eyJ-", "x", "1 ", "sk-", "a@", "a.", "-----BEGIN A ", "1", "password="])
+def test_no_text_makes_redaction_slow(part: str) -> None:
+    """256 KiB that almost match, over and over; patterns that retry at each place would take minutes."""
+    redaction("all")(part * (262_144 // len(part)) + " api a@ eyJ", [])
+
+
 def test_a_failing_redaction_function_withholds_the_text() -> None:
     """What should have been redacted does not leave."""
     assert "withheld" in redaction(lambda text: 1 / 0)("secret", [])
