@@ -20,8 +20,13 @@ def appender(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str]
     if hasattr(cursor, "appender"):
         whole = tuple(names) == columns(table)
         sink = cursor.appender(f"raw.{table}", columns=None if whole else list(names))
-        sink.append_rows(rows)
-        sink.flush()
+        try:
+            sink.append_rows(rows)
+            sink.flush()
+        except BaseException:
+            # A failed append leaves rows behind, which duckdb would warn of when the appender goes.
+            sink.clear()
+            raise
         return
     _through_arrow(cursor, table, names, rows)
 

@@ -1,0 +1,69 @@
+"""Texts that come on log events: joined whichever came first, never over what the span says itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragpulse_collector.records import ContentRecord, ContextRecord, DecodeError
+
+
+def event(kit: Any, number: int = 1, **texts: Any) -> ContentRecord:
+    """A log event of the span with this number."""
+    return ContentRecord(trace_id=kit.trace, span_id=f"{number:016x}", time_ns=kit.start_ns, **texts)
+
+
+def test_an_event_waits_for_its_span_across_a_restart(kit: Any, rows: Any) -> None:
+    """What waits is on disk, not only in memory."""
+    store = kit.store()
+    kit.send(store, contents=[event(kit, query="q")])
+    store.close()
+    again = kit.store()
+    kit.send(again, kit.span(1))
+    assert rows(again, "SELECT query FROM spans") == [("q",)]
+
+
+def test_a_span_keeps_its_own_words(kit: Any, rows: Any) -> None:
+    """The event supplies what the span lacks, be it before or after."""
+    store = kit.store()
+    kit.send(store, contents=[event(kit, 1, query="event", response="event")])
+    kit.send(store, kit.span(1, query="span"), kit.span(2, query="span"))
+    kit.send(store, contents=[event(kit, 2, query="event", response="event")])
+    assert rows(store, "SELECT query, response FROM spans ORDER BY span_id") == [("span", "event"), ("span", "event")]
+    assert rows(store, "SELECT count(*) FROM raw.contents") == [(2,)]
+
+
+@pytest.mark.parametrize("first", ["event", "span"])
+def test_contexts_on_an_event_are_contexts_of_the_span(kit: Any, rows: Any, first: str) -> None:
+    """Texts, scores and the span's state are the same in either order."""
+    store = kit.store()
+    found = event(kit, contexts=[ContextRecord(rank=1, id="a", text="t", score=0.5)])
+    if first == "event":
+        kit.send(store, contents=[found])
+        kit.send(store, kit.span(1))
+    else:
+        kit.send(store, kit.span(1))
+        kit.send(store, contents=[found])
+    assert rows(store, "SELECT id, text, score FROM contexts") == [("a", "t", 0.5)]
+    assert rows(store, "SELECT contexts_state, n_contexts, top_score FROM raw.spans") == [("text", 1, 0.5)]
+
+
+def test_an_event_that_came_twice_joins_once(kit: Any, rows: Any) -> None:
+    """A re-sent log record adds no second row to its span."""
+    store = kit.store()
+    kit.send(store, kit.span(1))
+    for _ in range(2):
+        kit.send(store, contents=[event(kit, query="q")])
+    assert rows(store, "SELECT query FROM spans") == [("q",)]
+    assert rows(store, "SELECT count(*) FROM raw.contents") == [(1,)]
+
+
+def test_a_rolled_back_span_leaves_its_event_waiting(kit: Any, rows: Any) -> None:
+    """The event is joined by the span that is stored in the end."""
+    store = kit.store()
+    kit.send(store, contents=[event(kit, query="q")])
+    refused = store.submit(kit.body(kit.span(1), kit.span(2, metadata="\ud800")))
+    assert isinstance(refused.exception(20), DecodeError)
+    kit.send(store, kit.span(1))
+    assert rows(store, "SELECT query FROM spans") == [("q",)]
