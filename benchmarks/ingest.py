@@ -1,135 +1,178 @@
-"""Ingest over HTTP against its floor: four keep-alive connections, 512 spans a request, gzip, one collector process.
+"""Receiving over HTTP: gzip OTLP through four kept-alive connections into a real `ragpulse serve`, until it is on disk.
 
-The floor is what any Python collector must do with the same bodies: inflate, parse, walk the attributes. Prints durable
-spans a second, CPU seconds per 100,000 spans and the ratio to the floor, ack p50 and p99, memory, bytes a span on disk,
-and how long after the last ack everything can be queried; with ingest alone and with all roles.
+Beside it, in the same run and over the same bodies: the floor (gunzip, protobuf parse, a walk over every attribute) and
+the store alone (in process, no HTTP). Prints durable spans a second, CPU seconds of the server per 100,000 spans, ack
+p50 and p99 (checkpoints included), time until visible, memory, bytes a span on disk, time to the first 200, and ratios.
 """
 
 from __future__ import annotations
 
 import gzip
-import http.client
 import json
-import os
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from statistics import median, quantiles
-from urllib.parse import urlsplit
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from typing import Any
 
 from _payload import body
-from served import Served
-
-from ragpulse_collector import otlp
-from ragpulse_collector.records import RawBody
+from _served import Server
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 SPANS = 512
 CONNECTIONS = 4
-TICKS = os.sysconf("SC_CLK_TCK")
+IN_FLIGHT = 8
+HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+ROLES = (("ingest", ("--roles", "ingest")), ("ingest, evaluate", ()))
 
 
 def main() -> None:
-    """Make unique bodies, measure the floor on them, then send them to a fresh collector for each set of roles."""
-    requests = 20 if "--short" in sys.argv else 200
-    now = time.time_ns() - requests * SPANS * 250_000
-    bodies = [gzip.compress(body(SPANS, seed=i, start_ns=now + i * SPANS * 250_000), 6) for i in range(requests)]
-    floor = _floor(bodies[:20])
-    print(f"{requests} requests of {SPANS} spans, {len(bodies[0]) / SPANS:.0f} B/span gzip, {CONNECTIONS} connections")
-    print(f"floor (gunzip, parse, walk)  {floor:5.2f} CPU-s / 100k spans")
-    for roles in ("ingest", "ingest,evaluate,maintain"):
-        with tempfile.TemporaryDirectory() as folder:
-            _measure(Path(folder) / "bench.duckdb", roles, bodies, floor)
+    """Make the bodies once; run floor, store and server over them; print figures and ratios."""
+    if len(sys.argv) > 2:
+        print(json.dumps({"floor": floor, "store": store}[sys.argv[1]](Path(sys.argv[2]))))
+        return
+    short = "--short" in sys.argv
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "bodies"
+        folder.mkdir()
+        now = time.time_ns() - 3600 * 10**9
+        for seed in range(60 if short else 300):
+            made = body(SPANS, seed=seed, start_ns=now + seed * 10**8)
+            (folder / f"{seed:05}.gz").write_bytes(gzip.compress(made, 6))
+        count = SPANS * len(list(folder.iterdir()))
+        print(f"{count:,} spans in gzip bodies of {SPANS}, {CONNECTIONS} connections")
+        base = {name: _alone(name, folder) for name in ("floor", "store")}
+        print(f"floor (gunzip, parse, walk): {base['floor']['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans")
+        print(f"store in process: {count / base['store']['wall_s']:,.0f} spans/s, "
+              f"{base['store']['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans")  # fmt: skip
+        starts = [_start_s(Path(place) / f"start{n}.duckdb") for n in range(3 if short else 7)]
+        print(f"start to first 200: median {median(starts):.2f} s, best {min(starts):.2f} s")
+        for number, (told, arguments) in enumerate(ROLES):
+            _report(told, serve(folder, Path(place) / f"{number}.duckdb", arguments), base, count)
 
 
-def _floor(bodies: Sequence[bytes]) -> float:
-    start = time.process_time()
-    for zipped in bodies:
-        raw = RawBody(signal="traces", content_type="application/x-protobuf", body=gzip.decompress(zipped))
-        list(otlp.parse_spans(raw))
-    return (time.process_time() - start) / (len(bodies) * SPANS) * 1e5
+def bodies_in(folder: Path) -> Iterator[bytes]:
+    """Read the compressed bodies one after another."""
+    for file in sorted(folder.glob("*.gz")):
+        yield file.read_bytes()
 
 
-def _measure(db: Path, roles: str, bodies: Sequence[bytes], floor: float) -> None:
-    spans = len(bodies) * SPANS
-    with Served(db, "--roles", roles) as served:
-        pid = served.process.pid
-        idle, cpu = _status_mb(pid, "VmRSS"), _cpu_s(pid)
-        start = time.perf_counter()
-        acks = _send_all(served.url, bodies)
-        elapsed = time.perf_counter() - start
-        used = (_cpu_s(pid) - cpu) / spans * 1e5
-        visible = _until_visible(served.url, spans)
-        peak = _status_mb(pid, "VmHWM")
-        served.terminate()
-    size = sum(path.stat().st_size for path in db.parent.iterdir() if path.name.startswith(db.name))
-    p99 = quantiles(acks, n=100)[98]
-    print(
-        f"{roles}\n  {spans / elapsed:8.0f} spans/s durable   {used:5.2f} CPU-s / 100k ({used / floor:.1f} x floor)   "
-        f"ack p50 {median(acks) * 1e3:.0f} ms p99 {p99 * 1e3:.0f} ms\n  RSS {idle:.0f} MB idle, {peak:.0f} MB peak   "
-        f"{size / spans:.0f} B/span on disk   visible {visible:.2f} s after the last ack"
-    )
+def floor(folder: Path) -> dict[str, float]:
+    """Inflate, parse and walk every body once."""
+    begun = time.process_time()
+    for compressed in bodies_in(folder):
+        request = ExportTraceServiceRequest.FromString(gzip.decompress(compressed))
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    {pair.key: _value(pair.value) for pair in span.attributes}
+    return {"cpu_s": time.process_time() - begun}
 
 
-def _send_all(url: str, bodies: Sequence[bytes]) -> list[float]:
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    return getattr(value, kind) if kind else None
+
+
+def store(folder: Path) -> dict[str, float]:
+    """Push the bodies through the store alone, a fixed number in flight."""
+    from ragpulse_collector.conventions import decode
+    from ragpulse_collector.records import RawBody
+    from ragpulse_collector.store import EmbeddedStore, Prices
+
+    with tempfile.TemporaryDirectory() as place:
+        kept = EmbeddedStore(Path(place) / "t.duckdb", decode=decode, price=Prices())
+        flying: deque[Future[Any]] = deque()
+        cpu, begun = time.process_time(), time.perf_counter()
+        for compressed in bodies_in(folder):
+            if len(flying) >= IN_FLIGHT:
+                flying.popleft().result()
+            inflated = gzip.decompress(compressed)
+            flying.append(kept.submit(RawBody(signal="traces", content_type="application/x-protobuf", body=inflated)))
+        for future in flying:
+            future.result()
+        wall, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        kept.close()
+    return {"wall_s": wall, "cpu_s": cpu}
+
+
+def serve(folder: Path, db: Path, arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Send every body once through the connections, then look from outside at what it took."""
+    server = Server(db, *arguments)
+    time.sleep(1.0)  # what starts in the background counts as idle
+    idle = server.memory_mb("VmRSS")
+    queue = deque(sorted(folder.glob("*.gz")))
     acks: list[float] = []
-    remaining = iter(bodies)
-    lock = threading.Lock()
-
-    def send() -> None:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-        headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        while True:
-            with lock:
-                payload = next(remaining, None)
-            if payload is None:
-                return connection.close()
-            acks.append(_acked(connection, payload, headers))
-
-    threads = [threading.Thread(target=send) for _ in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return acks
+    cpu, begun = server.cpu_s(), time.perf_counter()
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for sent in [pool.submit(_send, server, queue, acks) for _ in range(CONNECTIONS)]:
+            sent.result()
+    wall, cpu = time.perf_counter() - begun, server.cpu_s() - cpu
+    seen = time.perf_counter()
+    stored = _count(server)
+    visible = time.perf_counter() - seen
+    peak = server.memory_mb("VmHWM")
+    ended = server.stop()
+    assert stored == SPANS * len(acks), (stored, SPANS * len(acks))
+    return {
+        "wall_s": wall, "cpu_s": cpu, "acks": acks, "visible_s": visible, "idle": idle, "peak": peak,
+        "bytes": db.stat().st_size, "ended_s": ended,
+    }  # fmt: skip
 
 
-def _acked(connection: http.client.HTTPConnection, payload: bytes, headers: dict[str, str]) -> float:
-    """Send until taken, as exporters do; returns the seconds of the attempt that was acknowledged."""
-    while True:
-        start = time.perf_counter()
-        connection.request("POST", "/v1/traces", payload, headers)
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status == 200:
-            return time.perf_counter() - start
-        if answer.status != 503:
-            raise RuntimeError(f"HTTP {answer.status}")
-        time.sleep(int(answer.headers["Retry-After"]))
+def _send(server: Server, queue: deque[Path], acks: list[float]) -> None:
+    with closing(server.connection()) as connection:
+        while queue:
+            try:
+                compressed = queue.popleft().read_bytes()
+            except IndexError:
+                return
+            begun = time.perf_counter()
+            while True:
+                connection.request("POST", "/v1/traces", compressed, HEADERS)
+                response = connection.getresponse()
+                response.read()
+                if response.status == 200:
+                    break
+                time.sleep(float(response.headers.get("Retry-After", "1")))
+            acks.append(time.perf_counter() - begun)
 
 
-def _until_visible(url: str, spans: int) -> float:
-    start = time.perf_counter()
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    while True:
-        question = json.dumps({"query": "SELECT count(*) FROM spans"})
-        connection.request("POST", "/api/v1/sql", question, {"Content-Type": "application/json"})
-        if json.loads(connection.getresponse().read())["rows"][0][0] >= spans:
-            return time.perf_counter() - start
+def _count(server: Server) -> int:
+    with closing(server.connection()) as connection:
+        query = json.dumps({"query": "select count(*) from raw.spans"})
+        connection.request("POST", "/api/v1/sql", query, {"Content-Type": "application/json"})
+        return int(json.loads(connection.getresponse().read())["rows"][0][0])
 
 
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def _start_s(db: Path) -> float:
+    server = Server(db)
+    server.stop()
+    return server.first_200_s
 
 
-def _status_mb(pid: int, key: str) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
+def _alone(name: str, folder: Path) -> dict[str, float]:
+    done = subprocess.run([sys.executable, __file__, name, str(folder)], check=True, capture_output=True, text=True)
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def _report(told: str, run: dict[str, Any], base: dict[str, dict[str, float]], count: int) -> None:
+    cuts = quantiles(run["acks"], n=100)
+    print(f"roles {told}: {count / run['wall_s']:,.0f} spans/s stored and queryable = "
+          f"{base['store']['wall_s'] / run['wall_s']:.2f} of in process")  # fmt: skip
+    print(f"  {run['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans = "
+          f"{run['cpu_s'] / base['floor']['cpu_s']:.1f} x floor")  # fmt: skip
+    print(f"  ack p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms, max {max(run['acks']) * 1e3:.0f} ms; "
+          f"last spans visible {run['visible_s'] * 1e3:.0f} ms after their ack")  # fmt: skip
+    print(f"  RSS {run['idle']:.0f} MB idle, {run['peak']:.0f} MB peak; {run['bytes'] / count:.0f} B/span on disk; "
+          f"SIGTERM to end {run['ended_s']:.2f} s")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""A real `ragpulse serve` process under a benchmark: started, measured from outside, stopped."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """One process on a free port; `first_200_s` is the time from its start to its first answer."""
+
+    def __init__(self, db: Path, *arguments: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = int(probe.getsockname()[1])
+        command = [sys.executable, "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", str(self.port)]
+        begun = time.perf_counter()
+        self._process = subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise SystemExit("the collector did not start")
+            time.sleep(0.002)
+        self.first_200_s = time.perf_counter() - begun
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def connection(self) -> http.client.HTTPConnection:
+        """Return a connection that is kept alive until closed."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def cpu_s(self) -> float:
+        """CPU seconds used so far, system time included."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def memory_mb(self, which: str) -> float:
+        """`VmRSS` (now) or `VmHWM` (peak) in MB of 2**20 bytes."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(which)).split()[1]) / 1024
+
+    def open_files(self) -> int:
+        """How many files and sockets it holds."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> float:
+        """SIGTERM; return the seconds until it has ended."""
+        begun = time.perf_counter()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(timeout=120)
+        return time.perf_counter() - begun
+
+    def _answers(self) -> bool:
+        with closing(self.connection()) as connection:
+            try:
+                connection.request("GET", "/healthz")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
