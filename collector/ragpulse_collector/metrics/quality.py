@@ -121,14 +121,19 @@ def _dropped(
     store: Store, evaluator: str, window: Window, keep: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[Any, ...], tuple[int, float]]:
     """Selected units that a cap left out, by bucket and group: how many, and what they weigh."""
+    left_out = (
+        "raw.decisions d WHERE d.latest AND d.evaluator = $evaluator AND d.reason = 'budget' AND NOT d.sampled"
+        " AND d.pi > 0 AND d.request_time >= $first AND d.request_time < $last"
+    )
+    parameters = {"evaluator": evaluator, **window.parameters}
+    if not store.read(f"SELECT 1 FROM {left_out} LIMIT 1", parameters).rows:
+        return {}
     rows = store.read(
         f"SELECT {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)}, count(*),"
-        " sum(1 / d.pi) FROM raw.decisions d"
+        f" sum(1 / d.pi) FROM (SELECT * FROM {left_out}) d"
         f" JOIN (SELECT * FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
-        " WHERE d.latest AND d.evaluator = $evaluator AND d.reason = 'budget' AND NOT d.sampled"
         # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
-        " AND d.pi > 0 AND d.u * coalesce(t.upstream_pi, 1) < d.pi"
-        " AND d.request_time >= $first AND d.request_time < $last GROUP BY ALL",
-        {"evaluator": evaluator, **window.parameters, **keep.parameters},
+        " WHERE d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
+        {**parameters, **keep.parameters},
     ).rows
     return {tuple(row[:-2]): (row[-2], row[-1]) for row in rows if row[-2]}
