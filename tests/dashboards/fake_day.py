@@ -118,4 +118,4 @@ def poison(value: Any, path: str = "") -> Any:
 
 
 def _key(key: str, path: str) -> str:
-    return HOSTILE[len(key) % len(HOSTILE)] if path.endswith((".attributes", ".metadata")) else key
+    return HOSTILE[len(key) % len(HOSTILE)] if path.endswith(("s.attributes", ".metadata")) else key
