@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -120,10 +121,19 @@ class Kit:
             store.close()
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store, made once: creating tables and views takes longer than most tests."""
+    path = tmp_path_factory.mktemp("empty") / "t.duckdb"
+    EmbeddedStore(path, decode=decode).close()
+    return path
+
+
 @pytest.fixture
-def kit(tmp_path: Path) -> Iterator[Kit]:
+def kit(tmp_path: Path, empty_file: Path) -> Iterator[Kit]:
     """The kit over this test's folder."""
     made = Kit(tmp_path)
+    shutil.copy(empty_file, made.path)
     yield made
     made.close()
 

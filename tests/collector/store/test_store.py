@@ -73,7 +73,7 @@ def send(number):
     body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=[span])))
     return store.submit(body).result(20)
 send(1)
-size = max(os.path.getsize(sys.argv[1]), os.path.getsize(sys.argv[1] + ".wal"))
+size = os.path.getsize(sys.argv[1] + ".wal")
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, hard))
 try:
