@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ragpulse.collector")
 DECIDE_EVERY_S = 0.25
-PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
@@ -220,7 +219,6 @@ class Collector:
         jobs = []
         if "evaluate" in roles:
             jobs.append(Job("deciding units", DECIDE_EVERY_S, self._decide))
-            jobs.append(Job("pacing the judge budget", PACE_EVERY_S, lambda: self.pacer.update(utc_now())))
         if "maintain" in roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self.monitors.check))
