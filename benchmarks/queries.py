@@ -67,7 +67,10 @@ FILL = {
 QUESTIONS: dict[str, tuple[str, int]] = {
     "floor: count of the last day's rows": (
         "SELECT count(*), sum(duration_us) FROM raw.spans WHERE start_time >= $day", 0),
-    "trace list, newest 50": ("SELECT * FROM traces ORDER BY start_time DESC LIMIT 50", 40),
+    "trace list, newest 50, bounded": (
+        "SELECT * FROM traces WHERE start_time >= (SELECT min(start_time) FROM (SELECT start_time FROM raw.trace_facts"
+        " WHERE latest ORDER BY start_time DESC LIMIT 50)) ORDER BY start_time DESC LIMIT 50", 40),
+    "the whole view ordered": ("SELECT * FROM traces ORDER BY start_time DESC LIMIT 50", 0),
     "24 h per minute, exact p50 p95 p99": (
         "SELECT time_bucket(INTERVAL 1 MINUTE, start_time), count(*), quantile_cont(latency_ms, [0.5, 0.95, 0.99])"
         " FROM raw.trace_facts WHERE latest AND start_time >= $day GROUP BY 1", 100),
