@@ -252,6 +252,15 @@ def test_the_start_up_text_says_what_a_person_needs(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
+def test_nobody_else_on_the_computer_reads_the_file(tmp_path: Path) -> None:
+    """Database and log are made for their owner alone: they hold what people asked."""
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        send(process.url, request(0))
+        files = [path for path in tmp_path.iterdir() if path.name.startswith("ragpulse.duckdb")]
+        assert files
+        assert {path.stat().st_mode & 0o077 for path in files} == {0}
+
+
 def test_a_taken_port_names_the_mend(tmp_path: Path) -> None:
     """One line, with the likely owner and the option that helps."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -21,6 +22,7 @@ Say = Callable[[str], object]
 def serve(settings: Settings, *, loads: Sequence[str] = (), say: Say) -> None:
     """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend before listening."""
     _log_to_stderr(as_json=settings.collector.log_format == "json")
+    os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     collector = Collector(_with_grpc(settings), loads=loads)
     for line in _greeting(collector):
         say(line)

@@ -1,0 +1,114 @@
+"""`ragpulse doctor`: each thing that is usually wrong is found, and the mend is named."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from traffic import rag_trace, send
+
+from ragpulse_collector.cli.diagnosis import Finding, diagnose
+from ragpulse_collector.client import ClientError, connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at no configuration and no environment but the test's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RAGPULSE_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def wrong(url: str = NOBODY) -> list[Finding]:
+    """What is found to be wrong."""
+    return [finding for finding in diagnose(url=url, db=None, api_key=None) if not finding.ok]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "mend"),
+    [
+        ("OTEL_SDK_DISABLED", "true", "unset OTEL_SDK_DISABLED"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4328", "RAGPULSE_ENDPOINT="),
+        ("HTTP_PROXY", "http://proxy:3128", "NO_PROXY"),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT", "unset"),
+    ],
+)
+def test_the_environment_is_looked_at(monkeypatch: pytest.MonkeyPatch, name: str, value: str, mend: str) -> None:
+    """A variable that keeps spans from arriving is named with what to do."""
+    monkeypatch.setenv(name, value)
+    assert any(mend in (finding.mend or "") for finding in wrong())
+
+
+def test_a_collector_that_is_not_there_is_started_by_hand() -> None:
+    """Nobody listens: the command that helps is the mend."""
+    assert [finding.mend for finding in wrong()] == ["ragpulse serve"]
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """Serve something that is no collector."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Silent)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class _Silent(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay quiet."""
+
+
+def test_somebody_else_on_the_port_is_recognised(stranger: str) -> None:
+    """An answer that is not ours names the likely owner."""
+    (finding,) = wrong(stranger)
+    assert "not a ragpulse collector" in finding.what
+    assert "OpenTelemetry Collector" in (finding.mend or "")
+
+
+def test_a_mistake_in_the_configuration_is_told(tmp_path: Path) -> None:
+    """The line and the nearest name are repeated."""
+    (tmp_path / "ragpulse.toml").write_text("[collector]\nprot = 4318\n")
+    assert any("ragpulse.toml:2" in finding.what and "port" in finding.what for finding in wrong())
+
+
+def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than a gigabyte free is worth a word."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**10, 10**10, 10**6))
+    assert any("retention_gb" in (finding.mend or "") for finding in wrong())
+
+
+def test_the_data_is_looked_at(collector: Callable[..., Collector]) -> None:
+    """Refused requests, a clock that runs ahead and a model without a price are found."""
+    running = collector()
+    send(running.url, rag_trace(0, model="in-house-7b", start_ns=time.time_ns() + 3600 * 10**9))
+    with pytest.raises(ClientError):
+        connect(running.url).request("POST", "/v1/traces", body=[])
+    told = " ".join(f"{finding.what} {finding.mend}" for finding in wrong(running.url))
+    for part in ("refused with 400", "in the future", '[prices."in-house-7b"]'):
+        assert part in told
+
+
+def test_a_healthy_installation_has_nothing_wrong(collector: Callable[..., Collector]) -> None:
+    """Spans that just came, a known price, an answer: every finding is ok."""
+    running = collector()
+    send(running.url, rag_trace(0))
+    assert wrong(running.url) == []
