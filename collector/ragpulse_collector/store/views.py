@@ -39,6 +39,9 @@ FACT_COLUMNS = (
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
+# Where nothing waits nothing is read: a bound of NULL would read everything.
+_FIRST = "coalesce((SELECT min(start_time) FROM waiting), TIMESTAMP '9999-01-01')"
+
 # A trace that the sampler has not decided yet: its first rag span, else the span without a parent, else the earliest.
 # Everything is bounded by the start times of what waits: only the newest rows of each table are touched.
 _UNDECIDED = f"""
@@ -58,10 +61,10 @@ _UNDECIDED = f"""
            min(s.upstream_pi) AS upstream_pi, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            {hex_span("arg_min(s.span_id, s.place)")} AS unit_span_id, false AS decided
     FROM waiting s
-    LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= (SELECT min(start_time) FROM waiting)) c
+    LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {_FIRST}) c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
     ANTI JOIN (SELECT trace_id FROM raw.trace_facts
-               WHERE start_time >= (SELECT min(start_time) FROM waiting) - INTERVAL 1 DAY) f
+               WHERE start_time >= {_FIRST} - INTERVAL 1 DAY) f
       ON f.trace_id = s.trace_id
     GROUP BY s.trace_id"""
 
@@ -70,12 +73,12 @@ _WAITING = """
     WHERE received_at >= coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'),
                                   TIMESTAMP '1970-01-01')"""
 
+# The CTE stays inside its branch: around the union it would keep conditions on time from the scan of the facts.
 _TRACES = f"""
-    WITH waiting AS ({_WAITING})
     SELECT {hex_trace("trace_id")} AS trace_id, {", ".join(FACT_COLUMNS)},
            {hex_span("unit_span_id")} AS unit_span_id, true AS decided
     FROM raw.trace_facts WHERE latest
-    UNION ALL BY NAME {_UNDECIDED}"""
+    UNION ALL BY NAME SELECT * FROM (WITH waiting AS ({_WAITING}) {_UNDECIDED})"""
 
 _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
