@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import http.client
 import json
 import re
@@ -460,14 +461,18 @@ def test_bombs_against_the_whole_collector(tmp_path: Path) -> None:
 
 def test_changes_of_rules_and_deletions_are_audited(collector: Start) -> None:
     """Who changed or deleted what can be read with SQL, and not rewritten."""
-    client = connect(collector().url)
-    client.call("POST rules", {"name": "half", "evaluators": ["refusal"], "rate": 0.5})
+    key = {"name": "ops", "scopes": ["admin"], "sha256": hashlib.sha256(b"secret").hexdigest()}
+    running = collector(api_keys=[key])
+    client = connect(running.url, api_key="secret")
+    client.call("POST rules", {"name": "half", "evaluators": ["refusal"], "rate": 0.5, "_actor": "somebody else"})
     client.call("PUT rules/half", {"evaluators": ["refusal"], "rate": 0.25})
     client.call("DELETE rules/half")
-    send(client.url, rag_trace(0, start_ns=time.time_ns() - 10**13))
-    client.call("POST prune", {"older_than": "1h"})
+    client.call("POST scores", {"trace_id": TRACE, "name": "thumbs", "score": 1})
+    time.sleep(0.01)
+    client.call("POST prune", {"older_than": "0.001s"})
     rows = client.sql("select action, actor, detail from raw.audit order by created_at").rows()
     assert [row["action"] for row in rows] == ["rule create", "rule change", "rule delete", "prune"]
+    assert {row["actor"] for row in rows} == {"ops"}
     assert all(json.loads(row["detail"]) for row in rows)
     with pytest.raises(ClientError):
         client.sql("delete from raw.audit").rows()

@@ -66,13 +66,18 @@ def export_archive(store: Exporting, params: Mapping[str, Any]) -> Download:
     return Download(archive, "application/x-tar")
 
 
+def actor_of(params: Mapping[str, Any]) -> str:
+    """Return who asks, for the audit: the name of the key, or `api`."""
+    return str(params.get("_actor") or "api")
+
+
 def prune_older(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer `POST prune`: delete requests older than `older_than`; raises ValueError."""
     age = params.get("older_than")
     if not age:
         raise ValueError("older_than is missing: 30d, 12h")
     cutoff = utc_now() - timedelta(seconds=duration_s(age))
-    pruned = prune(store, older_than=cutoff, dry_run=bool(params.get("dry_run")), actor="api")
+    pruned = prune(store, older_than=cutoff, dry_run=bool(params.get("dry_run")), actor=actor_of(params))
     return {"cutoff": pruned.cutoff, "deleted": pruned.rows}
 
 

@@ -22,6 +22,8 @@ from ragpulse_collector.settings import ApiKey, CollectorSettings, is_loopback
 from ragpulse_collector.settings import Scope as KeyScope
 
 COOKIE = "ragpulse_session"
+ACTOR = "ragpulse.actor"
+"""Where the ASGI scope holds the name of the key a request came with; the audit names it."""
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PREFIXES = ("/login", "/static/")
 BODY_SILENCE_S = 20.0
@@ -74,26 +76,27 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
-            self.check(scope["method"], scope["path"], headers)
+            key = self.check(scope["method"], scope["path"], headers)
         except Refusal as refusal:
             await _refuse(refusal, scope["path"], headers, send)
             return
-        await self.app(scope, _patient(receive), send)
+        await self.app({**scope, ACTOR: key.name if key else None}, _patient(receive), send)
 
-    def check(self, method: str, path: str, headers: Mapping[str, str]) -> None:
-        """Raise Refusal unless this request may pass."""
+    def check(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey | None:
+        """Return the key a request came with; raises Refusal unless it may pass."""
         if path in OPEN_PATHS:
-            return
+            return None
         key = self.key_of(headers)
         self._check_host(headers, key)
         self._check_origin(method, path, headers)
         if not self._needs_key or path.startswith(PUBLIC_PREFIXES) or method == "OPTIONS":
-            return
+            return key
         if key is None:
             raise Refusal(401, "an API key is needed: Authorization: Bearer <key>")
         wanted = scope_of(method, path)
         if wanted not in key.scopes and "admin" not in key.scopes:
             raise Refusal(403, f"the key {key.name!r} lacks the scope {wanted!r}")
+        return key
 
     def key_of(self, headers: Mapping[str, str]) -> ApiKey | None:
         """Return the key a request carries as bearer token or session cookie."""

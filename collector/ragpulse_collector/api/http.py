@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.data import Download
 from ragpulse_collector.api.encoding import dump
+from ragpulse_collector.api.guard import ACTOR
 from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -56,6 +57,7 @@ async def _params(request: Request, operation: Operation) -> Mapping[str, Any]:
     if operation.method in ("POST", "PUT"):
         params |= _checked(await _json_body(request), operation)
     params["_accept"] = request.headers.get("accept", "")
+    params["_actor"] = request.scope.get(ACTOR) or "api"
     return params
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
+from ragpulse_collector.api.data import actor_of
 from ragpulse_collector.sampler import OFFLINE, Rule, RuleError
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store, Transaction
@@ -61,12 +62,12 @@ class Rules:
         if any(rule.name == other.name for other in self.effective()):
             self._refuse_fixed(rule.name)
             raise PermissionError(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
-        return self._keep(rule, "create")
+        return self._keep(rule, "create", params)
 
     def replace(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer `PUT rules/{name}`; a built-in rule is replaced by a stored one of its name."""
         self._refuse_fixed(str(params["name"]))
-        return self._keep(self._read(params), "change")
+        return self._keep(self._read(params), "change", params)
 
     def delete(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer `DELETE rules/{name}`; raises LookupError where there is none."""
@@ -75,7 +76,7 @@ class Rules:
         rule = next((rule for rule in self.effective() if rule.name == name), None)
         if rule is None:
             raise LookupError(f"there is no rule {name!r}")
-        self._write(rule, "delete", deleted=True)
+        self._write(rule, "delete", deleted=True, actor=actor_of(params))
         return {"ok": True}
 
     def preview(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,11 +120,11 @@ class Rules:
         if any(rule.name == name for rule in self._fixed):
             raise PermissionError(f"rule {name!r} is written in {self._file}: change it there and restart")
 
-    def _keep(self, rule: Rule, action: str) -> dict[str, Any]:
-        self._write(rule, action, deleted=False)
+    def _keep(self, rule: Rule, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self._write(rule, action, deleted=False, actor=actor_of(params))
         return _shown(rule)
 
-    def _write(self, rule: Rule, action: str, *, deleted: bool) -> None:
+    def _write(self, rule: Rule, action: str, *, deleted: bool, actor: str) -> None:
         text = json.dumps(rule.as_json(), ensure_ascii=False)
 
         def work(transaction: Transaction) -> None:
@@ -133,7 +134,7 @@ class Rules:
                 [(rule.name, rule.policy, text, "api", deleted, transaction.at)],
             )
             transaction.append(
-                "audit", ("created_at", "actor", "action", "detail"), [(transaction.at, "api", f"rule {action}", text)]
+                "audit", ("created_at", "actor", "action", "detail"), [(transaction.at, actor, f"rule {action}", text)]
             )
 
         with self._lock:
