@@ -15,6 +15,7 @@ from typing import Any
 
 from ragpulse_collector.budget import Price
 from ragpulse_collector.metrics.cases import Unit, cases_of
+from ragpulse_collector.metrics.external import Declared, declared
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.runs import Run, latest_runs, set_status, shares
 from ragpulse_collector.metrics.window import Window, iso, window_of
@@ -28,6 +29,8 @@ __all__ = ["Replays"]
 
 _BILLED = 200
 """The bill extrapolates from this many cases, the first in order of u: a random sample of what matches."""
+_SAMPLE = 50
+"""So many cases go to a caller who alone can say what its judge will cost."""
 _OPTIONS = ("judge", "prompts", "loads")
 _RUN = ("run_id", "evaluator", "version", "judge", "spec", "status", "total", "max_usd", "error", "created_at")
 _JOB = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
@@ -61,11 +64,11 @@ class Replays:
         """Start one run per evaluator, or with `dry_run` only say what it would take.
 
         `evaluators`, `since` (or `from`, `to`), `where` and the other filters, `limit`, `max_usd`, `judge`, `prompts`,
-        `loads`. Raises ValueError for a wrong parameter, LookupError for an unknown evaluator.
+        `loads`; or `external`: evaluators that only the caller has, who fetches the cases and sends the results.
+        Raises ValueError for a wrong parameter, LookupError for an unknown evaluator.
         """
-        names = _names(params.get("evaluators"))
         options = {key: params[key] for key in _OPTIONS if params.get(key)}
-        evaluators = {name: self._resolve(name, **options) for name in names}
+        evaluators = self._evaluators(params, options)
         window, keep = self._scope(params)
         matching = self._select(window, keep)
         limit = params.get("limit")
@@ -81,6 +84,15 @@ class Replays:
         self._wake()
         return {"replays": [self.get(run_id) for run_id in runs]}
 
+    def _evaluators(self, params: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Evaluator]:
+        given = params.get("external")
+        if not given:
+            return {name: self._resolve(name, **options) for name in _names(params.get("evaluators"))}
+        if options or params.get("evaluators") or not isinstance(given, Sequence) or isinstance(given, str):
+            raise ValueError("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
+        found = [declared(one) for one in given]
+        return {one.name: one for one in found}
+
     def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return every replay with its progress, newest first."""
         del params
@@ -93,14 +105,15 @@ class Replays:
     def cancel(self, run_id: str) -> dict[str, Any]:
         """Stop a running replay; what is finished stays, and it can be resumed."""
         self._run(run_id)
-        self._store.write(lambda tx: set_status(tx, run_id, "cancelled")).result()
+        going = ("running", "external")
+        self._store.write(lambda tx: set_status(tx, run_id, "cancelled", only_from=going)).result()
         return self.get(run_id)
 
     def resume(self, run_id: str, *, max_usd: float | None = None) -> dict[str, Any]:
         """Continue a cancelled or capped replay, with a new cap where given."""
-        self._run(run_id)
+        going = "running" if self._run(run_id).external is None else "external"
         stopped = ("cancelled", "capped", "failed")
-        self._store.write(lambda tx: set_status(tx, run_id, "running", max_usd=max_usd, only_from=stopped)).result()
+        self._store.write(lambda tx: set_status(tx, run_id, going, max_usd=max_usd, only_from=stopped)).result()
         self._wake()
         return self.get(run_id)
 
@@ -162,6 +175,9 @@ class Replays:
             "input_tokens": round(whole.input_tokens * scale),
             "output_tokens": round(whole.output_tokens * scale),
         }
+        if isinstance(evaluator, Declared) and evaluator.judge_id is not None:
+            sample = [case.model_dump(mode="json") for case in list(cases)[:_SAMPLE]]
+            return told | {"cost_usd": None, "cost_unknown_reason": "only the caller knows its judge", "sample": sample}
         cost, reason = self._cost(evaluator, told["input_tokens"], told["output_tokens"])
         return told | {"cost_usd": cost, "cost_unknown_reason": reason}
 
@@ -192,11 +208,17 @@ class Replays:
         self, name: str, evaluator: Evaluator, selected: Sequence[_Selected], asked: dict[str, Any], cap: float | None
     ) -> str:
         run_id = uuid.uuid4().hex[:12]
+        if isinstance(evaluator, Declared):
+            asked = {**asked, "external": evaluator.written}
         spec = json.dumps(asked, sort_keys=True, default=str)
-        status = "running" if selected else "done"
+        going = "external" if isinstance(evaluator, Declared) else "running"
+        status = going if selected else "done"
+        left = self._left_behind(evaluator, asked)
         run = (run_id, name, evaluator.version, evaluator.judge_id, spec, status, len(selected), cap, None)
 
         def work(tx: Transaction) -> None:
+            for earlier in left:
+                set_status(tx, earlier, "cancelled", error=f"replay {run_id} goes on with it", only_from=("external",))
             tx.append("runs", _RUN, [(*run, tx.at)])
             if selected:
                 tx.append("eval_jobs", _JOB, [_job(run_id, name, one, tx.at) for one in selected])
@@ -204,10 +226,22 @@ class Replays:
         self._store.write(work).result()
         return run_id
 
+    def _left_behind(self, evaluator: Evaluator, asked: Mapping[str, Any]) -> Sequence[str]:
+        """External replays of the same evaluator over the same traces: their caller was killed and starts again."""
+        if not isinstance(evaluator, Declared):
+            return []
+        wanted = (evaluator.written, asked.get("where"), asked.get("limit"))
+        return [
+            run.run_id
+            for run in latest_runs(self._store, status="external").values()
+            if (run.external, run.asked.get("where"), run.asked.get("limit")) == wanted
+        ]
+
     def _told(self, run: Run) -> dict[str, Any]:
         done, counts, cost, unknown, first, last = self._progress(run.run_id)
         finished = done >= run.total
-        status = "done" if run.status == "running" and finished else run.status
+        going = run.status in ("running", "external")
+        status = ("done" if finished else "running") if going else run.status
         rate = _rate(done, first, last)
         share = next((one for one in shares(self._store, run.evaluator) if one.run_id == run.run_id), None)
         created = self._store.read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run.run_id]).rows[0][0]

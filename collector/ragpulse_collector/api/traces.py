@@ -12,6 +12,7 @@ from typing import Any
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.newest import newest_since
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS
 
@@ -37,6 +38,8 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     query = f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
+    if sort == "time" and not _needs_score(params):
+        page += _bound(store, limit + 1, " AND ".join(keep) + page, parameters)
     order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
     rows = store.read(query + page + order, parameters).dicts()
     more, rows = len(rows) > limit, rows[:limit]
@@ -114,6 +117,15 @@ def _page(params: Mapping[str, Any], sort: str, parameters: dict[str, Any]) -> s
     return ""
 
 
+def _bound(store: Store, rows: int, where: str, parameters: dict[str, Any]) -> str:
+    """Bound the time in which the newest rows lie, so that the list costs the same however large the store is."""
+    bound = newest_since(store, rows, where=where.replace("$cursor_id", "$cursor_id::UUID"), parameters=parameters)
+    if bound is None:
+        return ""
+    parameters["bound"] = bound
+    return " AND start_time >= $bound"
+
+
 def _offset(params: Mapping[str, Any]) -> int:
     return int(_decoded(params["cursor"])[2]) if params.get("cursor") else 0
 
@@ -163,7 +175,7 @@ def _scores(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[s
 def _facet(
     store: Store, name: str, keep: Sequence[str], parameters: Mapping[str, Any], params: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    named = {key: value for key, value in parameters.items() if not key.startswith("cursor_")}
+    named = {key: value for key, value in parameters.items() if key != "bound" and not key.startswith("cursor_")}
     return store.read(
         f"SELECT {name} AS value, count(*) AS n FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
         f" AND {name} IS NOT NULL GROUP BY 1 ORDER BY n DESC, value LIMIT {MAX_FACET_VALUES}",

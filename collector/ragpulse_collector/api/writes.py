@@ -16,7 +16,6 @@ _LABEL_COLUMNS = (
 _FEEDBACK_COLUMNS = (
     "feedback_id", "trace_id", "span_id", "time", "received_at", "name", "score", "label", "explanation", "source",
 )  # fmt: skip
-_JOB_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
 MAX_TEXT = 10_000
 
 
@@ -62,28 +61,27 @@ def score(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def force(
-    store: Store, params: Mapping[str, Any], *, known: Callable[[str], object], wake: Callable[[], None]
+    params: Mapping[str, Any],
+    *,
+    queue: Callable[[str, str | None, Sequence[str]], int],
+    known: Callable[[str], object],
+    wake: Callable[[], None],
 ) -> dict[str, Any]:
-    """Answer `POST evaluate`: run evaluators on one trace now; the designed pi stays, so estimates stay honest."""
+    """Answer `POST evaluate`: run evaluators on one trace now; the designed pi stays, so estimates stay honest.
+
+    `queue` is the sampler's `force`. Raises ValueError for a malformed parameter, LookupError for an unknown trace.
+    """
     trace_id = trace_uuid(params.get("trace_id"))
     names = params.get("evaluators") or []
     names = [names] if isinstance(names, str) else list(names)
-    if not names or not all(isinstance(name, str) for name in names):
+    if not names:
         raise ValueError("evaluators is a list of names")
     for name in names:
         known(name)
-    unit, request_time = unit_of(store, trace_id)
-
-    def work(transaction: Transaction) -> None:
-        rows: Sequence[Sequence[Any]] = [
-            (uuid.uuid4().hex, trace_id.hex, f"{unit:016x}", request_time, name, None, "online", None, transaction.at)
-            for name in names
-        ]
-        transaction.append("eval_jobs", _JOB_COLUMNS, rows)
-
-    store.write(work).result()
+    span = f"{span_number(params['span_id']):016x}" if params.get("span_id") else None
+    queued = queue(trace_id.hex, span, names)
     wake()
-    return {"ok": True, "queued": len(names)}
+    return {"ok": True, "queued": queued}
 
 
 def _text(params: Mapping[str, Any], name: str, *, needed: bool = False) -> str | None:

@@ -109,6 +109,7 @@ class Collector:
             replays=replays,
             monitors=self.monitors,
             prices=self.prices,
+            force=self.sampler.force,
             wake=self.worker.wake,
         )
         flight = Flight(limits)
@@ -198,9 +199,14 @@ class Collector:
             self.worker.start()
 
     def _try_to_lead(self) -> None:
-        if self._lease is not None and not self._leading and self._lease.take():
+        held = self._lease is not None and self._lease.take()
+        if held and not self._leading:
             _log.info("this process evaluates and maintains from now on")
             self._lead()
+        elif self._leading and not held:
+            _log.warning("the lease was lost: another process evaluates and maintains")
+            self._leading = False
+            self.worker.stop()
 
     def _jobs(self, roles: Sequence[str]) -> list[Job]:
         jobs = self._duties(roles)

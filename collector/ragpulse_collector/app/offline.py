@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +22,7 @@ from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import load_settings
 from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
 
+_NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and leave --db away"
 T = TypeVar("T")
 Ask = Callable[[str, Mapping[str, Any]], Any]
 
@@ -35,7 +36,7 @@ class ClosedFile(FileReader):
 
     def write(self, work: Callable[[Transaction], T]) -> Future[T]:
         """Refuse."""
-        raise Refused("this changes something: start `ragpulse serve` and leave --db away")
+        raise Refused(_NEEDS_COLLECTOR)
 
 
 def offline(db: str, config: Path | None) -> Operations:
@@ -64,8 +65,13 @@ def offline(db: str, config: Path | None) -> Operations:
         replays=replays,
         monitors=Monitors(store, settings.monitor),
         prices=prices,
+        force=_no_force,
         wake=lambda: None,
     )
+
+
+def _no_force(trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
+    raise Refused(_NEEDS_COLLECTOR)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,11 +31,15 @@ from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
+from ragpulse_collector.worker import External
 
 FILTERS = (
     "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",
     "user_id", "name", "error", "q", "where",
 )  # fmt: skip
+
+Force = Callable[[str, str | None, Sequence[str]], int]
+"""The sampler's way to queue evaluations that a person asked for."""
 
 
 class StoreWithCopies(Store, Exporting, Protocol):
@@ -52,12 +56,20 @@ def operations(
     replays: Replays,
     monitors: Monitors,
     prices: Prices,
+    force: Force,
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
     reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
     return Operations(
-        (*reads, *_rules(rules), *_writes(store, catalog, wake), *_replays(replays), *_data(store, prices))
+        (
+            *reads,
+            *_rules(rules),
+            *_writes(store, catalog, force, wake),
+            *_replays(replays, External(store)),
+            *_monitors(monitors),
+            *_data(store, prices),
+        )
     )
 
 
@@ -124,7 +136,7 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _replays(replays: Replays) -> tuple[Operation, ...]:
+def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
     def get(params: Mapping[str, Any]) -> dict[str, Any]:
         return replays.get(str(params["id"]))
 
@@ -135,16 +147,28 @@ def _replays(replays: Replays) -> tuple[Operation, ...]:
         cap = params.get("max_usd")
         return replays.resume(str(params["id"]), max_usd=None if cap is None else float(cap))
 
-    asked = ("evaluators", "since", "where", "limit", "max_usd", "judge", "dry_run", *FILTERS)
+    def cases(params: Mapping[str, Any]) -> dict[str, Any]:
+        handed = external.cases(params)
+        return {**get(params), "cases": handed}
+
+    def results(params: Mapping[str, Any]) -> dict[str, Any]:
+        accepted = external.results(params)
+        return {**get(params), "accepted": accepted}
+
+    asked = ("evaluators", "external", "since", "where", "limit", "max_usd", "judge", "dry_run", *FILTERS)
     return (
         _get("replays", replays.list, "Replays, newest first."),
         _get("replays/{id}", get, "One replay with its progress."),
         Operation(method="POST", path="replays", run=replays.create, scope="admin", parameters=asked,
-                  repeatable=("evaluators", "loads", "prompts"), outside=names_only,
+                  repeatable=("evaluators", "external", "loads", "prompts"), outside=names_only,
                   summary="Run stored traces through evaluators, or only say what it would take."),
         Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
         Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
                   summary="Continue a stopped replay."),
+        Operation(method="GET", path="replays/{id}/cases", run=cases, scope="admin", parameters=("limit",),
+                  summary="Cases for a caller who alone has the evaluator."),
+        Operation(method="POST", path="replays/{id}/results", run=results, scope="admin",
+                  parameters=("results", "capped"), repeatable=("results",), summary="What the caller found."),
     )  # fmt: skip
 
 
@@ -171,8 +195,8 @@ def _data(store: StoreWithCopies, prices: Prices) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _writes(store: Store, catalog: Catalog, wake: Callable[[], None]) -> tuple[Operation, ...]:
-    force = partial(writes.force, store, known=catalog.online, wake=wake)
+def _writes(store: Store, catalog: Catalog, force: Force, wake: Callable[[], None]) -> tuple[Operation, ...]:
+    evaluate = partial(writes.force, queue=force, known=catalog.online, wake=wake)
     return (
         Operation(method="POST", path="labels", run=partial(writes.label, store), scope="admin",
                   summary="A person's verdict.",
@@ -181,6 +205,6 @@ def _writes(store: Store, catalog: Catalog, wake: Callable[[], None]) -> tuple[O
         Operation(method="POST", path="scores", run=partial(writes.score, store), scope="ingest",
                   summary="Feedback on a trace.",
                   parameters=("trace_id", "span_id", "name", "score", "label", "comment")),
-        Operation(method="POST", path="evaluate", run=force, scope="admin", summary="Evaluate one trace now.",
+        Operation(method="POST", path="evaluate", run=evaluate, scope="admin", summary="Evaluate one trace now.",
                   parameters=("trace_id", "evaluators"), repeatable=("evaluators",)),
     )  # fmt: skip

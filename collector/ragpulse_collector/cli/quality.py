@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, asker, in_ci, option, source
-from ragpulse_collector.cli.tables import console, interval, print_json, table
+from ragpulse_collector.cli.calling import Caller
+from ragpulse_collector.cli.options import Ask, Failure, asker, option, source
+from ragpulse_collector.cli.tables import interval, print_json, table
+from ragpulse_collector.cli.watching import watch
 
-POLL_S = 0.2
-LINE_EVERY_S = 5.0
 _since = option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
 _where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 
@@ -45,8 +44,8 @@ def replay(
     request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
     if where["db"] and not where["url"]:
         return _replay_offline(where["db"], request, dry_run=dry_run, yes=yes, as_json=as_json)
-    ask = asker(**where)
-    return _replay(ask, request, dry_run=dry_run, yes=yes, as_json=as_json)
+    caller = Caller(request) if request["loads"] or request["prompts"] else None
+    return _replay(asker(**where), request, caller, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
@@ -62,8 +61,14 @@ def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
         raise Failure(str(error)) from error
 
 
-def _replay(ask: Ask, request: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    bill = ask("POST replays", request | {"dry_run": True})
+def _replay(
+    ask: Ask, request: dict[str, Any], caller: Caller | None = None, *, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    """Bill, ask, run; with a `caller` the evaluators are this process's own."""
+    wanted = request if caller is None else caller.request(request)
+    bill = ask("POST replays", wanted | {"dry_run": True})
+    if caller is not None:
+        bill = caller.bill(bill)
     if not as_json:
         _print_bill(bill)
     if dry_run:
@@ -75,8 +80,9 @@ def _replay(ask: Ask, request: dict[str, Any], *, dry_run: bool, yes: bool, as_j
         click.confirm("start?", abort=True)
     elif not (yes or free):
         raise Failure("this replay may cost money: add --yes (and --max-usd X as a cap)")
-    runs = ask("POST replays", request)["replays"]
-    finished = [_watch(ask, run, quiet=as_json) for run in runs]
+    runs = ask("POST replays", wanted)["replays"]
+    follow = watch if caller is None else caller.follow
+    finished = [follow(ask, run, quiet=as_json) for run in runs]
     if as_json:
         print_json({"replays": finished})
     return int(any(run["status"] == "failed" for run in finished))
@@ -93,43 +99,6 @@ def _print_bill(bill: dict[str, Any]) -> None:
     click.echo(
         f"{bill['count']} units, {bill['already']} already scored; "
         f"{bill['input_tokens']:,} tokens in, {bill['output_tokens']:,} out; {cost}"
-    )
-
-
-def _watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Follow a run to its end with rate, ETA and cost; an interrupt leaves it running in the collector."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[cost]}"),
-    )
-    plain = in_ci() or not sys.stderr.isatty()
-    last_line = 0.0
-    with Progress(*columns, disable=plain or quiet, console=console()) as progress:
-        bar = progress.add_task(run["evaluator"], total=run["total"], cost="")
-        while True:
-            run = ask(f"GET replays/{run['run_id']}", {})
-            progress.update(bar, completed=run["done"], cost=f"{run['cost_usd'] or 0:.4f} USD")
-            if plain and not quiet and time.monotonic() - last_line > LINE_EVERY_S:
-                last_line = time.monotonic()
-                click.echo(_line(run), err=True)
-            if run["status"] != "running":
-                break
-            time.sleep(POLL_S)
-    if not quiet:
-        click.echo(_line(run))
-    return run
-
-
-def _line(run: dict[str, Any]) -> str:
-    return (
-        f"{run['evaluator']} {run['status']}: {run['done']}/{run['total']} "
-        f"ok={run['ok']} skipped={run['skipped']} invalid={run['invalid']} error={run['error']} "
-        f"cost={run['cost_usd'] or 0:.4f} USD  run:{run['run_id']}"
     )
 
 

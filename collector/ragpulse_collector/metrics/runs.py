@@ -39,6 +39,12 @@ class Run:
         found: dict[str, Any] = json.loads(self.spec or "{}")
         return found
 
+    @property
+    def external(self) -> dict[str, Any] | None:
+        """The evaluator as its caller declared it, where the caller evaluates; its open status is `external`."""
+        found: dict[str, Any] | None = self.asked.get("external")
+        return found
+
 
 _COLUMNS = "run_id, evaluator, version, judge, spec, status, total, max_usd, error, created_at"
 

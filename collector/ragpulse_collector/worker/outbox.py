@@ -10,7 +10,7 @@ from ragpulse_collector.budget import Ledger
 from ragpulse_collector.store import Busy, Store, Transaction
 from ragpulse_collector.worker.verdict import Verdict, cost_of
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "append_verdicts"]
 
 
 class Outbox:
@@ -42,22 +42,24 @@ class Outbox:
     async def _write(self, verdicts: Sequence[Verdict]) -> None:
         while True:
             try:
-                await asyncio.wrap_future(self._store.write(lambda tx: self._append(tx, verdicts)))
+                await asyncio.wrap_future(self._store.write(lambda tx: append_verdicts(tx, self._ledger, verdicts)))
             except Busy as busy:
                 await asyncio.sleep(busy.retry_after_s)
             else:
                 return
 
-    def _append(self, tx: Transaction, verdicts: Sequence[Verdict]) -> None:
-        scored = [(verdict, verdict.result) for verdict in verdicts if verdict.result is not None]
-        joined = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
-        _append(tx, "scores", [verdict.score_row(result) for verdict, result in scored])
-        _append(tx, "run_items", [verdict.item_row() for verdict in joined])
-        for verdict, result in scored:
-            if verdict.reservation is not None:
-                # A failure without an answered call costs nothing; an answer of unknown price keeps its reservation.
-                failed = result.status == "error" and not result.calls
-                self._ledger.settle(tx, verdict.reservation, 0.0 if failed else cost_of(result))
+
+def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
+    """Append verdicts to `raw.scores` and `raw.run_items`, and settle what was set aside for them."""
+    scored = [(verdict, verdict.result) for verdict in verdicts if verdict.result is not None]
+    joined = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
+    _append(tx, "scores", [verdict.score_row(result) for verdict, result in scored])
+    _append(tx, "run_items", [verdict.item_row() for verdict in joined])
+    for verdict, result in scored:
+        if verdict.reservation is not None:
+            # A failure without an answered call costs nothing; an answer of unknown price keeps its reservation.
+            failed = result.status == "error" and not result.calls
+            ledger.settle(tx, verdict.reservation, 0.0 if failed else cost_of(result))
 
 
 def _append(tx: Transaction, table: str, rows: Sequence[Mapping[str, Any]]) -> None:

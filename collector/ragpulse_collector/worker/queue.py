@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.metrics.cases import Unit
 from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store import Rows, Store, Transaction
 
-__all__ = ["Job", "Pending", "dead_letters", "drop", "pending", "retry", "stored_keys"]
+__all__ = ["Job", "Pending", "dead_letters", "drop", "of_run", "pending", "retry", "stored_keys"]
 
 _MARGIN = timedelta(minutes=10)
 """A job may become visible this much later than its `created_at` says."""
@@ -102,9 +102,26 @@ def _job(row: Sequence[Any]) -> Job:
     return Job(job_id.hex, unit, evaluator, run_id, u, created_at, attempts)
 
 
-def stored_keys(store: Store, units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
+def of_run(
+    read: Callable[..., Rows], run_id: str, *, limit: int | None = None, job_ids: Sequence[str] | None = None
+) -> list[Job]:
+    """Return the unfinished jobs of one replay in order of u: the first `limit`, or those of the given ids."""
+    rows = read(
+        "SELECT j.job_id, any_value(j.trace_id), any_value(j.span_id), any_value(j.request_time),"
+        " any_value(j.evaluator), any_value(j.run_id), any_value(j.u) AS u, min(j.created_at),"
+        " coalesce(max(s.attempt), 0)"
+        " FROM raw.eval_jobs j LEFT JOIN raw.scores s ON s.job_id = j.job_id AND s.status = 'error'"
+        " WHERE j.run_id = $run AND ($ids IS NULL OR j.job_id IN (SELECT unnest($ids::UUID[])))"
+        " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.run_id = $run AND i.job_id = j.job_id)"
+        " GROUP BY j.job_id ORDER BY u, j.job_id LIMIT $limit",
+        {"run": run_id, "ids": job_ids, "limit": 2**31 if limit is None else limit},
+    ).rows
+    return [_job(row) for row in rows]
+
+
+def stored_keys(read: Callable[..., Rows], units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
     """Return those of the keys under which a final score is stored already."""
-    rows = store.read(
+    rows = read(
         "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
         " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
         {"ids": sorted({unit.trace_id for unit in units}), "keys": list(keys)},

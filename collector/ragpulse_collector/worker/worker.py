@@ -230,7 +230,7 @@ class Worker:
         units = list(dict.fromkeys(job.unit for job in jobs))
         cases = await asyncio.to_thread(cases_of, self._store, units)
         works = [self._work(job, runs.get(job.run_id or ""), cases.get(job.unit)) for job in jobs]
-        known = await asyncio.to_thread(stored_keys, self._store, units, [work.key for work in works])
+        known = await asyncio.to_thread(stored_keys, self._store.read, units, [work.key for work in works])
         for work in works:
             lane.under_way += 1
             task = asyncio.create_task(self._perform(work, lane, known=work.key in known))

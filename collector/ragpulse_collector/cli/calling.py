@@ -1,0 +1,216 @@
+"""Replay with evaluators that only this command has: the collector sends cases, this process sends results.
+
+Files and prompts stay here; the collector is told a name, a version and a judge, and never a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ragpulse_collector.cli.options import Ask, Failure, config_path
+from ragpulse_collector.cli.watching import Show, progress
+
+if TYPE_CHECKING:
+    from ragpulse_evaluators import Evaluator
+    from ragpulse_evaluators.evaluator import Estimate
+
+Price = Callable[[str, int, int], float | None]
+_AT_A_TIME = 64
+_TIMEOUT_S = 120.0
+_LONGEST_REST_S = 30.0
+
+
+class Caller:
+    """The evaluators of one command, ready to run, with what their judges cost."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        """Make the evaluators named in the request; raises Failure naming the mistake."""
+        from ragpulse_collector.app.money import judge_price
+        from ragpulse_collector.catalog import Catalog
+        from ragpulse_collector.settings import load_settings
+        from ragpulse_collector.store import Prices
+
+        try:
+            settings = load_settings(config_path(None))
+            settings = settings.with_options("judge", {"model": request["judge"]})
+            catalog = Catalog(settings, loads=request["loads"])
+            names, prompts = request["evaluators"], request["prompts"]
+            made = [catalog.resolve(name, prompts=prompts) for name in names]
+        except (OSError, ValueError, LookupError) as error:
+            raise Failure(str(error)) from error
+        for one in made:
+            if one.wants_judge and one.judge is None:
+                raise Failure(f"{one.name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
+        self._evaluators = {one.name: one for one in made}
+        self._price: Price = judge_price(settings, Prices(settings.prices))
+        self._concurrency = settings.judge.concurrency
+
+    def request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What the collector is asked for: the evaluators by name and version, no files."""
+        kept = {key: value for key, value in request.items() if key not in ("evaluators", "judge", "prompts", "loads")}
+        return kept | {"external": [_declared(one) for one in self._evaluators.values()]}
+
+    def bill(self, bill: Mapping[str, Any]) -> dict[str, Any]:
+        """The collector's bill with tokens and cost of each judge, reckoned here from the cases it sent along."""
+        parts = [self._part(dict(part)) for part in bill["evaluators"]]
+        costs = [part["cost_usd"] for part in parts]
+        reasons = [part["cost_unknown_reason"] for part in parts if part["cost_unknown_reason"]]
+        return {
+            **bill,
+            "input_tokens": sum(part["input_tokens"] for part in parts),
+            "output_tokens": sum(part["output_tokens"] for part in parts),
+            "cost_usd": None if None in costs else sum(costs),
+            "cost_unknown_reason": "; ".join(dict.fromkeys(reasons)) or None,
+            "evaluators": parts,
+        }
+
+    def follow(self, ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+        """Evaluate a run to its end; an interrupt cancels it, and the same command goes on with what is left."""
+        evaluator = self._evaluators[run["evaluator"]]
+        loop = _Loop(ask, run, evaluator, price=partial(self._cost, evaluator), concurrency=self._concurrency)
+        try:
+            with progress(run, quiet=quiet) as show:
+                return asyncio.run(loop.run(show))
+        except KeyboardInterrupt:
+            ask(f"POST replays/{run['run_id']}/cancel", {})
+            raise
+
+    def _part(self, part: dict[str, Any]) -> dict[str, Any]:
+        from ragpulse_evaluators import Case
+        from ragpulse_evaluators.evaluator import Estimate
+
+        evaluator = self._evaluators[part["evaluator"]]
+        cases = [Case.model_validate(case) for case in part.pop("sample", ())]
+        whole = sum((evaluator.estimate(case) for case in cases), Estimate())
+        scale = max(0, part["count"] - part["already"]) / max(1, len(cases))
+        whole = replace(
+            whole,
+            input_tokens=round(whole.input_tokens * scale),
+            output_tokens=round(whole.output_tokens * scale),
+        )
+        part |= {"input_tokens": whole.input_tokens, "output_tokens": whole.output_tokens}
+        cost = self._cost(evaluator, whole) if cases else 0.0
+        reason = f"the price of {_model(evaluator)} is unknown: add it to [prices]" if cost is None else None
+        return part | {"cost_usd": cost, "cost_unknown_reason": reason}
+
+    def _cost(self, evaluator: Evaluator, estimate: Estimate) -> float | None:
+        if evaluator.judge is None or estimate.calls == 0:
+            return 0.0
+        return self._price(_model(evaluator), estimate.input_tokens, estimate.output_tokens)
+
+
+class _Loop:
+    """Fetches cases, evaluates some at once, and sends each result as soon as the one before it has arrived."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        run: dict[str, Any],
+        evaluator: Evaluator,
+        *,
+        price: Callable[[Estimate], float | None],
+        concurrency: int,
+    ) -> None:
+        self._ask, self._run, self._evaluator, self._price = ask, run, evaluator, price
+        self._path = f"replays/{run['run_id']}"
+        self._slots = asyncio.Semaphore(concurrency)
+        self._spent = self._reserved = 0.0
+        self._capped = ""
+
+    async def run(self, show: Show) -> dict[str, Any]:
+        """Go on until nothing is left or the collector says that the run has ended."""
+        from ragpulse_evaluators.judge import rest
+
+        try:
+            return await self._rounds(show)
+        finally:
+            await rest(self._evaluator.judge)
+
+    async def _rounds(self, show: Show) -> dict[str, Any]:
+        rest_s = 0.5
+        while True:
+            answer = await self._call(f"GET {self._path}/cases", {"limit": _AT_A_TIME})
+            handed = answer.pop("cases")
+            show(answer)
+            if not handed:
+                return dict(answer)
+            if await self._round(handed, show):
+                rest_s = 0.5
+            else:  # only failures: the judge may need a rest
+                await asyncio.sleep(rest_s)
+                rest_s = min(_LONGEST_REST_S, 2 * rest_s)
+
+    async def _round(self, handed: Sequence[dict[str, Any]], show: Show) -> bool:
+        """Evaluate what was handed out; tells whether anything but a failure that may pass came of it."""
+        waiting = {asyncio.create_task(self._one(job)) for job in handed}
+        moved = False
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            results = [result for task in done if (result := task.result()) is not None]
+            moved = moved or any(not result["result"]["retriable"] for result in results)
+            told = {"results": results} | ({"capped": self._capped} if self._capped and not waiting else {})
+            answer = await self._call(f"POST {self._path}/results", told)
+            show(answer)
+            if answer["status"] != "running":
+                await _cancel(waiting)
+                return True
+        return moved
+
+    async def _one(self, job: Mapping[str, Any]) -> dict[str, Any] | None:
+        """One result as the collector takes it; None where its call might go beyond the cap."""
+        from ragpulse_evaluators import Case, EvaluationResult
+
+        case = Case.model_validate(job["case"])
+        async with self._slots:
+            needed = self._needed(case)
+            if needed is None:
+                return None
+            self._reserved += needed
+            started = time.perf_counter()
+            try:
+                result = await asyncio.wait_for(self._evaluator(case), _TIMEOUT_S)
+            except TimeoutError:
+                one = self._evaluator
+                own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
+                told = f"no result within {_TIMEOUT_S:g} s"
+                result = EvaluationResult(**own, status="error", explanation=told, retriable=True)
+            self._reserved -= needed
+            costs = [call.cost_usd for call in result.calls]
+            self._spent += sum(needed if cost is None else cost for cost in costs)
+        elapsed_ms = (time.perf_counter() - started) * 1000.0
+        return {"job_id": job["job_id"], "result": result.model_dump(mode="json"), "elapsed_ms": elapsed_ms}
+
+    def _needed(self, case: Any) -> float | None:
+        """USD to set aside for a case; None once the cap might be passed."""
+        cap = self._run["max_usd"]
+        if cap is None or self._capped:
+            return None if self._capped else 0.0
+        needed = self._price(self._evaluator.estimate(case))
+        if needed is None:
+            self._capped = f"the price of {_model(self._evaluator)} is unknown, so the cap cannot be kept"
+        elif self._spent + self._reserved + needed > cap * (1 + 1e-12):
+            self._capped = f"the cap is {cap:.4g} USD, {self._spent:.4g} are spent, the next call needs {needed:.4g}"
+        return None if self._capped else needed
+
+    async def _call(self, operation: str, params: Mapping[str, Any]) -> Any:
+        return await asyncio.to_thread(self._ask, operation, params)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _declared(one: Evaluator) -> dict[str, Any]:
+    own = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
+    return {**own, "label": str(one.label), "needs": sorted(one.needs)}
+
+
+def _model(one: Evaluator) -> str:
+    return str(getattr(one.judge, "model", one.judge.id)) if one.judge is not None else ""
