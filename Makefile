@@ -23,7 +23,7 @@ demo: $(VENV)/.collector
 	$(BIN)/ragpulse demo
 
 test: $(VENV)/.development
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/.development
 	$(BIN)/ruff format --check
