@@ -22,11 +22,13 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = int(probe.getsockname()[1])
         command = [sys.executable, "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", str(self.port)]
+        log = db.with_suffix(".log")
         begun = time.perf_counter()
-        self._process = subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with log.open("w") as errors:
+            self._process = subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=errors)
         while not self._answers():
             if self._process.poll() is not None:
-                raise SystemExit("the collector did not start")
+                raise SystemExit(f"the collector did not start: {log.read_text()[-500:]}")
             time.sleep(0.002)
         self.first_200_s = time.perf_counter() - begun
 
