@@ -144,7 +144,7 @@ class JsonSchema(Evaluator):
 def _validator(schema: Any) -> Validator:
     from jsonschema import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from jsonschema_specifications import REGISTRY
 
     kind = validator_for(schema, default=Draft202012Validator)
     try:
