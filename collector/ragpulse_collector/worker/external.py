@@ -7,7 +7,6 @@ Nothing of the caller's is loaded or run here. Results are named by the collecto
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,8 @@ __all__ = ["External"]
 _MOST = 256
 """Cases handed out and results taken at once."""
 _LONGEST_REASON = 300
+_DEEPEST = 16
+"""Levels of `parts`: whatever reads them later need not expect more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ def _checked(given: Any, evaluator: Declared) -> dict[str, _Given]:
     for place, one in enumerate(given):
         try:
             job_id, result = _one(one, evaluator)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ValueError(f"results[{place}]: {_plain(error)}") from error
         if job_id in found:
             raise ValueError(f"results[{place}]: {job_id!r} is there twice")
@@ -224,7 +225,7 @@ def _one(one: Any, evaluator: Declared) -> tuple[str, _Given]:
     _demand_sane([elapsed, *(call.cost_usd for call in result.calls)])
     if not all(math.isfinite(end) for end in result.ci95 or ()):
         raise ValueError("ci95 must be finite")
-    json.dumps(result.parts, allow_nan=False)
+    _demand_flat(result.parts, _DEEPEST)
     return job_id, _Given(result, elapsed)
 
 
@@ -233,8 +234,16 @@ def _demand_sane(figures: Sequence[float | None]) -> None:
         raise ValueError("costs and times are finite and not negative")
 
 
+def _demand_flat(value: Any, levels: int) -> None:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if children and not levels:
+        raise ValueError("parts are too deeply nested")
+    for child in children:
+        _demand_flat(child, levels - 1)
+
+
 def _plain(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return "too deeply nested" if isinstance(error, RecursionError) else str(error)
+    return str(error)
