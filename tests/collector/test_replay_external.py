@@ -129,7 +129,7 @@ def test_the_bill_counts_what_only_the_caller_can_price(
     assert run([*arguments, "--judge", "openai/of-nobody-knows"]) == 0
     told = capsys.readouterr().out
     assert "3 units, 0 already scored" in told
-    assert "0 tokens in" not in told
+    assert "; 0 tokens in" not in told
     assert "cost unknown: the price of" in told
     assert client.call("GET replays")["replays"] == []
 
