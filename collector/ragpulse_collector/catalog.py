@@ -32,8 +32,10 @@ class Catalog:
         self._settings = settings or Settings()
         self.judge_model = judge or self._settings.judge.model
         folder = Path(self._settings.source).parent if self._settings.source else Path()
-        self._loads = (*(str(folder / file) for file in self._settings.evaluators.files), *loads)
+        given = tuple(loads)
+        self._loads = (*(str(folder / file) for file in self._settings.evaluators.files), *given)
         self._wrap = wrap
+        self._given = (judge, given)
         self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
 
@@ -56,6 +58,12 @@ class Catalog:
     def judge(self) -> Judge | None:
         """The configured judge, recorded where a wrapper was given; None where no model is configured."""
         return None if self.judge_model is None else self._judge(self.judge_model)
+
+    @cached_property
+    def unrecorded(self) -> Catalog:
+        """The same evaluators with judges that are really asked each time, whatever is recorded."""
+        judge, loads = self._given
+        return Catalog(self._settings, judge=judge, loads=loads)
 
     def resolve(
         self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()

@@ -138,13 +138,13 @@ def test_a_judge_of_the_caller_is_asked_by_the_caller(
     collector: Start, tmp_path: Path, loopback_model: StartModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A judge on the caller's loopback scores through the caller's prompts folder, free."""
-    model = loopback_model(lambda _: "Both agree.\nScore: 5")
+    model = loopback_model(lambda _: "YES")
     url, client = receiving(collector, 2)
     (tmp_path / "prompts").mkdir()
     arguments = ["replay", "-e", "faithfulness", "--prompts", str(tmp_path / "prompts"), "--since", "1d"]
     assert run([*arguments, "--judge", f"{model.url}#test", "--url", url, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["replays"]
-    assert (told["status"], told["done"]) == ("done", 2)
+    assert (told["status"], told["ok"]) == ("done", 2)
     assert len(model.asked) >= 2
     assert all("test" in row["judge"] for row in scores(client, "faithfulness"))
 

@@ -16,6 +16,8 @@ from ragpulse_collector.api.sql import sql
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
+from ragpulse_collector.app.money import judge_is_local, judge_price
+from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.blame import blame
 from ragpulse_collector.metrics.calibration import calibration, suggest
@@ -31,7 +33,7 @@ from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.worker import External
+from ragpulse_collector.worker import DriftWatch, External
 
 FILTERS = (
     "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",
@@ -67,6 +69,7 @@ def operations(
             *_rules(rules),
             *_writes(store, catalog, force, wake),
             *_replays(replays, External(store)),
+            *_drift(_watch(store, settings, catalog, prices)),
             *_monitors(monitors),
             *_data(store, prices),
         )
@@ -169,6 +172,27 @@ def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
                   summary="Cases for a caller who alone has the evaluator."),
         Operation(method="POST", path="replays/{id}/results", run=results, scope="admin",
                   parameters=("results", "capped"), repeatable=("results",), summary="What the caller found."),
+    )  # fmt: skip
+
+
+def _watch(store: Store, settings: Settings, catalog: Catalog, prices: Prices) -> DriftWatch:
+    caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
+    ledger = Ledger(store, caps, price=judge_price(settings, prices))
+
+    def asked(name: str) -> Any:
+        return catalog.unrecorded.resolve(name)
+
+    return DriftWatch(store=store, resolve=asked, ledger=ledger, concurrency=settings.judge.concurrency)
+
+
+def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
+    return (
+        _get("drift", drift.report, "Whose is a move of the score: the judge's or the application's?", "evaluator",
+             "back", *FILTERS),
+        Operation(method="POST", path="drift/anchors", run=drift.freeze, scope="admin",
+                  parameters=("evaluator", "n", *FILTERS), summary="Freeze judged answers to watch a judge by."),
+        Operation(method="POST", path="drift/run", run=drift.run, scope="admin", parameters=("evaluator",),
+                  summary="Judge the frozen answers again, without the recorded calls."),
     )  # fmt: skip
 
 
