@@ -139,10 +139,14 @@ def test_no_request_makes_the_collector_call_an_address(collector: Start, sentin
 
 
 def settled(client: Client) -> None:
-    """Wait until no evaluation is due: a judge that could be called has been called."""
+    """Wait until the traces are decided and no evaluation is due: a judge that could be called has been called."""
     deadline = time.monotonic() + 30
-    while client.call("GET status")["evaluations"]["due"] and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        decided = client.sql("select 1 from traces where decided").rows()
+        if decided and not client.call("GET status")["evaluations"]["due"]:
+            return
         time.sleep(0.05)
+    raise AssertionError("not settled in time")
 
 
 def test_pages_pass_no_address_either(collector: Start, sentinel: Sentinel) -> None:
@@ -168,7 +172,7 @@ def test_files_are_not_taken_over_http(collector: Start, tmp_path: Path, name: s
     usual = {"evaluators": ["refusal"], "since": "7d"}
     for target, body in (("/api/v1/replays", {**usual, name: [str(evil)]}), (f"/api/v1/replays?{name}={evil}", usual)):
         status, told = ask(running.url, "POST", target, body)
-        assert (status, "--db" in told) == (400, True)
+        assert (status, "ragpulse replay --load" in told) == (400, True)
     assert not marker.exists()
 
 

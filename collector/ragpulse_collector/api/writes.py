@@ -74,7 +74,7 @@ def force(
     trace_id = trace_uuid(params.get("trace_id"))
     names = params.get("evaluators") or []
     names = [names] if isinstance(names, str) else list(names)
-    if not names:
+    if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("evaluators is a list of names")
     for name in names:
         known(name)
