@@ -80,6 +80,60 @@ def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
     assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
 
 
+def strata(store: EmbeddedStore, effects: dict[str, float]) -> None:
+    """Two prompt versions in each service; v8 passes with so much less chance and its users like it less."""
+    units = Units(store)
+    for number in range(400 * len(effects)):
+        service, effect = list(effects.items())[number % len(effects)]
+        version = "v7" if number // len(effects) % 2 else "v8"
+        lost = effect if version == "v8" else 0.0
+        facts: dict[str, Any] = {"prompt_version": version, "service": service, "user_id": f"u{number}"}
+        facts["feedback"] = 1.0 if uniform(number, "f") < 0.8 - lost else -1.0
+        units.scored(number, "judge", float(uniform(number, "y") < 0.9 - lost), facts=facts)
+    units.save()
+
+
+def test_each_stratum_has_its_own_verdict(store: EmbeddedStore) -> None:
+    """Worse where it was made worse and nowhere else; acceptance (feedback) is compared beside quality."""
+    strata(store, {"billing": 0.4, "travel": 0.0, "health": 0.0})
+    told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge", "by": "service"}, clock=now)
+    verdicts = {one["value"]: one["verdict"] for one in told["strata"]}
+    assert (told["by"], verdicts.pop("billing")) == ("service", "worse")
+    assert set(verdicts) == {"travel", "health"}
+    assert not set(verdicts.values()) & {"better", "worse"}
+    assert {one["metric"]: one["verdict"] for one in told["also"]}["acceptance"] == "worse"
+    assert all(one["test"]["p_adjusted"] >= one["test"]["p"] for one in told["strata"])
+
+
+def test_paired_strata_are_adjusted_for_having_looked_at_all(store: EmbeddedStore) -> None:
+    """Among twenty services one with p = 0.031 by itself is no verdict; alone it would be one."""
+    units = Units(store)
+    for number in range(600):
+        service = number % 20
+        units.scored(number, "judge", 1.0, facts={"service": f"s{service}", "query": "q"})
+        fails = service == 7 and number < 120
+        units.score(number, "judge", float(not fails), version="v2")
+    units.save()
+    params = {"a": "judge@v1", "b": "judge@v2", "by": "service"}
+    (alone,) = compare(store, params | {"service": "s7"}, clock=now)["strata"]
+    among = next(one for one in compare(store, params, clock=now)["strata"] if one["value"] == "s7")
+    assert (alone["verdict"], among["verdict"]) == ("worse", "not enough data")
+    assert alone["test"]["p_adjusted"] == pytest.approx(0.03125)
+    assert among["test"]["p_adjusted"] == pytest.approx(0.625)
+
+
+def test_a_stratum_on_one_side_only_has_no_verdict(store: EmbeddedStore) -> None:
+    """Nothing to compare is said so; a dimension that does not exist is refused, and two at once."""
+    arms(store, 40, users=40, effect=0.0)
+    sides = {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}
+    told = compare(store, sides | {"by": "prompt_version"}, clock=now)["strata"]
+    assert [(one["verdict"], one["difference"]) for one in told] == [("not enough data", None)] * 2
+    with pytest.raises(ValueError, match="cannot group by 'colour'"):
+        compare(store, sides | {"by": "colour"}, clock=now)
+    with pytest.raises(ValueError, match="one dimension"):
+        compare(store, sides | {"by": "model,service"}, clock=now)
+
+
 def test_few_users_are_not_enough(store: EmbeddedStore) -> None:
     """A thousand answers of ten users decide nothing: below thirty clusters an arm there is no verdict."""
     arms(store, 1000, users=11, effect=0.3)

@@ -106,7 +106,7 @@ def _measures(store: Store) -> tuple[Operation, ...]:
         _get("explain", partial(explain, store), "What differs in a selection.", "metric", "sel_from", "sel_to",
              "sel_lo", "sel_hi", *FILTERS),
         _get("compare", partial(compare, store), "Two sides: difference, interval, test, worst flips.", "a", "b",
-             "evaluator", *FILTERS),
+             "evaluator", "by", *FILTERS),
         _get("check", partial(check, store), "Is quality above a limit?", "evaluator", "min", *FILTERS),
         _get("plan", partial(plan, store), "How many to score for a wanted precision.", "evaluator", "half_width",
              *FILTERS),

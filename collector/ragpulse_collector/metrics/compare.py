@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.filters import Filter, filter_of
+from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.good import FAITHFUL, first_of
 from ragpulse_collector.metrics.rows import trace_rows
 from ragpulse_collector.metrics.runs import latest_runs
@@ -18,6 +18,7 @@ from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
+    benjamini_hochberg,
     clustered_mean,
     compare_arms,
     hajek,
@@ -35,6 +36,9 @@ _DIMENSIONS = {"prompt": "prompt_version", "model": "model", "variant": "variant
 _TAU = 0.1
 """The size of difference the sequential test is tuned for, on the normalized scale."""
 _FLIPS = 20
+_STRATA = 50
+"""So many values of a dimension are looked at, those with most answers."""
+_ALPHA = 0.05
 _ALSO = {"latency_ms": "latency", "cost_usd": "cost", "feedback": "acceptance"}
 
 
@@ -48,6 +52,10 @@ class _Scored:
     pi: float
     cluster: str
     explanation: str | None
+    stratum: str | None
+
+
+_Units = Mapping[tuple[str, int], _Scored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +71,75 @@ class _Side:
 
 
 def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET compare`: `a`, `b`, `evaluator`, `from` (default 7 days) and filters; difference is b minus a.
+    """Answer `GET compare`: `a`, `b`, `evaluator`, `by`, `from` (default 7 days), filters; difference is b minus a.
 
     Two evaluator versions or runs over the same requests are paired: the interval is that of the mean difference, the
     test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
     sequentially, so that looking every day does not raise false alarms, with errors clustered by user, else session,
-    else trace. Raises ValueError for a side that cannot be read, LookupError where one has no scores.
+    else trace. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having looked at all
+    of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one has no scores.
     """
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
     keep = filter_of(store, params)
     sides = [_side(store, str(params.get(key) or "")) for key in ("a", "b")]
-    evaluator = _evaluator(store, sides, params, window)
-    a, b = (_read(store, side, evaluator, window, keep) for side in sides)
+    evaluator, by = _evaluator(store, sides, params, window), _dimension(params.get("by"))
+    a, b = (_read(store, side, evaluator, window, keep, by) for side in sides)
     for side, found in zip(sides, (a, b), strict=True):
         if not found:
             raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
-    shared = a.keys() & b.keys()
-    paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
-    told = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
+    told = _decided(a, b)
     return {
         "evaluator": evaluator,
         "a": {"name": sides[0].name, **_point(a.values())},
         "b": {"name": sides[1].name, **_point(b.values())},
         **told,
-        "paired": paired,
-        "flips": _flips(store, a, b, shared) if paired else [],
-        "also": [] if paired else _also(store, sides, window, keep),
+        "flips": _flips(store, a, b, a.keys() & b.keys()) if told["paired"] else [],
+        "also": [] if told["paired"] else _also(store, sides, window, keep),
+        "by": by,
+        "strata": _strata(a, b) if by else [],
     }
+
+
+def _decided(a: _Units, b: _Units) -> dict[str, Any]:
+    """Difference, test and verdict of two sides: paired where at least half of the smaller one is shared."""
+    shared = a.keys() & b.keys()
+    paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
+    told = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
+    return {**told, "paired": paired}
+
+
+def _strata(a: _Units, b: _Units) -> list[dict[str, Any]]:
+    """The same question within each value, the largest first; a verdict stands only on its adjusted p-value."""
+    values = {one.stratum for side in (a, b) for one in side.values()}
+    found = [_stratum(value, _within(a, value), _within(b, value)) for value in values]
+    found.sort(key=lambda one: (-one["a"]["n"] - one["b"]["n"], str(one["value"])))
+    found = found[:_STRATA]
+    adjusted = benjamini_hochberg([1.0 if one["test"] is None else one["test"]["p"] for one in found])
+    for one, p in zip(found, adjusted, strict=True):
+        if one["test"] is not None:
+            one["test"]["p_adjusted"] = p
+        if p > _ALPHA and one["verdict"] in ("better", "worse"):
+            one["verdict"] = "not enough data"
+    return found
+
+
+def _stratum(value: str | None, a: _Units, b: _Units) -> dict[str, Any]:
+    sides = {"value": value, "a": _point(a.values()), "b": _point(b.values())}
+    if a and b:
+        return sides | _decided(a, b)
+    nothing = {"difference": None, "test": None, "verdict": "not enough data", "need_more": None, "paired": False}
+    return sides | nothing
+
+
+def _within(side: _Units, value: str | None) -> dict[tuple[str, int], _Scored]:
+    return {unit: one for unit, one in side.items() if one.stratum == value}
+
+
+def _dimension(by: Any) -> str | None:
+    names = dimensions({"group_by": by})
+    if len(names) > 1:
+        raise ValueError("by: one dimension at a time")
+    return names[0] if names else None
 
 
 def _side(store: Store, text: str) -> _Side:
@@ -117,9 +167,12 @@ def _evaluator(store: Store, sides: Sequence[_Side], params: Mapping[str, Any], 
     return str(chosen).partition("@")[0]
 
 
-def _read(store: Store, side: _Side, evaluator: str, window: Window, keep: Filter) -> dict[tuple[str, int], _Scored]:
+def _read(
+    store: Store, side: _Side, evaluator: str, window: Window, keep: Filter, by: str | None
+) -> dict[tuple[str, int], _Scored]:
     """The side's units; of several versions or judges the one with the latest request."""
-    sample = sample_of(store, evaluator, window, keep, columns=("user_id", "session_id", *(_DIMENSIONS.values())))
+    columns = dict.fromkeys(("user_id", "session_id", *_DIMENSIONS.values(), *([by] if by else [])))
+    sample = sample_of(store, evaluator, window, keep, columns=tuple(columns))
     conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
@@ -133,15 +186,16 @@ def _read(store: Store, side: _Side, evaluator: str, window: Window, keep: Filte
         extra["side"] = side.run_id
     rows = store.read(
         "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
-        " coalesce(user_id, session_id, trace_id::VARCHAR), explanation, version, judge"
+        " coalesce(user_id, session_id, trace_id::VARCHAR), explanation,"
+        f" {f'{by}::VARCHAR' if by else 'NULL'}, version, judge"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
-    newest = max(rows, key=lambda row: (row[2], str(row[7])), default=None)
+    newest = max(rows, key=lambda row: (row[2], str(row[8])), default=None)
     return {
-        (row[0].hex, row[1]): _Scored((row[0].hex, row[1]), *row[2:7])
+        (row[0].hex, row[1]): _Scored((row[0].hex, row[1]), *row[2:8])
         for row in rows
-        if newest is not None and row[7:] == newest[7:]
+        if newest is not None and row[8:] == newest[8:]
     }
 
 
@@ -150,9 +204,7 @@ def _point(scored: Any) -> dict[str, Any]:
     return point(hajek([one.value for one in found], [one.pi for one in found]))
 
 
-def _paired(
-    a: Mapping[tuple[str, int], _Scored], b: Mapping[tuple[str, int], _Scored], shared: Sequence[tuple[str, int]]
-) -> dict[str, Any]:
+def _paired(a: _Units, b: _Units, shared: Sequence[tuple[str, int]]) -> dict[str, Any]:
     differences = [b[unit].value - a[unit].value for unit in shared]
     pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
     mean, _ = weighted_mean(differences, [1.0 / chance for chance in pi])
@@ -205,9 +257,7 @@ def _without_spread(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any
     return {"difference": shown, "test": None, "verdict": "not enough data", "need_more": need}
 
 
-def _flips(
-    store: Store, a: Mapping[tuple[str, int], _Scored], b: Mapping[tuple[str, int], _Scored], shared: Any
-) -> list[dict[str, Any]]:
+def _flips(store: Store, a: _Units, b: _Units, shared: Any) -> list[dict[str, Any]]:
     """The requests that fell most from a to b, the worst first."""
     changed = [unit for unit in shared if b[unit].value != a[unit].value]
     worst = sorted(changed, key=lambda unit: (b[unit].value - a[unit].value, unit))[:_FLIPS]
