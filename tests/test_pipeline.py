@@ -60,7 +60,8 @@ def until(client: Client, query: str, wanted: int) -> list[dict[str, Any]]:
         if len(rows) >= wanted:
             return rows
         time.sleep(0.05)
-    raise AssertionError(f"{len(rows)} of {wanted} rows: {query}: {client.call('GET status')}")
+    told = client.sql("select evaluator, explanation from scores where status = 'error' limit 3").rows()
+    raise AssertionError(f"{len(rows)} of {wanted} rows: {query}: {told}: {client.call('GET status')}")
 
 
 def verdict(prompt: str) -> str:
@@ -102,6 +103,7 @@ def test_the_trace_is_stored_as_canonical_rows(collector: Start) -> None:
     assert [context["id"] for context in contexts] == ["towers.md", "rivers.md"]
 
 
+@pytest.mark.filterwarnings("default")  # warnings inside litellm are not ours to mend
 def test_a_judge_scores_live_traffic_and_the_page_shows_it(
     collector: Start, loopback_model: StartModel, tmp_path: Path
 ) -> None:
