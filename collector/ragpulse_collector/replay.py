@@ -127,7 +127,7 @@ class Replays:
         since = params.get("from") or params.get("since") or "7d"
         back = since if str(since).startswith("-") or "T" in str(since) or ":" in str(since) else f"-{since}"
         window = window_of({"from": back, "to": params.get("to"), "width": 1}, now=self._clock())
-        return window, filter_of(self._store, params)
+        return window, filter_of(params)
 
     def _select(self, window: Window, keep: Filter) -> Sequence[_Selected]:
         """The units that match, in order of u: with several units a trace those that were decided."""

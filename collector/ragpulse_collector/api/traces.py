@@ -65,7 +65,7 @@ def _limit(value: Any) -> int:
 
 
 def _conditions(store: Store, params: Mapping[str, Any], now: datetime) -> tuple[list[str], dict[str, Any]]:
-    common: Filter = filter_of(store, params)
+    common: Filter = filter_of(params)
     keep, parameters = [common.sql], dict(common.parameters)
     for name, sign in (("from", ">="), ("to", "<")):
         at = instant(params.get(name), now=now)

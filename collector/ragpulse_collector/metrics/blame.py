@@ -28,7 +28,7 @@ def blame(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     contexts sufficed, an unsupported answer is put down to generation if it drew on any context, else to retrieval.
     """
     window = window_of({"width": 30, **params}, now=clock())
-    groups, keep = dimensions(params), filter_of(store, params)
+    groups, keep = dimensions(params), filter_of(params)
     chosen = {
         "faithful": first_of(store, window, FAITHFUL),
         "sufficient": first_of(store, window, SUFFICIENT),

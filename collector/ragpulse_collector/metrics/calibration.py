@@ -114,7 +114,7 @@ def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], 
     """
     evaluator = str(params.get("evaluator") or "")
     window = window_of({"width": 1, **params}, now=clock(), back="90d").whole
-    judged = _judged(store, evaluator, window, filter_of(store, params))
+    judged = _judged(store, evaluator, window, filter_of(params))
     versions = dict.fromkeys((one.version, one.judge) for one in sorted(judged, key=lambda one: one.at, reverse=True))
     return {"evaluator": evaluator, "versions": [_report(judged, *version) for version in versions]}
 
@@ -166,7 +166,7 @@ def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     evaluator = str(params.get("evaluator") or "")
     limit = min(200, max(1, int(params.get("limit") or 20)))
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    judged = [one for one in _judged(store, evaluator, window, filter_of(store, params)) if one.human is None]
+    judged = [one for one in _judged(store, evaluator, window, filter_of(params)) if one.human is None]
     # Of more than ten times what is wanted most would be drawn at the least chance: the newest are asked about.
     pool = sorted(judged, key=lambda one: (one.at, one.trace_id), reverse=True)[: int(limit / (2 * _LEAST_LABEL_PI))]
     chances = _chances([4.0 * one.value * (1.0 - one.value) for one in pool], limit)

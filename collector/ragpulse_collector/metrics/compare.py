@@ -80,7 +80,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one has no scores.
     """
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(store, params)
+    keep = filter_of(params)
     sides = [_side(store, str(params.get(key) or "")) for key in ("a", "b")]
     evaluator, by = _evaluator(store, sides, params, window), _dimension(params.get("by"))
     a, b = (_read(store, side, evaluator, window, keep, by) for side in sides)

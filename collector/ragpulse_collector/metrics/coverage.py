@@ -19,7 +19,7 @@ def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dat
     """Per evaluator: units eligible, selected, scored, skipped, invalid, error, dropped; the share never covered."""
     now = clock()
     window = window_of({"width": 1, **params}, now=now)
-    return {"coverage": covered(store, window, filter_of(store, params)), "queued": queued(store, now=now)}
+    return {"coverage": covered(store, window, filter_of(params)), "queued": queued(store, now=now)}
 
 
 def covered(store: Store, window: Window, keep: Filter) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     which no answer drew anything; `used_share` needs `context_utilization`.
     """
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(store, params)
+    keep = filter_of(params)
     evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
     order = _SORTS.get(str(params.get("sort") or "retrieved"))
     if order is None:

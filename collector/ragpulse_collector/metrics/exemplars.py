@@ -57,7 +57,7 @@ def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
 
 def _source(store: Store, name: str, window: Window, params: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
     """A query for trace ids with what the metric is made of, its parameters, and whether high is worse."""
-    keep = filter_of(store, params, skip=("name",))
+    keep = filter_of(params, skip=("name",))
     family, _, evaluator = name.partition(":")
     if not evaluator:
         column = column_of(name)

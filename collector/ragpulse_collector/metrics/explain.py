@@ -45,7 +45,7 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     adjusted for the many values looked at (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
     """
     now = clock()
-    window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(store, params, skip=("name",))
+    window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(params, skip=("name",))
     metric = str(params.get("metric") or params.get("name") or "latency_p50")
     rows = _read(store, metric, window, keep)
     inside = _box(params, now)

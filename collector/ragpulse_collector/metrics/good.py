@@ -31,7 +31,7 @@ def cost_per_good_answer(
     Judge cost is a line of its own; `unknown_share` is the share of requests whose cost is not known.
     """
     window = window_of({"width": 1, **params}, now=clock()).whole
-    keep, groups = filter_of(store, params), dimensions(params)
+    keep, groups = filter_of(params), dimensions(params)
     listed = "".join(f", {group}" for group in groups)
     rows = store.read(
         f"SELECT sum(cost_usd), count(*), avg((cost_usd IS NULL)::INTEGER){listed} FROM traces"

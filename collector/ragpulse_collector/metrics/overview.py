@@ -26,7 +26,7 @@ _TAU = 0.1
 def overview(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before."""
     now = clock()
-    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(store, params)
+    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
     rows = covered(store, window, keep)
     return {
         **_traffic(store, window, keep, now),

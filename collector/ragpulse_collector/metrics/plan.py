@@ -29,7 +29,7 @@ def plan(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetim
     """
     name, half = str(params.get("evaluator") or ""), _half_width(params)
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(store, params)
+    keep = filter_of(params)
     traces = store.read(
         f"SELECT count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
         {**window.parameters, **keep.parameters},
@@ -93,7 +93,7 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     name = str(params.get("evaluator") or "")
     limit = _limit(params)
     window = window_of({"width": 1, **params}, now=clock()).whole
-    keep = filter_of(store, params)
+    keep = filter_of(params)
     chosen = current(estimates(store, name, window, keep))
     if chosen is None or chosen.estimate is None:
         raise LookupError(f"{name} scored nothing in this window: start a replay, or look further back")
@@ -128,7 +128,7 @@ def _clustered(
     """The interval of the estimate, widened where answers within sessions are alike."""
     assert chosen.estimate is not None
     lo, hi = chosen.estimate.lo, chosen.estimate.hi
-    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(store, params)
+    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
     sample = sample_of(store, name, window, keep, columns=("session_id", "user_id"))
     rows = store.read(
         "SELECT normalized, pi, coalesce(user_id, session_id, trace_id::VARCHAR) FROM"

@@ -62,7 +62,7 @@ def series(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datet
     """
     name = str(params.get("name") or "")
     window = window_of(params, now=clock())
-    groups, keep = dimensions(params), filter_of(store, params, skip=("name",))
+    groups, keep = dimensions(params), filter_of(params, skip=("name",))
     family, _, evaluator = name.partition(":")
     if evaluator and family in MEASURES:
         found = _quality(store, family, evaluator, window, keep, groups)

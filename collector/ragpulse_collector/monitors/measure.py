@@ -41,7 +41,7 @@ def readings(
     store: Store, metric: str, window: Window, options: Mapping[str, Any], condition: Condition, confidence: float
 ) -> dict[str, Reading]:
     """The metric over the whole window per group (a JSON object as text), with its interval."""
-    keep, groups = filter_of(store, options), dimensions(options)
+    keep, groups = filter_of(options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family == "coverage":
         row = next((row for row in covered(store, window, keep) if row["evaluator"] == evaluator), None)
@@ -160,7 +160,7 @@ class Track:
 
 def tracks(store: Store, metric: str, baseline: Window, recent: Window, options: Mapping[str, Any]) -> list[Track]:
     """Per group the recent buckets with their standard errors, and the baseline's level, where there is one."""
-    keep, groups = filter_of(store, options), dimensions(options)
+    keep, groups = filter_of(options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family in MEASURES:
         before = estimates(store, evaluator, baseline.whole, keep, groups=groups, family=family)

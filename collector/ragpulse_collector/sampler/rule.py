@@ -8,19 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-
-from ragpulse_collector.store.views import FACT_COLUMNS
-
-WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
-"""What a rule's `where` may name: the columns of `traces` plus `feedback`."""
-
-_TYPES = {
-    "start_time": "TIMESTAMP", "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "input_tokens": "BIGINT",
-    "output_tokens": "BIGINT", "cached_tokens": "BIGINT", "cost_usd": "DOUBLE", "error": "BOOLEAN",
-    "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
-    "late_spans": "INTEGER", "feedback": "DOUBLE",
-}  # fmt: skip
+from ragpulse_collector.store.where import condition, holds
 
 
 class RuleError(ValueError):
@@ -99,9 +87,13 @@ class Rule:
     def pi_sql(self) -> str:
         """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold."""
         rates = [repr(float(self.rate))]
-        rates += [f"CASE WHEN {_holds(stratum.where)} THEN {stratum.rate!r} ELSE 0.0 END" for stratum in self.strata]
+        rates += [
+            f"CASE WHEN {holds(condition(stratum.where))} THEN {stratum.rate!r} ELSE 0.0 END" for stratum in self.strata
+        ]
         highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
-        return highest if self.where is None else f"CASE WHEN {_holds(self.where)} THEN {highest} ELSE 0.0 END"
+        return (
+            highest if self.where is None else f"CASE WHEN {holds(condition(self.where))} THEN {highest} ELSE 0.0 END"
+        )
 
 
 OFFLINE = Rule(
@@ -119,53 +111,9 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _holds(where: str) -> str:
-    return f"coalesce(TRY(CAST(({where}\n) AS BOOLEAN)), false)"
-
-
 def check_where(where: str) -> None:
     """Raise RuleError unless the text is one SQL boolean over the columns of `traces`, without subqueries."""
-    connection = duckdb.connect()
     try:
-        columns = ", ".join(f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS)
-        connection.execute(f"CREATE TABLE traces ({columns})")
-        connection.execute("SET enable_external_access = false")
-        _check_tree(connection, where)
-        kind = connection.execute(f"DESCRIBE SELECT ({where}\n) AS holds FROM traces").fetchall()[0][1]
-        if kind != "BOOLEAN":
-            raise RuleError(f"where must be true or false, but {where!r} is {kind}")
-        connection.execute(f"SELECT count(*) FROM traces WHERE {_holds(where)}").fetchall()
-    except duckdb.Error as error:
-        raise RuleError(f"where {where!r}: {str(error).splitlines()[0]}") from error
-    finally:
-        connection.close()
-
-
-def _check_tree(connection: duckdb.DuckDBPyConnection, where: str) -> None:
-    text = connection.execute(
-        "SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT 1 FROM traces WHERE ({where}\n)"]
-    ).fetchall()[0][0]
-    tree = json.loads(text)
-    if tree.get("error"):
-        raise RuleError(f"where {where!r}: {tree.get('error_message', 'is not SQL')}")
-    if len(tree["statements"]) != 1:
-        raise RuleError(f"where {where!r}: one SQL boolean is expected")
-    node = tree["statements"][0]["node"]
-    condition = node.get("where_clause")
-    if node.get("type") != "SELECT_NODE" or condition is None or any(node.get(key) for key in _OTHER_CLAUSES):
-        raise RuleError(f"where {where!r}: one SQL boolean is expected")
-    _refuse_subqueries(condition, where)
-
-
-_OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample")
-
-
-def _refuse_subqueries(node: Any, where: str) -> None:
-    if isinstance(node, dict):
-        if node.get("class") in ("SUBQUERY", "WINDOW", "PARAMETER"):
-            raise RuleError(f"where {where!r}: {str(node['class']).lower()} is not allowed")
-        for value in node.values():
-            _refuse_subqueries(value, where)
-    elif isinstance(node, list):
-        for value in node:
-            _refuse_subqueries(value, where)
+        condition(where)
+    except ValueError as error:
+        raise RuleError(str(error)) from error

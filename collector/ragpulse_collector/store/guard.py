@@ -89,7 +89,7 @@ def refuse_files(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
     tree = json.loads(text)
     if tree.get("error"):
         raise Refused(str(tree.get("error_message", "only SELECT is allowed")))
-    for node in _nodes(tree):
+    for node in nodes(tree):
         name = str(node.get("table_name", ""))
         if node.get("type") == "BASE_TABLE" and not name.replace("_", "").isalnum():
             raise Refused(f"{name!r} is not a table")
@@ -98,11 +98,12 @@ def refuse_files(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
             raise Refused(f"the table function {function.get('function_name')} is not allowed")
 
 
-def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+def nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """Return every object of a serialized statement, itself first."""
     if isinstance(node, dict):
         yield node
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from _nodes(child)
+        yield from nodes(child)
 
 
 def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]) -> str:
