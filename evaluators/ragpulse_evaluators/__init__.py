@@ -9,7 +9,9 @@
 `calibrate`, `meta_evaluate` and `align` how far a judge is to be believed.
 """
 
-from ragpulse_evaluators.aggregate import play, summarize, tournament
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ragpulse_evaluators.cache import CachedJudge, FileCache, JudgeCache
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.entry import Entry
@@ -18,11 +20,14 @@ from ragpulse_evaluators.evaluator import Estimate, Evaluator, Function, Scale, 
 from ragpulse_evaluators.http import HTTPJudge
 from ragpulse_evaluators.judge import Judge, ScriptedJudge
 from ragpulse_evaluators.llm import LLMJudge
-from ragpulse_evaluators.loading import configure_evaluators, load
-from ragpulse_evaluators.meta import align, calibrate, meta_evaluate
 from ragpulse_evaluators.registry import Registry, default_registry, get_evaluator, list_evaluators
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 from ragpulse_evaluators.runner import evaluate, evaluate_queries, evaluate_response, evaluate_sync
+
+if TYPE_CHECKING:
+    from ragpulse_evaluators.aggregate import play, summarize, tournament
+    from ragpulse_evaluators.loading import configure_evaluators, load
+    from ragpulse_evaluators.meta import align, calibrate, meta_evaluate
 
 __all__ = (
     "CachedJudge",
@@ -64,3 +69,21 @@ __all__ = (
     "summarize",
     "tournament",
 )
+
+_LATE = {
+    "align": "meta",
+    "calibrate": "meta",
+    "configure_evaluators": "loading",
+    "load": "loading",
+    "meta_evaluate": "meta",
+    "play": "aggregate",
+    "summarize": "aggregate",
+    "tournament": "aggregate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what brings whole families with it when it is first asked for: a collector starts without them."""
+    if name in _LATE:
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ragpulse_evaluators.adapters import adapt
 from ragpulse_evaluators.budget import BudgetedJudge, Purse
@@ -25,6 +25,7 @@ __all__ = ("Progress", "Retry", "evaluate", "evaluate_queries", "evaluate_respon
 
 Progress = bool | Callable[[int, int], None]
 """True prints a bar to stderr; a function receives (done, total)."""
+Found = TypeVar("Found")
 Named = str | Evaluator | Callable[..., Any] | Any
 """A name, an evaluator, a plain function of case fields, or an evaluator of another package."""
 
@@ -115,9 +116,9 @@ def evaluate_response(
     return run_or_await(score())
 
 
-def run_or_await(work: Coroutine[Any, Any, Any]) -> Any:
+def run_or_await(work: Coroutine[Any, Any, Found]) -> Found:
     """The result of a coroutine where no event loop runs, else the coroutine itself, to be awaited."""
-    return work if _loop_runs() else asyncio.run(work)
+    return cast(Found, work) if _loop_runs() else asyncio.run(work)
 
 
 def _loop_runs() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.entry import Entry
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
 from ragpulse_evaluators.evaluator import Estimate, Evaluator, Scale
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
@@ -56,6 +56,9 @@ class Composite(Evaluator):
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         results = dict(zip(self._parts, await self._all(case), strict=True))
         calls.extend(call for result in results.values() for call in result.calls)
+        failed = [f"{name} ({_why(result)})" for name, result in results.items() if result.status == "error"]
+        if failed:  # may succeed another time, so it must not become a final verdict
+            raise JudgeError("no answer from " + ", ".join(failed))
         if lacking := [f"{name} ({_why(result)})" for name, result in results.items() if result.normalized is None]:
             raise Unreadable("no score from " + ", ".join(lacking))
         units = {name: result.normalized or 0.0 for name, result in results.items()}

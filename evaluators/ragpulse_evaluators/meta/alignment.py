@@ -12,9 +12,8 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.meta.calibration import CalibrationReport, calibrate
-from ragpulse_evaluators.meta.running import finished
 from ragpulse_evaluators.result import EvaluationResult
-from ragpulse_evaluators.runner import evaluate
+from ragpulse_evaluators.runner import evaluate, run_or_await
 from ragpulse_evaluators.statistics import mcnemar, wilcoxon
 
 __all__ = ("AlignmentReport", "align")
@@ -79,7 +78,7 @@ def align(
         raise ConfigurationError(f"alignment needs at least 8 labelled cases, got {len(labelled)}")
     pairs = [(case if isinstance(case, Case) else Case.model_validate(case), float(mark)) for case, mark in labelled]
     search = _Search(evaluator, shots=shots, candidates=candidates, tasks=tasks, seed=seed)
-    return finished(search.over(pairs, _Run(concurrency, options)))
+    return run_or_await(search.over(pairs, _Run(concurrency, options)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,9 @@ from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judge import Judge
 from ragpulse_evaluators.meta.calibration import Verdict
 from ragpulse_evaluators.meta.conditions import FAILED, UnitTest, builtin_tests, read_tests, satisfies
-from ragpulse_evaluators.meta.running import finished
 from ragpulse_evaluators.registry import get_evaluator
 from ragpulse_evaluators.result import EvaluationResult
-from ragpulse_evaluators.runner import evaluate
+from ragpulse_evaluators.runner import evaluate, run_or_await
 from ragpulse_evaluators.statistics import Estimate, wilson
 
 __all__ = ("Check", "MetaReport", "meta_evaluate")
@@ -106,7 +105,7 @@ def meta_evaluate(
     tests = [test for test in tests if any(metric in test.conditions for metric in metrics.values())]
     if not tests:
         raise ConfigurationError(f"no unit test of the {split} split has a condition for {made.name}; pass unit_tests=")
-    return finished(_run(made, tests, metrics, {"concurrency": concurrency, **options}))
+    return run_or_await(_run(made, tests, metrics, {"concurrency": concurrency, **options}))
 
 
 async def _run(
