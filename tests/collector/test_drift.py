@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.worker import DriftWatch
 from ragpulse_evaluators import Case, Evaluator
+from ragpulse_evaluators.evaluator import Estimate
 
 if TYPE_CHECKING:
     from loopback import LoopbackModel
@@ -141,3 +143,20 @@ def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
     assert len(client.scores("evaluator = 'faithfulness'").rows()) == 12
     with pytest.raises(ClientError, match="no frozen set"):
         client.call("GET drift", {"evaluator": "refusal"})
+
+
+def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
+    """The day's cap holds for anchors too: refused as a whole, and no check is stored."""
+
+    class Paid(Versioned):
+        judge = SimpleNamespace(id="m", model="m")
+
+        def estimate(self, case: Case) -> Estimate:
+            return Estimate(calls=1, input_tokens=100)
+
+    ledger = Ledger(store, Caps(usd_per_day=0.5), price=lambda *_: 1.0)
+    one = DriftWatch(store=store, resolve=lambda _: Paid(90), ledger=ledger, concurrency=1, clock=lambda: FROZEN)
+    one.freeze({"evaluator": "mine", "n": 20})
+    with pytest.raises(PermissionError, match="the day's judge budget"):
+        one.run({"evaluator": "mine"})
+    assert one.report({"evaluator": "mine"})["checks"] == []

@@ -176,6 +176,46 @@ def test_results_are_taken_once_and_the_cap_stops(collector: Start) -> None:
     assert len(client.call(f"GET replays/{run_id}/cases")["cases"]) == 2
 
 
+PAID = """
+from types import SimpleNamespace
+from ragpulse_evaluators import Evaluator, JudgeCall
+from ragpulse_evaluators.evaluator import Estimate
+
+class Paid(Evaluator):
+    name = "paid"
+    judge = SimpleNamespace(id="openai/dear", model="openai/dear")
+
+    def estimate(self, case):
+        return Estimate(calls=1, input_tokens=1_000_000)
+
+    def run(self, case):
+        raise AssertionError("not reached")
+
+    async def _attempt(self, case, calls):
+        calls.append(JudgeCall(completion="1", cost_usd=2.0))
+        return 1.0
+
+paid = Paid()
+"""
+
+
+def test_the_caller_keeps_the_cap_before_it_asks(
+    collector: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four units at 2 USD under a cap of 5: two are asked, the third never, and the run says why it stopped."""
+    url, _ = receiving(collector, 4)
+    (tmp_path / "paid.py").write_text(PAID)
+    (tmp_path / "ragpulse.toml").write_text('[prices."openai/dear"]\ninput = 2.0\noutput = 2.0\n')
+    monkeypatch.chdir(tmp_path)
+    arguments = ["replay", "-e", "paid", "--load", "paid.py", "--since", "1d", "--url", url]
+    assert run([*arguments, "--dry-run"]) == 0
+    assert "4,000,000 tokens in, 0 out; at most 8.0000 USD" in capsys.readouterr().out
+    assert run([*arguments, "--yes", "--max-usd", "5", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["replays"]
+    assert (told["status"], told["done"], told["cost_usd"], told["pi"]) == ("capped", 2, 4.0, 0.5)
+    assert "the cap is 5 USD" in told["reason"]
+
+
 def test_cancelling_stops_handing_out(collector: Start) -> None:
     """A cancelled replay has no cases; resumed it has them again."""
     _, client = receiving(collector, 2)
