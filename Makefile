@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := collector,judge,grpc,arrow
 
-.PHONY: demo test check bench format docs clean
+.PHONY: demo test check wheel bench format docs clean
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -31,6 +31,16 @@ check: $(VENV)/.development
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+
+# The built wheel, in an empty environment: the SDK alone imports and names its extra, the collector runs the demo.
+wheel: $(VENV)/.development
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/uv build --quiet --wheel --out-dir build/wheel .
+	$(PYTHON) -m venv build/wheel/env
+	$(BIN)/uv pip install --quiet --python build/wheel/env/bin/python --constraint constraints.txt build/wheel/*.whl
+	cd build/wheel && env/bin/python -c 'import ragpulse' && ! env/bin/ragpulse demo
+	$(BIN)/uv pip install --quiet --python build/wheel/env/bin/python --constraint constraints.txt "$$(ls build/wheel/*.whl)[collector]"
+	cd build/wheel && env/bin/ragpulse demo
 
 format: $(VENV)/.development
 	$(BIN)/ruff format
