@@ -43,3 +43,13 @@ def test_nothing_yields_nothing() -> None:
     """No spans, or spans without a readable time, are no rows."""
     assert waterfall([]) == []
     assert waterfall([{"span_id": "a", "start_time": None}]) == []
+
+
+def test_only_so_many_rows_are_made() -> None:
+    """A page shows the first rows at once and the rest on request."""
+    spans = [
+        {"span_id": f"{n:016x}", "parent_span_id": None, "start_time": "2026-11-21T10:00:00Z", "latency_ms": 1.0}
+        for n in range(30)
+    ]
+    assert len(waterfall(spans, most=10)) == 10
+    assert len(waterfall(spans)) == 30

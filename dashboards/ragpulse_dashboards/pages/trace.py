@@ -13,7 +13,7 @@ from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.evidence import answer_pieces, context_views, find_sentences
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.site import Site, read_form, see_other
-from ragpulse_dashboards.waterfall import MAX_ROWS, waterfall
+from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, waterfall
 
 __all__ = ["routes"]
 
@@ -53,6 +53,7 @@ async def trace(site: Site, request: Request) -> Response:
     )
     sentences = find_sentences(reversed(scores))
     spans = answer.get("spans") or []
+    most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
     context = {
         "trace": row,
         "previous": answer.get("previous"),
@@ -63,9 +64,8 @@ async def trace(site: Site, request: Request) -> Response:
         "scores": scores,
         "decisions": answer.get("decisions") or [],
         "labels": answer.get("labels") or [],
-        "rows": waterfall(spans),
+        "rows": waterfall(spans, most=most),
         "n_spans": len(spans),
-        "max_rows": MAX_ROWS,
         "done": request.query_params.get("done", ""),
     }
     return site.render(request, "trace.html", context)
