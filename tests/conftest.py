@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 from loopback import LoopbackModel
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
+
+
+# anyio imports its parts when they are first used, and pytest rewrites a plugin's modules as they are imported: in a
+# server's thread that runs into CPython's check of ast.parse in two threads at once (SystemError). So: all of it now.
+for _part in pkgutil.walk_packages(anyio.__path__, "anyio."):
+    if "_trio" not in _part.name:
+        importlib.import_module(_part.name)
 
 
 @pytest.fixture
