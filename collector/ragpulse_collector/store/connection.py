@@ -6,8 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 
 

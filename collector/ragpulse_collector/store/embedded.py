@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import lock_down, open_file, settings
 from ragpulse_collector.store.migrations import check_version, file_version, migrate
 from ragpulse_collector.store.outbox import outbox_folder

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import Deadline
 from ragpulse_collector.store.protocol import Busy, Refused, Rows
 

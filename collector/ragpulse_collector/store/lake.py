@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import StoreError
@@ -142,19 +142,24 @@ class Lease:
 
 def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
     """Load what the lake needs, from installed packages where there are some; raises StoreError naming the mend."""
-    with contextlib.suppress(ImportError):
-        from duckdb_extensions import import_extension  # type: ignore[import-not-found, unused-ignore]
-
-        for name in _EXTENSIONS:
-            import_extension(name, con=connection)
     for name in _EXTENSIONS:
         try:
-            connection.execute(f"LOAD {name}")
+            connection.execute(f"LOAD {_extension(name)}")
         except duckdb.Error as error:
             raise StoreError(
                 f"duckdb {duckdb.__version__} has no extension {name}: pip install 'ragpulse[lake]' "
                 f"or run INSTALL {name} with internet access"
             ) from error
+
+
+def _extension(name: str) -> str:
+    """Packages are loaded from where they lie: a service may not have a home folder that it can write to."""
+    try:
+        package = files(f"duckdb_extension_{name}")
+    except ModuleNotFoundError:
+        return name
+    file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+    return f"'{_quoted(str(file))}'"
 
 
 def _migrate_together(connection: duckdb.DuckDBPyConnection, name: str) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.protocol import StoreError
 
 Format = Literal["parquet", "jsonl"]

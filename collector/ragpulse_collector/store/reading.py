@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import Deadline, fetch
 from ragpulse_collector.store.guard import UserSql
 from ragpulse_collector.store.outbox import Format, Outbox

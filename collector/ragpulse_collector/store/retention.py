@@ -10,9 +10,9 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-import duckdb
 import orjson
 
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import open_file
 from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-import duckdb
-
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.guard import nodes
 from ragpulse_collector.store.views import FACT_COLUMNS
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import duckdb
-
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, SpanRecord
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import appender
 from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest import Ingest

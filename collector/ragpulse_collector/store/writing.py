@@ -10,9 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-import duckdb
-
 from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.protocol import Busy, Transaction
 from ragpulse_collector.store.queue import BodyItem, WorkItem, WriterQueue
 from ragpulse_collector.store.reading import Reading
