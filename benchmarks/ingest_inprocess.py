@@ -27,7 +27,7 @@ from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
-from ragpulse_collector.store.append import appender
+from ragpulse_collector.store.append import append
 from ragpulse_collector.store.rows import Appendable, utc_now
 from ragpulse_collector.store.schema import columns
 
@@ -78,7 +78,7 @@ def floor(folder: Path) -> None:
             clock.lap("rows")
             cursor.begin()
             for table, table_rows in rows.tables():
-                appender(cursor, table, columns(table), table_rows)
+                append(cursor, table, columns(table), table_rows)
             clock.lap("append")
             cursor.commit()
             clock.lap("commit")

@@ -13,7 +13,7 @@ import orjson
 from ragpulse_collector.records import ContextRecord, SpanRecord
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
-from ragpulse_collector.store.rows import Appendable
+from ragpulse_collector.store.rows import Appendable, instant
 from ragpulse_collector.store.schema import columns
 
 _BATCH = 2_000
@@ -113,7 +113,7 @@ def _rewrite(transaction: Transaction, changes: list[tuple[SpanRecord, SpanRecor
     rows = Appendable()
     for _, new in changes:
         rows.add_span(new, transaction.at)
-    starts = [row[3] for row in rows.spans]
+    starts = [instant(new.start_ns) for _, new in changes]
     place = {
         "traces": [old.trace_id for old, _ in changes],
         "spans": [int(old.span_id, 16) for old, _ in changes],

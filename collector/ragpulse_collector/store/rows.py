@@ -23,7 +23,12 @@ _INT32 = 2**31 - 1
 
 def instant(nanoseconds: int) -> datetime:
     """Return the UTC instant (naive, as stored) of Unix nanoseconds; out-of-range values are moved to the edge."""
-    return _EPOCH + timedelta(microseconds=min(max(nanoseconds // 1000, 0), _LAST_US))
+    return _EPOCH + timedelta(microseconds=microseconds(nanoseconds))
+
+
+def microseconds(nanoseconds: int) -> int:
+    """Return Unix microseconds, which a TIMESTAMP column takes as well and which cost less than a datetime."""
+    return min(max(nanoseconds // 1000, 0), _LAST_US)
 
 
 def utc_now() -> datetime:
@@ -60,7 +65,7 @@ class Appendable:
 
     def add_span(self, span: SpanRecord, at: datetime) -> None:
         """Add a span, its texts and its contexts."""
-        start = instant(span.start_ns)
+        start = microseconds(span.start_ns)
         span_id = int(span.span_id, 16)
         if span.query is not None or span.response is not None:
             self.contents.append((span.trace_id, span_id, start, span.query, span.response))
@@ -68,7 +73,7 @@ class Appendable:
             self.add_contexts(span.trace_id, span_id, start, span.contexts)
         self.spans.append(_span_row(span, span_id, start, at))
 
-    def add_contexts(self, trace_id: str, span_id: int, start: datetime, contexts: list[ContextRecord]) -> None:
+    def add_contexts(self, trace_id: str, span_id: int, start: datetime | int, contexts: list[ContextRecord]) -> None:
         """Add the retrieved documents of one span."""
         for c in contexts:
             digest = None if c.text is None else text_hash(c.text)
@@ -79,8 +84,8 @@ class Appendable:
         span_id = None if score.span_id is None else int(score.span_id, 16)
         self.feedback.append(
             (
-                uuid4().hex, score.trace_id, span_id, instant(score.time_ns), at, score.name, score.score, score.label,
-                score.explanation, score.source,
+                uuid4().hex, score.trace_id, span_id, microseconds(score.time_ns), at, score.name, score.score,
+                score.label, score.explanation, score.source,
             )
         )  # fmt: skip
 
@@ -88,7 +93,7 @@ class Appendable:
         """Keep the texts of a log event as they came."""
         body = orjson.dumps({"query": record.query, "response": record.response, "contexts": record.contexts})
         self.content_events.append(
-            (record.trace_id, int(record.span_id, 16), instant(record.time_ns), at, joined, body.decode())
+            (record.trace_id, int(record.span_id, 16), microseconds(record.time_ns), at, joined, body.decode())
         )
 
     def tables(self) -> list[tuple[str, list[Row]]]:
@@ -97,7 +102,7 @@ class Appendable:
         return [(name, rows) for name, rows in named if rows]
 
 
-def _span_row(span: SpanRecord, span_id: int, start: datetime, at: datetime) -> Row:
+def _span_row(span: SpanRecord, span_id: int, start: int, at: datetime) -> Row:
     contexts = span.contexts
     top = max((c.score for c in contexts if c.score is not None), default=None) if contexts else None
     parent = None if span.parent_span_id is None else int(span.parent_span_id, 16)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, SpanRecord
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.append import appender
+from ragpulse_collector.store.append import append
 from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest import Ingest
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
@@ -48,7 +48,7 @@ class WriterTransaction:
     def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows to `raw.<table>`."""
         if rows:
-            appender(self._cursor, table, columns, rows)
+            append(self._cursor, table, columns, rows)
 
 
 class Writer:
