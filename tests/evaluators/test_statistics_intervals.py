@@ -116,13 +116,38 @@ def test_hajek_undoes_oversampling_of_risky_traces() -> None:
     assert naive < 0.7
 
 
-def test_a_cautious_interval_is_no_surer_than_the_heavy_weights() -> None:
-    """Nine passes of weight 20 and twenty mixed ones of weight 1: nine passes are not twenty-nine."""
+def test_an_interval_is_no_surer_than_the_heavy_weights() -> None:
+    """Nine passes of weight 20 and twenty mixed ones of weight 1: Wilson with Kish's n, fewer degrees of freedom."""
     values, pi = [1.0] * 9 + [1.0, 0.0] * 10, [0.05] * 9 + [1.0] * 20
-    bold, cautious = some(hajek(values, pi)), some(hajek(values, pi, cautious=True))
-    assert cautious.estimate == bold.estimate
-    assert float(cautious.lo or 0) < float(bold.lo or 0)
-    assert cautious.lo == pytest.approx(some(wilson(bold.estimate * bold.n_eff, bold.n_eff)).lo)
+    found = some(hajek(values, pi))
+    freedom = (student_quantile(0.975, 28) / student_quantile(0.975, round(found.n_eff - 1, 3))) ** 2
+    trials = found.n_eff * freedom
+    expected = some(wilson(found.estimate * trials, trials))
+    assert (found.lo, found.hi) == pytest.approx(tuple(expected), abs=1e-9)
+    assert float(found.lo or 0) < 0.85  # at least one of the nine could be a failure
+
+
+def test_graded_scores_of_equal_weights_have_students_interval() -> None:
+    """m ± t·SE with n-1 degrees of freedom, as published."""
+    values = [0.2, 0.9, 0.4, 0.7, 0.5]
+    found = some(hajek(values, [0.5] * 5))
+    half = scipy.stats.t.ppf(0.975, 4) * float(found.se or 0)
+    assert (found.lo, found.hi) == pytest.approx((0.54 - half, 0.54 + half), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "pi", "thin"),
+    [
+        ([1.0] * 20, [0.5] * 20, False),  # twenty passes are twenty trials
+        ([1.0] * 5, [0.5] * 5, True),
+        ([1.0, 0.0] * 20 + [1.0] * 2, [1.0] * 40 + [0.01] * 2, True),  # two answers carry it
+        ([1.0] * 28 + [0.5] * 2, [0.5] * 30, True),  # two low scores say what low scores are like
+        ([0.5, 0.7] * 15, [0.5] * 30, False),
+    ],
+)
+def test_what_rests_on_too_little_is_thin(values: list[float], pi: list[float], thin: bool) -> None:
+    """Fewer than ten effective answers, or a graded mean near an end with too few scores away from it."""
+    assert some(hajek(values, pi)).thin is thin
 
 
 def test_a_census_of_a_finite_list_has_no_uncertainty() -> None:

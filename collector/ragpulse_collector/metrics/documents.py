@@ -103,7 +103,7 @@ FROM q, whole GROUP BY q.doc
 
 
 def _estimated(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    moments = [Moments.of((int(row["moments"][0]), *row["moments"][1:8], int(row["moments"][8] or 0))) for row in rows]
+    moments = [Moments.of(row["moments"]) for row in rows]
     prior = rows[0]["whole_wy"] / rows[0]["whole_w"] if rows and rows[0]["whole_w"] else None
     between = _between(moments, prior)
     return [_document(row, found, prior, between) for row, found in zip(rows, moments, strict=True)]

@@ -114,7 +114,7 @@ def _good_shares(
         " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL",
         parameters,
     ).rows
-    found = {tuple(row[9:]): Moments.of(row[:9]) for row in rows}
+    found = {tuple(row[10:]): Moments.of(row[:10]) for row in rows}
     return {group: moments.estimate() for group, moments in found.items() if moments is not None}
 
 

@@ -72,7 +72,7 @@ def estimates(
     ).rows
     lost = _dropped(store, evaluator, window, keep, groups)
     bounded = family != "score"
-    found = [_bucket(row, lost.get((row[2], *row[18:]), (0, 0.0)), bounded=bounded) for row in rows]
+    found = [_bucket(row, lost.get((row[2], *row[19:]), (0, 0.0)), bounded=bounded) for row in rows]
     return sorted(found, key=lambda one: (one.at, str(one.group), one.last, str(one.version)))
 
 
@@ -94,8 +94,8 @@ def evaluators_in(store: Store, window: Window) -> list[str]:
 
 def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bucket:
     version, judge, at, last = row[:4]
-    moments = Moments.of(row[4:13])
-    skipped, invalid, error, missing = row[13:17]
+    moments = Moments.of(row[4:14])
+    skipped, invalid, error, missing = row[14:18]
     n = moments.n if moments else 0
     hatched = lost[0] > 0 or invalid + error > _INVALID_SHARE * (n + invalid + error)
     away = missing + lost[1]
@@ -104,7 +104,7 @@ def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bu
         wy, w = (moments.wy, moments.w) if moments else (0.0, 0.0)
         bounds = (wy / (w + away), (wy + away) / (w + away))
     return Bucket(
-        group=tuple(row[18:]),
+        group=tuple(row[19:]),
         version=version,
         judge=judge,
         at=at,
@@ -113,7 +113,7 @@ def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bu
         dropped=lost[0],
         bounds=bounds,
         last=last,
-        passing_rate=row[17],
+        passing_rate=row[18],
     )
 
 

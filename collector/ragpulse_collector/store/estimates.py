@@ -1,29 +1,16 @@
 """The estimator of docs/statistics.md as SQL: Hajek's mean and its interval, equal to `statistics.hajek` to 1e-9.
 
-Scored units are weighted by 1/pi. Scores of 0 and 1 only: Wilson with n* = min(n, m(1-m)/SE²); others: Student with
-Kish's n minus one degrees of freedom, cut at 0 and 1; all equal: Wilson with Kish's n.
+Scored units are weighted by 1/pi. Scores in 0..1: Wilson with n* = m(1-m)/SE², where SE² is at least what Kish's n of
+such spread gives, times Korn and Graubard's factor of degrees of freedom; graded scores of equal weights: Student, cut
+at 0 and 1; all equal: Wilson with Kish's n.
 """
 
 from __future__ import annotations
 
+from ragpulse_evaluators.statistics._distributions import STUDENT_975
+
 _Z = 1.959963984540054
 """The normal quantile at 0.975."""
-
-# log of Student's quantile at 0.975 as polynomials in u, three pieces of x = 1/df scaled to u in [-1, 1]; fitted to
-# scipy.stats.t.ppf with a relative error below 3e-12 (DuckDB has no quantile of Student's distribution).
-_STUDENT: tuple[tuple[float, float, tuple[float, ...]], ...] = (
-    (0.0, 0.15, (
-        0.7677402701010158, 0.09889999699177225, 0.004127079236869308, 3.343504411837453e-05, -7.855611129468857e-06,
-        -6.76063403438915e-09, 2.6437366857015013e-08, -2.947721520795781e-09)),
-    (0.15, 0.45, (
-        1.1018633321114555, 0.24748472596271698, 0.01609885450947981, -0.0004142703128194654, -9.106716383985392e-05,
-        8.451132783479146e-06, 6.456418505574649e-07, -9.997471918514475e-08, -1.3646832891872584e-08,
-        2.151310449768505e-09)),
-    (0.45, 1.0, (
-        1.9187203197600322, 0.592996763505756, 0.03458709610443698, -0.004502418072426231, 0.00023538383836041668,
-        7.37196192030354e-05, -2.278650296725425e-05, 2.055649548606534e-06, 4.698452432856345e-07,
-        -1.876573073919581e-07, 1.5192309517280957e-08, 4.779240862580004e-09)),
-)  # fmt: skip
 
 
 def _polynomial(low: float, high: float, coefficients: tuple[float, ...]) -> str:
@@ -35,7 +22,7 @@ def _polynomial(low: float, high: float, coefficients: tuple[float, ...]) -> str
 
 
 def _student_of_inverse() -> str:
-    pieces = " ".join(f"WHEN x <= {high} THEN {_polynomial(low, high, c)}" for low, high, c in _STUDENT)
+    pieces = " ".join(f"WHEN x <= {high} THEN {_polynomial(low, high, c)}" for low, high, c in STUDENT_975)
     return f"CASE {pieces} END"
 
 
@@ -66,17 +53,24 @@ def hajek(source: str, *, keys: str) -> str:
         spread AS (
             SELECT {keys}, any_value(m) AS m, any_value(kish) AS kish, any_value(n) AS n, any_value(low) AS low,
                    any_value(high) AS high, any_value(graded) AS graded,
-                   sqrt(sum(((y - m) / pi) ** 2)) / any_value(w) AS se
+                   sqrt(sum(((y - m) / pi) ** 2)) / any_value(w) AS se,
+                   sum((y - m) ** 2 / pi) / any_value(w) / any_value(kish) AS pooled
             FROM picked JOIN means USING ({keys}) GROUP BY {keys}),
         widths AS (
-            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p,
-                   student_975(greatest(1.0, round(kish - 1, 3))) * se AS half,
-                   CASE WHEN low = high OR se = 0 THEN kish ELSE least(n, m * (1 - m) / se ** 2) END AS trials
-            FROM spread)
+            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, n - kish < 1e-6 * n AS alike,
+                   student_975(greatest(1.0, round(kish - 1, 3))) AS t
+            FROM spread),
+        sized AS (
+            SELECT *, CASE WHEN low = high OR greatest(se, pooled) = 0 THEN kish
+                           ELSE p * (1 - p) / greatest(se ** 2, pooled) END
+                      * CASE WHEN alike THEN 1.0 ELSE (student_975(greatest(1.0, n - 1)) / t) ** 2 END AS trials
+            FROM widths)
         SELECT {keys}, m AS estimate,
-               CASE WHEN unbounded THEN CASE WHEN se > 0 THEN m - half END
-                    WHEN graded AND low < high THEN greatest(0.0, m - half) ELSE wilson_lo(p, trials) END AS lo,
-               CASE WHEN unbounded THEN CASE WHEN se > 0 THEN m + half END
-                    WHEN graded AND low < high THEN least(1.0, m + half) ELSE wilson_hi(p, trials) END AS hi,
+               CASE WHEN unbounded THEN CASE WHEN se > 0 THEN m - t * se END
+                    WHEN graded AND alike AND low < high THEN greatest(0.0, m - t * se)
+                    ELSE wilson_lo(p, trials) END AS lo,
+               CASE WHEN unbounded THEN CASE WHEN se > 0 THEN m + t * se END
+                    WHEN graded AND alike AND low < high THEN least(1.0, m + t * se)
+                    ELSE wilson_hi(p, trials) END AS hi,
                n, kish AS n_eff
-        FROM widths"""
+        FROM sized"""

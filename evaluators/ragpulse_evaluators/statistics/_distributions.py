@@ -8,6 +8,22 @@ from statistics import NormalDist
 
 _NORMAL = NormalDist()
 
+# log of Student's quantile at 0.975 as polynomials in u, three pieces of x = 1/df scaled to u in [-1, 1]; fitted to
+# scipy.stats.t.ppf with a relative error below 3e-12.
+STUDENT_975: tuple[tuple[float, float, tuple[float, ...]], ...] = (
+    (0.0, 0.15, (
+        0.7677402701010158, 0.09889999699177225, 0.004127079236869308, 3.343504411837453e-05, -7.855611129468857e-06,
+        -6.76063403438915e-09, 2.6437366857015013e-08, -2.947721520795781e-09)),
+    (0.15, 0.45, (
+        1.1018633321114555, 0.24748472596271698, 0.01609885450947981, -0.0004142703128194654, -9.106716383985392e-05,
+        8.451132783479146e-06, 6.456418505574649e-07, -9.997471918514475e-08, -1.3646832891872584e-08,
+        2.151310449768505e-09)),
+    (0.45, 1.0, (
+        1.9187203197600322, 0.592996763505756, 0.03458709610443698, -0.004502418072426231, 0.00023538383836041668,
+        7.37196192030354e-05, -2.278650296725425e-05, 2.055649548606534e-06, 4.698452432856345e-07,
+        -1.876573073919581e-07, 1.5192309517280957e-08, 4.779240862580004e-09)),
+)  # fmt: skip
+
 
 def normal_quantile(probability: float) -> float:
     """The z below which a standard normal variable falls with this probability."""
@@ -22,6 +38,8 @@ def normal_two_sided_p(z: float) -> float:
 @lru_cache(maxsize=4096)
 def student_quantile(probability: float, df: float) -> float:
     """The t below which Student's variable with `df` > 0 degrees of freedom falls with this probability (>= 0.5)."""
+    if probability == 0.975 and df >= 1.0:
+        return _student_975(1.0 / df)
     low, high = 0.0, 2.0
     while _student_cdf(high, df) < probability:
         low, high = high, high * 4.0
@@ -29,6 +47,16 @@ def student_quantile(probability: float, df: float) -> float:
         middle = (low + high) / 2.0
         low, high = (middle, high) if _student_cdf(middle, df) < probability else (low, middle)
     return (low + high) / 2.0
+
+
+def _student_975(x: float) -> float:
+    """The quantile nearly every interval needs, from its polynomials: a thousand times faster than bisection."""
+    low, high, coefficients = next(piece for piece in STUDENT_975 if x <= piece[1])
+    u = (x - (low + high) / 2.0) / ((high - low) / 2.0)
+    value = 0.0
+    for coefficient in reversed(coefficients):
+        value = coefficient + u * value
+    return math.exp(value)
 
 
 def _student_cdf(t: float, df: float) -> float:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.estimate import Estimate
+from ragpulse_evaluators.statistics.weighted import WeightedMean, wilson_bounds
 
 
 def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
@@ -23,17 +23,8 @@ def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
     if n == 0:
         return None
     p = k / n
-    lo, hi = _wilson_bounds(p, n, confidence)
+    lo, hi = wilson_bounds(p, n, confidence)
     return Estimate(estimate=p, se=math.sqrt(p * (1.0 - p) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
-
-
-def _wilson_bounds(p: float, n: float, confidence: float) -> tuple[float, float]:
-    z = normal_quantile(0.5 + confidence / 2.0)
-    scale = 1.0 + z * z / n
-    centre = (p + z * z / (2.0 * n)) / scale
-    half = z * math.sqrt(max(0.0, p * (1.0 - p)) / n + z * z / (4.0 * n * n)) / scale
-    # At p = 0 and 1 the bound is exactly p; rounding must not move it inside.
-    return (0.0 if p <= 0.0 else max(0.0, centre - half)), (1.0 if p >= 1.0 else min(1.0, centre + half))
 
 
 def mean_ci(values: Sequence[float], *, z: float = 1.96, bounds: tuple[float, float] | None = None) -> Estimate | None:
@@ -63,19 +54,18 @@ def hajek(
     pi: Sequence[float],
     finite: bool = False,
     *,
-    cautious: bool = False,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> Estimate | None:
     """The mean of the service's traffic from scores sampled with known chances: Σ(y/π)/Σ(1/π), with its interval.
 
     `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
-    this very list of requests instead (each term of the variance times 1-π). Values at the two ends of `bounds` get a
-    Wilson interval with n* = min(n, m(1-m)/SE²) trials (not capped when finite), others a Student interval cut at
-    `bounds`; where all are equal, Wilson with Kish's n. `cautious=True` lets n* not exceed Kish's n either: wider, for
-    samples in which a handful of heavy weights without a failure would else look certain.
-    Values outside `bounds` count as unbounded. None without values; ValueError for unequal lengths, a non-finite value
-    or π outside (0, 1].
+    this very list of requests instead (each term of the variance times 1-π). Scores within `bounds` get Wilson's
+    interval with n* = m(1-m)/SE² trials, at most Kish's n of the same spread, times Korn and Graubard's factor
+    for degrees of freedom (1 where all weights are equal); graded scores of equal weights get Student's, cut at
+    `bounds`; where all are equal, Wilson with Kish's n. Values outside `bounds` count as unbounded. `thin` marks
+    intervals that rest on too little to keep their level. None without values; ValueError for unequal lengths, a
+    non-finite value or π outside (0, 1].
     """
     _check_sample(values, pi)
     if not values:
@@ -85,9 +75,21 @@ def hajek(
     kish = effective_n(weights)
     if finite and min(pi) >= 1.0:
         return Estimate(estimate=mean, se=0.0, lo=mean, hi=mean, n=len(values), n_eff=kish)
-    most = kish if cautious else math.inf if finite else float(len(values))
-    lo, hi = _hajek_bounds(values, mean, se, kish, most, bounds, confidence)
-    return Estimate(estimate=mean, se=se, lo=lo, hi=hi, n=len(values), n_eff=kish)
+    total, squares = math.fsum(weights), math.fsum(weight * weight for weight in weights)
+    spread = math.fsum(weight * (value - mean) ** 2 for weight, value in zip(weights, values, strict=True))
+    unseen = math.fsum(weight * (weight - 1.0) for weight in weights) / squares if finite else 1.0
+    found = WeightedMean(
+        mean=mean,
+        se=se,
+        variance=spread / total,
+        n=len(values),
+        kish=kish,
+        least=min(values),
+        most=max(values),
+        between=any(bounds[0] < value < bounds[1] for value in values),
+        unseen=unseen,
+    )
+    return found.estimate(bounds=bounds, confidence=confidence)
 
 
 def weighted_mean(
@@ -111,33 +113,6 @@ def _check_sample(values: Sequence[float], pi: Sequence[float]) -> None:
         raise ValueError("values must be finite numbers")
 
 
-def _hajek_bounds(
-    values: Sequence[float],
-    mean: float,
-    se: float,
-    kish: float,
-    most: float,
-    bounds: tuple[float, float],
-    confidence: float,
-) -> tuple[float | None, float | None]:
-    low, high = bounds
-    if min(values) < low or max(values) > high:
-        return _student(mean, se, kish, confidence) if se > 0.0 else (None, None)
-    equal = min(values) == max(values)
-    if not equal and any(low < value < high for value in values):
-        return _clipped(*_student(mean, se, kish, confidence), bounds)
-    p = min(1.0, max(0.0, (mean - low) / (high - low)))
-    trials = kish if equal or se <= 0.0 else min(most, p * (1.0 - p) * ((high - low) / se) ** 2)
-    lo, hi = _wilson_bounds(p, trials, confidence)
-    return low + lo * (high - low), low + hi * (high - low)
-
-
-def _student(mean: float, se: float, kish: float, confidence: float) -> tuple[float, float]:
-    # Unequal weights leave fewer degrees of freedom than values; Kish's number says how many.
-    half = student_quantile(0.5 + confidence / 2.0, max(1.0, round(kish - 1.0, 3))) * se
-    return mean - half, mean + half
-
-
 def _clipped(lo: float, hi: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
     return (lo, hi) if bounds is None else (max(bounds[0], lo), min(bounds[1], hi))
 
@@ -156,7 +131,7 @@ def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int
 
 
 def _half_width(rate: float, n: int, confidence: float) -> float:
-    lo, hi = _wilson_bounds(rate, n, confidence)
+    lo, hi = wilson_bounds(rate, n, confidence)
     return (hi - lo) / 2.0
 
 

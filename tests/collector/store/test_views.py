@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.metrics.estimate import MOMENTS, Moments
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store.newest import newest_since
 from ragpulse_collector.store.views import FACT_COLUMNS
@@ -109,6 +110,31 @@ def test_quality_equals_the_estimator_in_python(kit: Any, rows: Any, case: str) 
     sql = "SELECT estimate, lo, hi, n, n_eff FROM quality('e', '2026-03-01', '2026-03-02')"
     assert rows(store, sql)[0] == pytest.approx(wanted, rel=1e-9, abs=1e-9)
     assert rows(store, "SELECT estimate, lo, hi, n, n_eff FROM quality_daily")[0] == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_macro_sums_and_list_agree_on_generated_scores(kit: Any, rows: Any, seed: int) -> None:
+    """The SQL macro, the sums that series add up and `hajek` on the list are one formula, whatever is scored."""
+    random_ = random.Random(seed)
+    chances = random_.choice([(0.5,), (0.02, 1.0), (0.05, 0.3, 1.0)])
+    rate, n, graded = random_.random(), random_.randrange(2, 60), seed % 2 == 0
+    values = [round(random_.betavariate(4 * rate + 0.1, 1), 2) if graded else float(random_.random() < rate)
+              for _ in range(n)]  # fmt: skip
+    pi = [random_.choice(chances) for _ in values]
+    store, expected = kit.store(), hajek(values, pi)
+    _score(store, values, pi)
+    moments = (
+        "SELECT " + MOMENTS.format(y="y") + " FROM (SELECT unnest($y::DOUBLE[]) AS y, unnest($pi::DOUBLE[]) AS pi)"
+    )
+    summed = Moments.of(store.read(moments, {"y": values, "pi": pi}).rows[0])
+    assert expected is not None
+    assert summed is not None
+    told = rows(store, "SELECT estimate, lo, hi, n_eff FROM quality('e', '2026-03-01', '2026-03-02')")[0]
+    wanted = (expected.estimate, expected.lo, expected.hi, expected.n_eff)
+    assert told == pytest.approx(wanted, abs=1e-9)
+    found = summed.estimate()
+    assert (found.estimate, found.lo, found.hi, found.n_eff) == pytest.approx(wanted, abs=1e-9)
+    assert found.thin is expected.thin
 
 
 @pytest.mark.parametrize("df", [1.0, 1.5, 2.0, 3.25, 6.6, 7.0, 30.0, 1000.0])
