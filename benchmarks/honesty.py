@@ -287,7 +287,7 @@ def _peek(chance: Any, *, effect: float, independent: bool = False) -> tuple[boo
 
 def labels(runs: int) -> list[Promise]:
     """A judge that agrees with people (correlation 0.8 and more), ten times more judged than labelled."""
-    return [*_labels(runs, count=100, graded=True), *_labels(runs, count=200, graded=False)]
+    return [*_labels(runs, count=100, graded=True), *_labels(runs, count=100, graded=False)]
 
 
 def _labels(runs: int, *, count: int, graded: bool) -> list[Promise]:

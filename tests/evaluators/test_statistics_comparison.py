@@ -183,6 +183,18 @@ def test_few_disagreements_get_two_pseudo_labels() -> None:
     assert float(found.hi or 0) - float(found.lo or 0) > 0.1
 
 
+def test_a_hundred_labels_narrow_a_yes_or_no_rate_by_a_third() -> None:
+    """Eight disagreements of a hundred: near the bound 1 - √(1 - ρ²/(1 + n/N)), which is 0.37 at ρ = 0.82."""
+    human = [1.0] * 70 + [0.0] * 30
+    judge = [1.0] * 66 + [0.0] * 4 + [0.0] * 26 + [1.0] * 4
+    found, alone = ppi_mean(judge * 10, judge, human), hajek(human, [1.0] * 100)
+    assert found is not None
+    assert alone is not None
+    assert 0.0 < found.lam < 1.0
+    narrower = 1 - (float(found.hi or 0) - float(found.lo or 0)) / (float(alone.hi or 0) - float(alone.lo or 0))
+    assert 0.30 < narrower < 0.37
+
+
 def test_ppi_without_labels_is_none_and_unequal_lengths_are_refused() -> None:
     """No label: nothing to correct with."""
     assert ppi_mean([1.0, 0.0], [], []) is None

@@ -41,8 +41,9 @@ def ppi_mean(
 
     PPI++ (Angelopoulos, Duchi, Zrnic 2023): mean(human - λ·judge, labelled) + λ·mean(judge, all), λ in [0, 1] chosen
     for the smallest variance, both means Hajek-weighted by `pi_all` and `pi_labelled` (the chance that an answer was
-    judged, respectively judged and labelled). Binary scores with fewer than 10 disagreements take λ = 1 and two
-    pseudo-labels, one disagreement each way, without which the interval is far too narrow. None without labels.
+    judged, respectively judged and labelled). Binary scores with fewer than 10 disagreements take two pseudo-labels,
+    one disagreement each way, without which the interval is far too narrow (and λ = 1 below 30 labels, which cannot
+    tell it). None without labels.
     """
     pi_all = pi_all if pi_all is not None else [1.0] * len(judge_all)
     pi_labelled = pi_labelled if pi_labelled is not None else [1.0] * len(human)
@@ -51,16 +52,17 @@ def ppi_mean(
     # Refuses unequal lengths, non-finite scores and chances outside (0, 1], with the same words everywhere.
     if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None:
         return None
-    weights_all = [1.0 / pi for pi in pi_all]
-    weights = [1.0 / pi for pi in pi_labelled]
+    weights_all, weights = [1.0 / pi for pi in pi_all], [1.0 / pi for pi in pi_labelled]
     scores = [*judge_all, *judge_labelled, *human]
     binary = all(score in (0.0, 1.0) for score in scores)
-    few = binary and sum(a != b for a, b in zip(judge_labelled, human, strict=True)) < _FEW_DISAGREEMENTS
-    lam = 1.0 if few else _power(judge_all, weights_all, judge_labelled, human, weights)
-    rectifier = [truth - lam * guess for truth, guess in zip(human, judge_labelled, strict=True)]
+    guesses, truths, seen = list(judge_labelled), list(human), effective_n(weights)
+    few = binary and sum(a != b for a, b in zip(guesses, truths, strict=True)) < _FEW_DISAGREEMENTS
     if few:
-        typical = math.fsum(weights) / len(weights)
-        rectifier, weights = [*rectifier, 1.0, -1.0], [*weights, typical, typical]
+        guesses, truths = [*guesses, 0.0, 1.0], [*truths, 1.0, 0.0]
+        weights += [math.fsum(weights) / len(weights)] * 2
+    unlearned = few and len(human) < ENOUGH_LABELS
+    lam = 1.0 if unlearned else _power(judge_all, weights_all, guesses, truths, weights)
+    rectifier = [truth - lam * guess for truth, guess in zip(truths, guesses, strict=True)]
     base, base_se = weighted_mean(judge_all, weights_all)
     shift, shift_se = weighted_mean(rectifier, weights)
     estimate, se = lam * base + shift, math.hypot(lam * base_se, shift_se)
@@ -74,7 +76,7 @@ def ppi_mean(
         lo=lo,
         hi=hi,
         n=len(human),
-        n_eff=effective_n([1.0 / pi for pi in pi_labelled]),
+        n_eff=seen,
         lam=lam,
         n_judged=len(judge_all),
         note=None if len(human) >= ENOUGH_LABELS else "not enough labels",
