@@ -1,14 +1,15 @@
 """On a provider of the application: ordinary SDK spans for it, and a copy of ours for the collector.
 
-Its samplers and processors see ordinary spans, whose attributes are made when somebody first reads them (usually an
-exporting thread). Content is among them only where the application asked for it: it handed the provider in, or said
+Content is on its spans only where the application asked for it: it handed the provider in, or said
 `capture_content=True`; otherwise content goes to our collector alone. Other tenants' spans are none of our business:
 we forward what happens below one of ours, and GenAI spans.
+
+On the SDK's own provider our spans are made by `_guest`. `AttachTracer` serves a provider that wraps one: our recording
+lies beside an ordinary span of its making, which is given the attributes when it ends.
 """
 
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,29 +19,64 @@ from opentelemetry.trace import SpanKind
 
 from . import _wire
 from . import attributes as names
-from ._content import ContentPolicy, render, without_content
+from ._content import ContentPolicy, all_attributes, cleaned, encode_attributes
 from ._context import current
 from ._export import Exporter
 from ._plan import CLIENT, Plan
 from ._recording import Recording, error_message, error_name, exception_attributes
-from ._scope import SCOPE_KEY, Scope, scope_in
-from ._tracer import RECORDING_KEY, SPAN_KEY
+from ._scope import Scope, scope_in
+from ._tracer import RECORDING_KEY, inside
 
 _FOREIGN_GENAI = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _MAX_OPEN = 65_536
 
 
-class AttachedSpan(Recording):
-    """A recording whose span belongs to the application's provider."""
+def record_failure(recording: Recording, carrier: Any, error: BaseException, policy: ContentPolicy) -> None:
+    """Put an exception with its stack, and the status ERROR, on a span that the application's exporters will see."""
+    recording.put(names.ERROR_TYPE, error_name(error))
+    clean = policy.redact
+    carrier.add_event(
+        names.EXCEPTION_EVENT, {key: clean(text, []) for key, text in exception_attributes(error).items()}
+    )
+    message = clean(f"{error_name(error)}: {error_message(error)}", [])
+    carrier.set_status(trace.Status(trace.StatusCode.ERROR, message))
 
-    __slots__ = ("_forwarder", "_open", "carrier", "scope", "start_ns")
+
+def encode_span(span: Any, attributes: bytes, events: Iterable[Any], links: Iterable[Any]) -> bytes:
+    """An SDK span as an OTLP protobuf message, its attributes encoded already."""
+    identity, parent, status = span.get_span_context(), span.parent, span.status
+    parts = [
+        _wire.span_identity(
+            identity.trace_id, identity.span_id, parent.span_id if parent else 0, identity.trace_state.to_header()
+        ),
+        _wire.span_head(span.name, span.kind.value + 1),
+        _wire.span_times(span.start_time, span.end_time),
+        attributes,
+        *[_wire.event(event.timestamp, event.name, event.attributes or {}) for event in events],
+        *[_link(link) for link in links],
+        _wire.status(status.status_code.value, status.description),
+        _wire.flags(_wire.span_flags(bool(parent and parent.is_remote))),
+    ]
+    return b"".join(parts)
+
+
+def _link(link: Any) -> bytes:
+    return _wire.link(link.context.trace_id, link.context.span_id, link.context.is_remote, link.attributes or {})
+
+
+class AttachedSpan(Recording):
+    """A recording beside a span that the application's provider made."""
+
+    __slots__ = ("_forwarder", "_open", "carrier", "own", "scope", "start_ns")
 
     def __init__(self, plan: Plan, scope: Scope, carrier: Any, forwarder: "Forwarder") -> None:
         self.plan = plan
         self.query = self.response = self.documents = self.facts = self.texts = None
         self.scope = scope
         self.carrier = carrier
-        self.start_ns = getattr(carrier, "start_time", 0) or 0
+        self.own: Mapping[str, Any] = {}
+        """What others set on the carrying span."""
+        self.start_ns = getattr(carrier, "start_time", None) or time.time_ns()
         self._forwarder = forwarder
         self._open = bool(carrier.is_recording())
 
@@ -55,65 +91,24 @@ class AttachedSpan(Recording):
 
     def fail(self, error: BaseException) -> None:
         """Record an exception with its stack, and the status ERROR."""
-        if not self._open:
-            return
-        self.put(names.ERROR_TYPE, error_name(error))
-        clean = self._forwarder.policy.redact
-        told = {key: clean(text, []) for key, text in exception_attributes(error).items()}
-        self.carrier.add_event(names.EXCEPTION_EVENT, told)
-        message = clean(f"{error_name(error)}: {error_message(error)}", [])
-        self.carrier.set_status(trace.Status(trace.StatusCode.ERROR, message))
+        if self._open:
+            record_failure(self, self.carrier, error, self._forwarder.policy)
 
     def end(self) -> None:
         """End the carrying span, which shows from then on what was recorded."""
         if self._open:
             self._open = False
-            self._forwarder.complete(self)
+            self.own = dict(getattr(self.carrier, "attributes", None) or {})
+            self.carrier.set_attributes(all_attributes(self, self.scope, self._forwarder.shown, {}))
+            self._forwarder.completes(self)
         self.carrier.end()
-
-    def attributes(self, own: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
-        """All attributes under a policy: those set on the carrying span, and what was recorded."""
-        return {**own, **self.plan.constants, **self.scope.attributes, **render(self, policy)}
-
-
-class LateAttributes(Mapping[str, Any]):
-    """A finished span's attributes, made at the first look; they stand in for the SDK's own container."""
-
-    dropped = 0
-
-    def __init__(self, own: Any, span: AttachedSpan, policy: ContentPolicy) -> None:
-        self.own = own
-        self._made: dict[str, Any] | None = None
-        self._span = span
-        self._policy = policy
-
-    def _all(self) -> dict[str, Any]:
-        if self._made is None:
-            self._made = self._span.attributes(self.own, self._policy)
-        return self._made
-
-    def __getitem__(self, key: str) -> Any:
-        return self._all()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._all()[key] = value
-
-    def copy(self) -> dict[str, Any]:
-        """A plain dict of them."""
-        return dict(self._all())
 
 
 class AttachTracer:
-    """Starts our spans on the application's provider."""
+    """Starts our spans on a provider of the application through OpenTelemetry's interface alone."""
 
-    def __init__(self, provider: Any, forwarder: "Forwarder") -> None:
-        self._tracer = provider.get_tracer("ragpulse")
+    def __init__(self, tracer: Any, forwarder: "Forwarder") -> None:
+        self._tracer = tracer
         self._forwarder = forwarder
 
     def start(self, plan: Plan, context: Context) -> tuple[AttachedSpan, Context]:
@@ -121,26 +116,23 @@ class AttachTracer:
         scope = scope_in(context)
         if plan.scope:
             scope = scope.joined(plan.scope)
-        carrier = self._tracer.start_span(
-            plan.name,
-            context,
-            SpanKind.CLIENT if plan.span_kind == CLIENT else SpanKind.INTERNAL,
-        )
+        kind = SpanKind.CLIENT if plan.span_kind == CLIENT else SpanKind.INTERNAL
+        carrier = self._tracer.start_span(plan.name, context, kind, plan.constants)
         span = AttachedSpan(plan, scope, carrier, self._forwarder)
         if scope.metadata:
             span.put_text(names.METADATA, scope.metadata_json())
-        return span, Context({**context, SPAN_KEY: carrier, RECORDING_KEY: span, SCOPE_KEY: scope})
+        return span, inside(context, carrier, span, scope)
 
 
 class Forwarded:
     """A finished span of the application's provider, on its way to our collector."""
 
-    __slots__ = ("_beside", "_resource", "_span")
+    __slots__ = ("_beside", "_forwarder", "_span")
 
-    def __init__(self, span: Any, beside: AttachedSpan | None, resource: Mapping[str, Any]) -> None:
+    def __init__(self, span: Any, beside: AttachedSpan | None, forwarder: "Forwarder") -> None:
         self._span = span
         self._beside = beside
-        self._resource = resource
+        self._forwarder = forwarder
 
     def size(self) -> int:
         """Bytes it holds in memory, about."""
@@ -149,45 +141,20 @@ class Forwarded:
         shown = (self._span.attributes or {}).values()
         return 2000 + sum([len(value) for value in shown if isinstance(value, str)])
 
-    def _attributes(self, policy: ContentPolicy) -> dict[str, Any]:
-        """Under our policy, whatever the application's provider was shown."""
-        shown = self._span._attributes if self._beside is not None else self._span.attributes
-        own = shown.own if isinstance(shown, LateAttributes) else shown or {}
-        own = own if policy.capture else without_content(own)
-        clean = {key: policy.redact(v, []) if isinstance(v, str) else v for key, v in own.items()}
-        return clean if self._beside is None else self._beside.attributes(clean, policy)
-
     def encode(self, policy: ContentPolicy) -> bytes:
-        """The span as an OTLP protobuf message."""
-        span = self._span
-        identity, parent, status = span.get_span_context(), span.parent, span.status
-        parts = [
-            _wire.span_identity(
-                identity.trace_id, identity.span_id, parent.span_id if parent else 0, identity.trace_state.to_header()
-            ),
-            _wire.span_head(span.name, span.kind.value + 1),
-            _wire.span_times(span.start_time, span.end_time),
-            _wire.key_values(_wire.SPAN_ATTRIBUTES, self._attributes(policy).items()),
-            b"\x50" + _wire.varint(span.dropped_attributes),
-            *[_wire.event(event.timestamp, event.name, event.attributes or {}) for event in span.events],
-            *[_link(link) for link in span.links],
-            _wire.status(status.status_code.value, status.description),
-            _wire.flags(_wire.span_flags(bool(parent and parent.is_remote))),
-        ]
-        return b"".join(parts)
+        """The span as an OTLP protobuf message, under our policy whatever the application's provider was shown."""
+        span, beside = self._span, self._beside
+        if beside is None:
+            own = cleaned(span.attributes or {}, policy)
+            attributes = _wire.key_values(_wire.SPAN_ATTRIBUTES, own.items()) + b"\x50"
+            attributes += _wire.varint(span.dropped_attributes)
+        else:
+            attributes = encode_attributes(beside, beside.scope, policy, cleaned(beside.own, policy))
+        return encode_span(span, attributes, span.events, span.links)
 
-    def resource(self) -> bytes:
-        """The provider's resource, with the service that was named to `configure`."""
-        return _wire.resource({**self._span.resource.attributes, **self._resource})
-
-    def scope(self) -> bytes:
-        """The instrumentation scope that made the span."""
-        scope = self._span.instrumentation_scope
-        return _wire.scope(scope.name, scope.version) if scope is not None else _wire.scope("", None)
-
-
-def _link(link: Any) -> bytes:
-    return _wire.link(link.context.trace_id, link.context.span_id, link.context.is_remote, link.attributes or {})
+    def origin(self) -> tuple[bytes, bytes]:
+        """Resource and instrumentation scope as OTLP protobuf."""
+        return self._forwarder.origin(self._span)
 
 
 class Forwarder:
@@ -197,52 +164,58 @@ class Forwarder:
         self, exporter: Exporter, policy: ContentPolicy, *, content_on_spans: bool, resource: Mapping[str, Any]
     ) -> None:
         self.policy = policy
+        self.shown = policy if content_on_spans else replace(policy, capture=False)
+        """What the application's own exporters may see of what we record."""
         self.active = True
-        self._shown = policy if content_on_spans else replace(policy, capture=False)
         self._born_ns = 0
         self._exporter = exporter
         self._resource = resource
-        self._below: dict[int, None] = {}
-        self._completed = threading.local()
+        self._origins: dict[tuple[int, int], tuple[Any, Any, tuple[bytes, bytes]]] = {}
+        self._ours: dict[int, AttachedSpan | None] = {}
 
-    def complete(self, span: AttachedSpan) -> None:
-        """Let the carrying span show what was recorded, and remember the recording for our copy of it."""
-        carrier = span.carrier
-        own = getattr(carrier, "_attributes", None)
-        if isinstance(own, Mapping):
-            carrier._attributes = LateAttributes(own, span, self._shown)
-        else:
-            carrier.set_attributes(span.attributes({}, self._shown))
-        self._completed.span = span
+    def completes(self, span: AttachedSpan) -> None:
+        """The carrying span is about to end: remember the recording for our copy of it."""
+        self._ours[span.get_span_context().span_id] = span
+
+    def origin(self, span: Any) -> tuple[bytes, bytes]:
+        """The encoded resource (with the service that was named to `configure`) and scope of a span; there are few."""
+        resource, scope = span.resource, span.instrumentation_scope
+        known = self._origins.get((id(resource), id(scope)))
+        if known is None:
+            named = _wire.scope(scope.name, scope.version) if scope is not None else _wire.scope("", None)
+            known = (resource, scope, (_wire.resource({**resource.attributes, **self._resource}), named))
+            self._origins[id(resource), id(scope)] = known
+        return known[2]
 
     # --- opentelemetry.sdk.trace.SpanProcessor, without importing it ------------------------------------------------
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:
         """Remember spans that begin below one of ours."""
-        if self.active and RECORDING_KEY in (current() if parent_context is None else parent_context):
-            if len(self._below) >= _MAX_OPEN:
-                self._below.clear()
-            self._below[span.get_span_context().span_id] = None
+        if isinstance(span, Recording) or not self.active:
+            return
+        if RECORDING_KEY in (current() if parent_context is None else parent_context):
+            if len(self._ours) >= _MAX_OPEN:
+                self._ours.clear()
+            self._ours[span.get_span_context().span_id] = None
 
     def _on_ending(self, span: Any) -> None:
         pass
 
     def on_end(self, span: Any) -> None:
         """Forward the span if it is ours, or a GenAI span of another instrumentation."""
-        beside = getattr(self._completed, "span", None)
-        number = span.get_span_context().span_id
-        if beside is not None and beside.get_span_context().span_id == number:
-            self._completed.span = None
-        else:
-            beside = None
-        below = self._below.pop(number, 0) is None
-        if not self.active or (span.start_time or 0) < self._born_ns:
+        identity = span.get_span_context()
+        wanted = self.active and identity.trace_flags & 1 and (span.start_time or 0) >= self._born_ns
+        if isinstance(span, Recording):
+            if wanted:
+                self._exporter.offer(span)
             return
-        if beside is not None or below or any(key in (span.attributes or {}) for key in _FOREIGN_GENAI):
-            self._exporter.offer(Forwarded(span, beside, self._resource))
+        below = identity.span_id in self._ours
+        beside = self._ours.pop(identity.span_id, None)
+        if wanted and (below or any(key in (span.attributes or {}) for key in _FOREIGN_GENAI)):
+            self._exporter.offer(Forwarded(span, beside, self))
 
     def forked(self) -> None:
         """In a forked child: spans that were open belong to the parent."""
-        self._below.clear()
+        self._ours.clear()
         self._born_ns = time.time_ns()
 
     def shutdown(self) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
+from io import StringIO
 from typing import Any, Protocol
 
 from opentelemetry.context import Context
@@ -14,7 +15,7 @@ from ._capture import Capture
 from ._context import current, enter, leave
 from ._contexts import Document, document
 from ._guard import GUARD
-from ._plain import CutText, JsonText, to_json
+from ._plain import CutText, JsonText, keep, to_json
 from ._plan import Plan
 from ._recording import Recording
 from ._usage import add_facts, reply_text
@@ -36,13 +37,14 @@ class Carried(Recording):
 
 
 class Discarded(Carried):
-    """The recording of a call whose span could not be started."""
+    """The recording of a call whose span could not be started, or is not wanted."""
 
-    __slots__ = ("start_ns",)
+    __slots__ = ("_identity", "start_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, identity: SpanContext = INVALID_SPAN_CONTEXT) -> None:
         super().__init__(_NO_PLAN)
         self.start_ns = 0
+        self._identity = identity
 
     @property
     def records(self) -> bool:
@@ -50,8 +52,8 @@ class Discarded(Carried):
         return False
 
     def get_span_context(self) -> SpanContext:
-        """No identity."""
-        return INVALID_SPAN_CONTEXT
+        """The identity that its sampler saw, if a sampler decided against it."""
+        return self._identity
 
 
 _NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})
@@ -69,23 +71,15 @@ class Call:
     """Between the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_capture",
-        "_chunks",
-        "_documents",
-        "_done",
-        "_facts",
-        "_items",
-        "_kept",
-        "_others",
-        "context",
-        "recording",
+        "_capture", "_documents", "_done", "_facts", "_items", "_lost", "_others", "_text", "context", "recording",
+        "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
         self.recording = recording
         self.context = context
         self._capture = capture
-        self._chunks: list[str] | None = None
+        self._text: StringIO | None = None
         self._done = False
 
     # --- a plain result --------------------------------------------------------------------------------------------
@@ -124,26 +118,26 @@ class Call:
             GUARD.contain("ending a span", error)
 
     # --- a stream --------------------------------------------------------------------------------------------------
-    def item(self, item: Any) -> Any:
-        """Record one item of the stream and hand it on."""
-        chunks = self._chunks
-        if chunks is None:
-            self._first()
-            chunks = self._chunks
-        if type(item) is str and self._items is None:
-            self._kept += len(item)
-            if self._kept <= _MAX_KEPT:
-                chunks.append(item)  # type: ignore[union-attr]
-            return item
+    def item(self, item: Any) -> int:
+        """Record one item of the stream; how many characters of plain text its driver may `write` by itself next."""
+        text = self._text or self._first()
+        room = _MAX_KEPT - text.tell()
         try:
-            self._structured(item)
+            if self._items is not None:
+                self._items.append(item)
+                return 0
+            told = item if type(item) is str else self._told(item)
+            if room > 0:
+                return room - text.write(told)
+            self._lost += len(told)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("recording a stream's item", error)
-        return item
+        return 0
 
-    def _first(self) -> None:
-        self._chunks = []
-        self._kept = 0
+    def _first(self) -> StringIO:
+        self._text = StringIO()
+        self.write = self._text.write
+        self._lost = 0
         self._documents: list[Document] = []
         self._others: list[str] = []
         self._facts: dict[str, Any] = {}
@@ -154,32 +148,25 @@ class Call:
         if recording.records:
             recording.put(names.TIME_TO_FIRST_CHUNK, max(time.time_ns() - recording.start_ns, 0) / 1e9)
             recording.put(names.REQUEST_STREAM, True)
+        return self._text
 
-    def _structured(self, item: Any) -> None:
-        if self._items is not None:
-            self._items.append(item)
-            return
+    def _told(self, item: Any) -> str:
+        """The text of an item that is none itself; what else it tells is put aside."""
         if self._capture.takes_documents:
             self._documents.append(document(item))
-            return
+            return ""
         if isinstance(item, bytes):
-            text: str | None = item.decode("utf-8", "replace")
-        elif self._capture.kind == "llm":
+            return item.decode("utf-8", "replace")
+        if self._capture.kind == "llm":
             add_facts(self._facts, item)
-            text = reply_text(item)
-        else:
-            text = reply_text(item)
-        if text is None:
-            text = ""
-            if self._capture.kind != "llm":
-                self._others.append(to_json(item))
-        self._kept += len(text)
-        if text and self._kept <= _MAX_KEPT:
-            self._chunks.append(text)  # type: ignore[union-attr]
+        text = reply_text(item)
+        if text is None and self._capture.kind != "llm":
+            self._others.append(to_json(item))
+        return text or ""
 
     def _keep_stream(self) -> None:
         """What was read of the stream becomes the response."""
-        if self._chunks is None or not self.recording.records:
+        if self._text is None or not self.recording.records:
             return
         if self._facts:
             self.recording.put_facts(self._facts)
@@ -188,17 +175,16 @@ class Call:
         elif self._capture.declared.capture_outputs:
             if self._documents:
                 self.recording.documents = tuple(self._documents)
-            elif self.recording.response is not None:
-                return
-            elif self._others and not self._chunks:
-                self.recording.response = JsonText("[" + ",".join(self._others) + "]")
-            else:
-                self.recording.response = self._chunks if self._kept <= _MAX_KEPT else self._cut(self._chunks)
+            elif self.recording.response is None:
+                self.recording.response = self._response(self._text.getvalue())
 
-    def _cut(self, chunks: list[str]) -> CutText:
-        cut = CutText("".join(chunks))
-        cut.bytes, cut.sha256 = self._kept, "unknown"
-        return cut
+    def _response(self, text: str) -> str:
+        if self._others and not text:
+            return JsonText("[" + ",".join(self._others) + "]")
+        kept = keep(text)
+        if self._lost and isinstance(kept, CutText):
+            kept.bytes, kept.sha256 = len(text) + self._lost, "unknown"
+        return kept
 
     def ended(self) -> None:
         """The stream was read to its end."""

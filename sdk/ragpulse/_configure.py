@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from . import _wire
-from ._attach import AttachTracer, Forwarded, Forwarder
+from ._attach import AttachTracer, Forwarder
 from ._content import ContentPolicy
 from ._export import Exporter, encoder
 from ._feedback import Score
@@ -61,8 +61,7 @@ class Runtime:
             return "traces", self._resource, self._scope, record.encode(policy)
         if isinstance(record, Score):
             return "logs", self._resource, self._scope, record.encode(policy)
-        forwarded: Forwarded = record
-        return "traces", forwarded.resource(), forwarded.scope(), forwarded.encode(policy)
+        return "traces", *record.origin(), record.encode(policy)
 
     def start(self, plan: Plan, context: Context) -> Any:
         """The first span: choose the provider, then step aside."""
@@ -87,7 +86,10 @@ class Runtime:
             resource=named,
         )
         provider.add_span_processor(self._forwarder)
-        return AttachTracer(provider, self._forwarder)
+        from ._guest import GuestTracer  # loads the SDK, which an application without a provider need not pay for
+
+        tracer = provider.get_tracer("ragpulse")
+        return (GuestTracer if GuestTracer.fits(tracer) else AttachTracer)(tracer, self._forwarder)
 
     def _started(self) -> None:
         """The exporting thread of this process has started: by now a server's handlers are in place."""

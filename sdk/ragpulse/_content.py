@@ -14,7 +14,8 @@ from ._contexts import Document, to_documents_json
 from ._plain import CutText, JsonText, to_json
 from ._plan import Plan
 from ._redact import Redaction
-from ._wire import utf8
+from ._scope import Scope
+from ._wire import SPAN_ATTRIBUTES, key_values, utf8
 
 _IDENTITIES = frozenset(
     {
@@ -39,12 +40,18 @@ def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
 
 
+def cleaned(attributes: Mapping[str, Any], policy: "ContentPolicy") -> dict[str, Any]:
+    """Attributes that others set, as our policy lets them leave."""
+    kept = attributes if policy.capture else without_content(attributes)
+    return {key: policy.redact(value, []) if isinstance(value, str) else value for key, value in kept.items()}
+
+
 class Recorded(Protocol):
     """What a recording holds when it is rendered."""
 
     plan: Plan
     query: str | None
-    response: str | list[str] | None
+    response: str | None
     documents: tuple[Document, ...] | None
     facts: dict[str, Any] | None
     texts: dict[str, str] | None
@@ -133,9 +140,7 @@ class _Rendering:
 
 def _texts(recording: Recorded) -> list[str]:
     """Every text of a recording, so that one look tells whether any of them needs redaction."""
-    found = [text for text in (recording.query, recording.response) if isinstance(text, str)]
-    if isinstance(recording.response, list):
-        found += ("".join(recording.response),)
+    found = [text for text in (recording.query, recording.response) if text is not None]
     for item in recording.documents or ():
         found += [text for text in (item.text, item.metadata) if text is not None]
     found += (recording.texts or {}).values()
@@ -162,6 +167,19 @@ def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:
     return out
 
 
+def all_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything on a recorded span: its `own` attributes (set by others), constants, scope, and what was recorded."""
+    return {**own, **recording.plan.constants, **scope.attributes, **render(recording, policy)}
+
+
+def encode_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> bytes:
+    """As `all_attributes`, in OTLP protobuf; what is constant was encoded before, and is taken unless overridden."""
+    plan, dynamic = recording.plan, render(recording, policy)
+    if not own and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
+        return plan.encoded + scope.encoded + key_values(SPAN_ATTRIBUTES, dynamic.items())
+    return key_values(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
+
+
 def _render_texts(recording: Recorded, rendering: _Rendering, out: dict[str, Any]) -> None:
     query, response = recording.query, recording.response
     if query is not None:
@@ -171,8 +189,7 @@ def _render_texts(recording: Recorded, rendering: _Rendering, out: dict[str, Any
         if isinstance(query, JsonText):
             out[names.INPUT_MIME_TYPE] = names.JSON
     if response is not None:
-        joined = "".join(response) if type(response) is list else response
-        out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, joined)  # type: ignore[arg-type]
+        out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, response)
         if isinstance(response, JsonText):
             out[names.OUTPUT_MIME_TYPE] = names.JSON
     for key, text in (recording.texts or {}).items():

@@ -11,16 +11,17 @@ enter: Callable[[Context], Token[Context]] = otel.attach
 """Make a context current; the token restores the one before."""
 current: Callable[[], Context] = otel.get_current
 """The current context."""
-_reset: Callable[[Token[Context]], Any] = otel.detach
+restore: Callable[[Token[Context]], Any] = otel.detach
+"""Put back what was current before; only where it was entered."""
 
 _variable = getattr(getattr(otel, "_RUNTIME_CONTEXT", None), "_current_context", None)
 if isinstance(_variable, ContextVar):
-    enter, current, _reset = _variable.set, _variable.get, _variable.reset
+    enter, current, restore = _variable.set, _variable.get, _variable.reset
 
 
 def leave(token: Token[Context]) -> None:
     """Restore the context before; a step that was entered elsewhere (an abandoned coroutine) has nothing to restore."""
     try:  # noqa: SIM105 - on the path of every call; `suppress` costs more than the rest of this function
-        _reset(token)
+        restore(token)
     except ValueError:
         pass

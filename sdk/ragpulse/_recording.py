@@ -55,7 +55,7 @@ class Recording:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.query: str | None = None
-        self.response: str | list[str] | None = None
+        self.response: str | None = None
         self.documents: tuple[Document, ...] | None = None
         self.facts: dict[str, Any] | None = None
         self.texts: dict[str, str] | None = None
@@ -102,10 +102,8 @@ class Recording:
         total = 600
         if self.query is not None:
             total += len(self.query)
-        if type(self.response) is str:
+        if self.response is not None:
             total += len(self.response)
-        elif self.response is not None:
-            total += sum(map(len, self.response)) + 60 * len(self.response)
         if self.documents is not None:
             for item in self.documents:
                 total += 200 + len(item.text or "") + len(item.metadata or "")

@@ -9,7 +9,7 @@ from opentelemetry.trace import SpanContext, StatusCode, TraceFlags, TraceState
 
 from . import _wire
 from . import attributes as names
-from ._content import ContentPolicy, render
+from ._content import ContentPolicy, encode_attributes
 from ._plan import Plan
 from ._recording import Recording, error_message, error_name, exception_attributes
 from ._scope import Scope
@@ -78,20 +78,14 @@ class Span(Recording, trace.Span):
 
     def encode(self, policy: ContentPolicy) -> bytes:
         """The span as an OTLP protobuf message."""
-        plan, scope = self.plan, self.scope
-        dynamic = render(self, policy)
         parts = [
             _wire.span_identity(self.trace_number, self.span_number, self.parent_id, self.trace_state),
-            self._head or plan.head,
+            self._head or self.plan.head,
             _wire.span_times(self.start_ns, self.end_ns),
+            encode_attributes(self, self.scope, policy, {}),
+            *(self._events or ()),
+            *(self._links or ()),
         ]
-        if dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
-            parts += (plan.encoded, scope.encoded)
-        else:
-            dynamic = {**plan.constants, **scope.attributes, **dynamic}
-        parts.append(_wire.key_values(_wire.SPAN_ATTRIBUTES, dynamic.items()))
-        parts += self._events or ()
-        parts += self._links or ()
         if self._status is not None:
             parts.append(_wire.status(self._status[0], self._redacted_status(policy)))
         parts.append(_wire.flags(_wire.span_flags(self.parent_is_remote)))

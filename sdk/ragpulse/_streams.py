@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 from ._call import Call
-from ._context import current, enter, leave
+from ._context import current, enter, leave, restore
 
 _PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
 
@@ -27,8 +27,9 @@ def is_stream(result: Any) -> bool:
 def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """A generator that runs `source` under a span which starts at the first step."""
     call = begin()
-    step: Callable[[Any], Any] = source.send
-    given: Any = None
+    step = send = source.send
+    write: Callable[[str], int] = len
+    room, given = 0, None
     try:
         while True:
             token = enter(call.context)
@@ -39,11 +40,14 @@ def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Genera
                 return stop.value
             finally:
                 call.context = current()
-                leave(token)
-            call.item(item)
+                restore(token)
+            if room > 0 and type(item) is str:
+                room -= write(item)
+            else:
+                room, write = call.item(item), call.write
             try:
                 given = yield item
-                step = source.send
+                step = send
             except GeneratorExit:
                 _close(call, source)
                 raise
@@ -59,31 +63,36 @@ def _close(call: Call, source: Generator[Any, Any, Any]) -> None:
     try:
         source.close()
     finally:
-        leave(token)
+        restore(token)
 
 
 async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """An async generator that runs `source` under a span which starts at the first step."""
     call = begin()
-    step: Callable[[Any], Any] = source.asend
-    given: Any = None
+    step = send = source.asend
+    write: Callable[[str], int] = len
+    room, given = 0, None
     try:
         while True:
             token = enter(call.context)
             try:
                 item = await step(given)
             except StopAsyncIteration:
-                _leave(call, token)
+                leave(token)
                 call.ended()
                 return
             except BaseException as error:
                 call.release(token, error)
                 raise
-            _leave(call, token)
-            call.item(item)
+            call.context = current()
+            leave(token)
+            if room > 0 and type(item) is str:
+                room -= write(item)
+            else:
+                room, write = call.item(item), call.write
             try:
                 given = yield item
-                step = source.asend
+                step = send
             except GeneratorExit:
                 await _aclose(call, source)
                 raise
@@ -92,11 +101,6 @@ async def adrive(begin: Callable[[], Call], source: AsyncGenerator[Any, Any]) ->
     except BaseException as error:
         call.failed(error)
         raise
-
-
-def _leave(call: Call, token: Any) -> None:
-    call.context = current()
-    leave(token)
 
 
 async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
@@ -143,13 +147,15 @@ class _Proxy:
         call = self._ragpulse_call
         with call.step(StopIteration):
             item = step(*args)
-        return call.item(item)
+        call.item(item)
+        return item
 
     async def _astep(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         call = self._ragpulse_call
         with call.step(StopAsyncIteration):
             item = await step(*args)
-        return call.item(item)
+        call.item(item)
+        return item
 
     def __enter__(self) -> Any:
         entered = self._ragpulse_source.__enter__()

@@ -24,6 +24,15 @@ RECORDING_KEY = "ragpulse-recording"
 _set = dict.__setitem__  # a context is read-only once it is handed out; ours is not yet
 
 
+def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
+    """`context` as it is within a recorded call."""
+    inner = Context(context)
+    _set(inner, SPAN_KEY, span)
+    _set(inner, RECORDING_KEY, recording)
+    _set(inner, SCOPE_KEY, scope)
+    return inner
+
+
 class Sink(Protocol):
     """Takes finished spans; never blocks."""
 
@@ -96,12 +105,7 @@ class Tracer:
             span = self._local_root(plan, parent, scope)
         if scope.metadata:
             span.put_text(names.METADATA, scope.metadata_json())
-        inner = Context(context)
-        _set(inner, SPAN_KEY, span)
-        _set(inner, RECORDING_KEY, span)
-        if plan.scope:
-            _set(inner, SCOPE_KEY, scope)
-        return span, inner
+        return span, inside(context, span, span, scope)
 
     def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
         """A span without a parent of ours: it joins a foreign or remote trace, or begins one."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ._content import ContentPolicy, render
+from ._content import ContentPolicy, all_attributes
 from ._feedback import Score
 from ._guard import GUARD
 from ._span import Span
@@ -126,7 +126,7 @@ class RecordedSpans:
 
 
 def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
-    attributes = {**span.plan.constants, **span.scope.attributes, **render(span, policy)}
+    attributes = all_attributes(span, span.scope, policy, {})
     return RecordedSpan(
         name=span.plan.name,
         kind=str(attributes.get("ragpulse.span.kind", "")),

@@ -66,6 +66,13 @@ def test_headers_carry_trace_session_and_prompt_to_another_service(ragpulse_span
     assert (told["session.id"], told["user.id"], told["gen_ai.prompt.name"]) == ("s 1", "ü", "qa")
 
 
+def test_what_a_request_brings_reaches_all_spans_below(ragpulse_spans: RecordedSpans) -> None:
+    """Not only the first span of this service."""
+    with ragpulse.extract({"baggage": "session.id=s1"}), ragpulse.rag("root"):
+        step()
+    assert [span.attributes.get("session.id") for span in ragpulse_spans] == ["s1", "s1"]
+
+
 def test_broken_headers_are_ignored(ragpulse_spans: RecordedSpans) -> None:
     """A malformed traceparent begins a new trace."""
     with ragpulse.extract({"traceparent": "nonsense", "baggage": "=;,%%%"}):

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from opentelemetry.util.types import Attributes
 
 import ragpulse
 from ragpulse._redact import redaction
@@ -104,7 +105,11 @@ def test_without_content_only_figures_are_sent(collector: Collector) -> None:
     with ragpulse.attributes(metadata={"m": "private"}), ragpulse.span("meta"):
         pass
     ragpulse.feedback("1" * 32, comment="private")
-    theirs = {"gen_ai.prompt.0.content": "private", "llm.input_messages.0.message.content": "private", "n": 1}
+    theirs: Attributes = {
+        "gen_ai.prompt.0.content": "private",
+        "llm.input_messages.0.message.content": "private",
+        "n": 1,
+    }
     ragpulse.tracer_provider().get_tracer("x").start_span("theirs", attributes=theirs).end()
     ragpulse.shutdown(timeout=5)
     assert "private" not in "".join(str(span.message) for span in collector.spans) + str(collector.logs)

@@ -16,6 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from ragpulse import _wire
+from ragpulse._attach import Forwarded, Forwarder
 from ragpulse._content import ContentPolicy
 from ragpulse._plan import Plan, plan_for
 from ragpulse._scope import Scope
@@ -56,10 +57,9 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 
 def _ours(span: ReadableSpan) -> bytes:
-    from ragpulse._attach import Forwarded
-
-    forwarded = Forwarded(span, None, {})
-    return _wire.request(forwarded.resource(), forwarded.scope(), [forwarded.encode(ContentPolicy())])
+    forwarder = Forwarder(_Kept(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
+    forwarded = Forwarded(span, None, forwarder)
+    return _wire.request(*forwarded.origin(), [forwarded.encode(ContentPolicy())])
 
 
 @given(spans())
