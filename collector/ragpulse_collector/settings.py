@@ -39,7 +39,9 @@ class CollectorSettings(_Section):
     """Anything but loopback needs `api_keys`."""
     port: int = Field(4318, ge=0, le=65535)
     grpc_port: int | None = Field(None, ge=0, le=65535)
-    """None: 4317 where the [grpc] extra is installed, else no gRPC."""
+    """None: 4317 where the [grpc] extra is installed and the port is free, else no gRPC."""
+    grpc: bool = True
+    """False: no gRPC, whatever is installed."""
     db: str = "ragpulse.duckdb"
     """A file, or `ducklake:...` for a lake that several collectors share (docs/scale.md)."""
     max_body_mb: int = Field(64, ge=1, le=1024)
@@ -63,6 +65,11 @@ class CollectorSettings(_Section):
     redact: tuple[str, ...] = ()
     """Regular expressions; matches in texts are masked before anything is stored."""
     log_format: Literal["text", "json"] = "text"
+
+    @property
+    def on_a_lake(self) -> bool:
+        """Whether other processes may share the store."""
+        return self.db.startswith("ducklake:")
 
 
 class JudgeSettings(_Section):

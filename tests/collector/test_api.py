@@ -170,7 +170,7 @@ def test_every_operation_is_in_the_openapi_document(collector: Start) -> None:
     running = collector()
     document = connect(running.url)
     paths = json.loads(document.request("GET", "/openapi.json"))["paths"]
-    assert {f"/api/v1/{operation.path}" for operation in running.operations} == set(paths)
+    assert {f"/api/v1/{operation.path}" for operation in running.parts.operations} == set(paths)
 
 
 def test_prometheus_text_has_the_counters(collector: Start) -> None:

@@ -48,7 +48,7 @@ def test_a_rule_that_cannot_run_is_refused_at_the_start(tmp_path: Path, evaluato
     settings = configured(tmp_path, f'[[rule]]\nname = "r"\nevaluators = ["{evaluator}"]\nrate = 1.0\n')
     settings = settings.with_options("collector", {"db": str(tmp_path / "x.duckdb"), "port": 0})
     with pytest.raises(SettingsError, match=told):
-        Collector(settings)
+        Collector(settings).start()
 
 
 def test_every_evaluator_is_described() -> None:

@@ -6,14 +6,15 @@ import hashlib
 import http.client
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
-from ragpulse_collector.api.guard import scope_of
+from ragpulse_collector.api.guard import Sessions, scope_of
+from ragpulse_collector.app.web import Pages, web
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -42,11 +43,20 @@ def ask(url: str, method: str, path: str, headers: dict[str, str], body: bytes =
 
 
 def routes_of(collector: Collector) -> Iterator[tuple[str, str]]:
-    """Every (method, path) the router knows, placeholders filled."""
-    app: Any = collector.app
-    while not isinstance(app, Starlette):
-        app = app.app
-    for route in app.routes:
+    """Every (method, path) the routers know, placeholders filled."""
+    made = web(
+        collector.store,
+        collector.settings,
+        operations=collector.parts.operations,
+        sessions=Sessions(),
+        flight=Flight(Limits()),
+        limits=Limits(),
+        counters=Counters(),
+    )
+    yield "GET", "/healthz"
+    *own, mount = made.routes
+    assert isinstance(mount, Mount), mount
+    for route in (*own, *cast(Pages, mount.app).router().routes):
         assert isinstance(route, Route), route
         path = re.sub(r"\{[^}]+\}", "0" * 32, route.path)
         for method in sorted((route.methods or {"GET", "POST"}) - {"HEAD"}):

@@ -28,7 +28,8 @@ from traffic import rag_trace, send
 import ragpulse_collector
 import ragpulse_dashboards
 import ragpulse_evaluators
-from ragpulse_collector.api import Operation, prometheus
+from ragpulse_collector.api import prometheus
+from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.app import protocol
 from ragpulse_collector.client import Client, ClientError, connect
 
@@ -111,7 +112,7 @@ def test_no_json_value_is_a_500(collector: Start) -> None:
     """Numbers, lists and objects where something else is meant: refused or ignored, never a failure."""
     running = collector()
     send(running.url, rag_trace(0))
-    for operation in running.operations:
+    for operation in running.parts.operations:
         if operation.method not in ("POST", "PUT"):
             continue
         target = "/api/v1/" + re.sub(r"\{[^}]+\}", "probe", operation.path)
@@ -126,7 +127,7 @@ def test_no_request_makes_the_collector_call_an_address(collector: Start, sentin
     """Every parameter of every operation as a URL: nobody is called, nothing fails with 500."""
     running = collector()
     send(running.url, rag_trace(0))
-    for operation in running.operations:
+    for operation in running.parts.operations:
         target = "/api/v1/" + re.sub(r"\{[^}]+\}", "probe", operation.path)
         for params in hostile_requests(operation, sentinel.address):
             if operation.method in ("POST", "PUT"):

@@ -4,7 +4,3 @@ Operation(method, path, run) ─┬─▶ http.routes        /api/v1/...
                               ├─▶ Operations.call    the pages, the demo
                               └─▶ openapi.document   /openapi.json
 """
-
-from ragpulse_collector.api.operations import ApiError, Operation, Operations
-
-__all__ = ["ApiError", "Operation", "Operations"]

@@ -16,7 +16,6 @@ from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
-from ragpulse_dashboards import standalone
 
 AROUND = timedelta(hours=2)
 """With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
@@ -57,6 +56,8 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def trace_page(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
+    from ragpulse_dashboards import standalone  # the templates: not before somebody wants a page
+
     answer = plain(trace_detail(store, params))
     return {"filename": f"trace-{answer['trace']['trace_id'][:12]}.html", "text": standalone(answer)}
 

@@ -1,10 +1,8 @@
 """The composition root: every part made and joined, by plain constructor calls.
 
-settings ─▶ Collector: store, sampler, worker, replays, monitors, operations, ASGI ─▶ serve (uvicorn)
+settings ─▶ Collector: socket, store, listening ─▶ parts: sampler, worker, replays, monitors, operations ─▶ web
 """
 
 from ragpulse_collector.app.collector import Collector
-from ragpulse_collector.app.offline import offline, working_on
-from ragpulse_collector.app.serve import serve
 
-__all__ = ["Collector", "offline", "serve", "working_on"]
+__all__ = ["Collector"]

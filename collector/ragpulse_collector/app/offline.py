@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragpulse_collector.api import ApiError, Operations
-from ragpulse_collector.api.rules import Rules
-from ragpulse_collector.api.status import Status
-from ragpulse_collector.app.money import judge_price
-from ragpulse_collector.app.operations import operations
-from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.monitors import Monitors
+from ragpulse_collector.api.operations import ApiError, Operations
+from ragpulse_collector.app.parts import join
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import load_settings
 from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
 
@@ -51,27 +45,7 @@ def offline(db: str, config: Path | None) -> Operations:
         store = ClosedFile(db)
     except StoreError as error:
         raise ValueError(str(error)) from error
-    catalog = Catalog(settings)
-    rules = Rules(settings, store, known=catalog.online)
-    status = Status(store, settings, counters=Counters())
-    prices = Prices(settings.prices)
-    replays = Replays(store, catalog.resolve, price=judge_price(settings, prices))
-    return operations(
-        store,
-        settings,
-        catalog=catalog,
-        rules=rules,
-        status=status,
-        replays=replays,
-        monitors=Monitors(store, settings.monitor),
-        prices=prices,
-        force=_no_force,
-        wake=lambda: None,
-    )
-
-
-def _no_force(trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
-    raise Refused(_NEEDS_COLLECTOR)
+    return join(store, settings, prices=Prices(settings.prices), counters=Counters()).operations
 
 
 @contextmanager
@@ -90,7 +64,7 @@ def working_on(db: str, config: Path | None, *, loads: Iterable[str], judge: str
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
         given = {key: value for key, value in params.items() if value is not None}
         try:
-            return asyncio.run(collector.operations.call(operation, given))
+            return asyncio.run(collector.parts.operations.call(operation, given))
         except ApiError as error:
             raise ValueError(error.message) from error
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from ragpulse_collector.api import Operation, Operations, writes
+from ragpulse_collector.api import writes
 from ragpulse_collector.api.data import Exporting, export_archive, prune_older, remap_all, snapshot_file
 from ragpulse_collector.api.evaluators import evaluators
+from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.outside import names_only
 from ragpulse_collector.api.pytest_case import pytest_case
 from ragpulse_collector.api.rules import Rules
@@ -16,8 +17,7 @@ from ragpulse_collector.api.sql import sql
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
-from ragpulse_collector.app.money import judge_is_local, judge_price
-from ragpulse_collector.budget import Caps, Ledger
+from ragpulse_collector.budget import Ledger
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.blame import blame
 from ragpulse_collector.metrics.calibration import calibration, suggest
@@ -57,6 +57,7 @@ def operations(
     status: Status,
     replays: Replays,
     monitors: Monitors,
+    ledger: Ledger,
     prices: Prices,
     force: Force,
     wake: Callable[[], None],
@@ -69,7 +70,7 @@ def operations(
             *_rules(rules),
             *_writes(store, catalog, force, wake),
             *_replays(replays, External(store)),
-            *_drift(_watch(store, settings, catalog, prices)),
+            *_drift(_watch(store, settings, catalog, ledger)),
             *_monitors(monitors),
             *_data(store, prices),
         )
@@ -175,10 +176,7 @@ def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _watch(store: Store, settings: Settings, catalog: Catalog, prices: Prices) -> DriftWatch:
-    caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
-    ledger = Ledger(store, caps, price=judge_price(settings, prices))
-
+def _watch(store: Store, settings: Settings, catalog: Catalog, ledger: Ledger) -> DriftWatch:
     def asked(name: str) -> Any:
         return catalog.unrecorded.resolve(name)
 

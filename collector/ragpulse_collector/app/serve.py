@@ -20,19 +20,17 @@ Say = Callable[[str], object]
 
 
 def serve(settings: Settings, *, loads: Sequence[str] = (), say: Say) -> None:
-    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend before listening."""
+    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend."""
     _log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     collector = Collector(_with_grpc(settings), loads=loads)
-    for line in _greeting(collector):
-        say(line)
-    collector.run()
+    collector.run(lambda: say("\n".join(_greeting(collector))))
 
 
 def _with_grpc(settings: Settings) -> Settings:
     """Add gRPC on its usual port where the extra is installed and the port is free; asked for, it must be."""
     told = settings.collector
-    if told.grpc_port is not None or importlib.util.find_spec("grpc") is None:
+    if not told.grpc or told.grpc_port is not None or importlib.util.find_spec("grpc") is None:
         return settings
     try:
         bind(told.host, GRPC_PORT).close()
@@ -47,7 +45,7 @@ def _greeting(collector: Collector) -> list[str]:
     told = settings.collector
     lines = [
         f"ragpulse collector at {collector.url}   (pages, API and OTLP/HTTP on one port)",
-        *([f"  OTLP/gRPC on port {told.grpc_port}"] if told.grpc_port else []),
+        *([f"  OTLP/gRPC on port {collector.grpc_port}"] if collector.grpc_port else []),
         "",
         "  in your application:",
         "    import ragpulse",
@@ -65,7 +63,7 @@ def _greeting(collector: Collector) -> list[str]:
 
 
 def _rules_told(collector: Collector) -> str:
-    rules = collector.rules.effective()
+    rules = collector.parts.rules.effective()
     return "; ".join(f"{', '.join(rule.evaluators)} at {rule.rate:g}" for rule in rules) or "none"
 
 

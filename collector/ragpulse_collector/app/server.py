@@ -7,7 +7,6 @@ import errno
 import signal
 import socket
 import threading
-from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -81,7 +80,7 @@ class Server:
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def start(self, ready: Callable[[], None] = lambda: None) -> None:
+    def start(self) -> None:
         """Serve in a background thread (the demo and tests); returns once requests are accepted."""
         started = threading.Event()
 
@@ -95,11 +94,14 @@ class Server:
         self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="ragpulse-http", daemon=True)
         self._thread.start()
         started.wait(timeout=30)
-        ready()
+
+    def end(self) -> None:
+        """Let `run` return."""
+        self._server.should_exit = True
 
     def stop(self) -> None:
         """Stop accepting, let requests in hand finish."""
-        self._server.should_exit = True
+        self.end()
         if self._thread is not None:
             self._thread.join(timeout=GRACE_S + 5)
         self._socket.close()

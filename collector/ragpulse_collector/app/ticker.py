@@ -18,6 +18,8 @@ class Job:
     name: str
     every_s: float
     run: Callable[[], object]
+    first_s: float | None = None
+    """The first time this long after the start (None: after one interval)."""
     due: float = field(default=0.0)
     failing: bool = False
 
@@ -31,10 +33,10 @@ class Ticker:
         self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start calling the jobs, each for the first time after its interval."""
+        """Start calling the jobs."""
         now = time.monotonic()
         for job in self._jobs:
-            job.due = now + job.every_s
+            job.due = now + (job.every_s if job.first_s is None else job.first_s)
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,4 +1,8 @@
-"""The HTTP side: OTLP, JSON, pages, health and Prometheus on one port, all behind the guard."""
+"""The HTTP side: OTLP, JSON, pages, health and Prometheus on one port.
+
+guard ─▶ headers ─▶ Front ─┬─▶ /healthz, from the first moment
+                           └─▶ web: the routes, once their parts are made; the pages with the first request for one
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import Receive, Scope, Send
 
 import ragpulse_dashboards
 from ragpulse_collector import receiver
-from ragpulse_collector.api import ApiError, Operations, http, openapi, prometheus
-from ragpulse_collector.api.guard import COOKIE, Guard, Sessions, find_key
+from ragpulse_collector.api import http, openapi, prometheus
+from ragpulse_collector.api.guard import COOKIE, Sessions, find_key
+from ragpulse_collector.api.operations import ApiError, Operations
 from ragpulse_collector.api.status import VERSION
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import Settings
@@ -42,18 +47,17 @@ def web(
     flight: Flight,
     limits: Limits,
     counters: Counters,
-) -> ASGIApp:
-    """Join all routes under the guard and the security headers."""
+) -> Starlette:
+    """Join all routes."""
     operations = operations.from_outside()
     routes: list[BaseRoute] = [
         *receiver.routes(store, limits=limits, flight=flight, counters=counters),
         *http.routes(operations),
-        Route("/healthz", _alive, methods=["GET"]),
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations), methods=["GET"]),
         Route("/login", partial(_login, settings, sessions), methods=["POST"]),
-        *ragpulse_dashboards.routes(operations.call),
+        Mount("/", Pages(operations)),
     ]
     middleware = []
     origins = list(settings.collector.allowed_origins)
@@ -61,10 +65,28 @@ def web(
         allowed = ["content-type", "content-encoding", "authorization"]
         cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
         middleware.append(cors)
-    app = ragpulse_dashboards.SecurityHeaders(
-        Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
-    )
-    return Guard(app, settings=settings.collector, sessions=sessions)
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+
+
+class Pages:
+    """The pages, made with the first request for one: a collector that nobody looks at does without."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._api, self._lock = operations.call, threading.Lock()
+        self._router: Router | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self._router is None:
+            await anyio.to_thread.run_sync(self.router)
+        await self.router()(scope, receive, send)
+
+    def router(self) -> Router:
+        """Return the pages' routes, made when first asked for."""
+        with self._lock:
+            if self._router is None:
+                self._router = Router(ragpulse_dashboards.routes(self._api))
+            return self._router
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -80,11 +102,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 _HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused}
-
-
-async def _alive(request: Request) -> Response:
-    del request
-    return PlainTextResponse("ok\n")
 
 
 class Probe:

@@ -10,23 +10,44 @@ sql, export, snapshot, prune ... the data itself          (data.py)
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 
 import click
 
-from ragpulse_collector.cli import data, evaluate, look, quality, serve
 from ragpulse_collector.cli.options import Failure
 
+_FAMILIES = {
+    "serve": ("serve", "demo"),
+    "look": ("metrics", "traces", "show", "tail"),
+    "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
+    "quality": ("replay", "compare", "check", "plan"),
+    "data": ("sql", "export", "snapshot", "prune", "remap", "status", "doctor", "key"),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+class _Commands(Mapping[str, click.Command]):
+    """Every verb, its module imported when it is asked for: `ragpulse serve` starts without the others."""
+
+    def __init__(self) -> None:
+        self._family = {name: family for family, names in _FAMILIES.items() for name in names}
+
+    def __getitem__(self, name: str) -> click.Command:
+        family = import_module(f"{__name__}.{self._family[name]}")
+        commands = (value for value in vars(family).values() if isinstance(value, click.Command))
+        return next(command for command in commands if command.name == name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._family)
+
+    def __len__(self) -> int:
+        return len(self._family)
+
+
+@click.group(commands=_Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="ragpulse", prog_name="ragpulse")
 def cli() -> None:
     """Observability for RAG applications: traces in, quality over time out."""
-
-
-for family in (serve, look, evaluate, quality, data):
-    for command in family.COMMANDS:
-        cli.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

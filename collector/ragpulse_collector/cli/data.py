@@ -112,6 +112,3 @@ def key(scopes: tuple[str, ...], name: str) -> None:
     listed = ", ".join(f'"{scope}"' for scope in scopes)
     click.echo(f"key (shown once): {secret}\n\nin ragpulse.toml:\n[collector]\napi_keys = [")
     click.echo(f'  {{ name = "{name}", scopes = [{listed}], sha256 = "{digest}" }},\n]')
-
-
-COMMANDS = (sql, export, snapshot, prune, remap, status, doctor, key)

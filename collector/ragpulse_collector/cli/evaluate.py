@@ -233,6 +233,3 @@ def _report(report: Any, as_json: bool) -> None:
         print_json(_plain(report))
         return
     table("report", ("what", "value"), _plain(report).items())
-
-
-COMMANDS = (evaluators_, evaluate, calibrate, meta_evaluate_, align_, perturb_)

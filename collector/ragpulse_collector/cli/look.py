@@ -136,6 +136,3 @@ def tail(count: int | None, pause_s: float, **where: Any) -> None:
         if count is not None and seen >= count:
             return
         time.sleep(pause_s if turn else 0)
-
-
-COMMANDS = (metrics, traces, show, tail)

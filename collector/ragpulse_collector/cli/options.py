@@ -75,8 +75,8 @@ def download(operation: str, params: Mapping[str, Any], target: Path, *, where: 
 
 
 def _offline(db: str) -> Ask:
-    from ragpulse_collector.api import ApiError
-    from ragpulse_collector.app import offline
+    from ragpulse_collector.api.operations import ApiError
+    from ragpulse_collector.app.offline import offline
 
     try:
         operations = offline(db, config_path(None))

@@ -50,7 +50,7 @@ def replay(
 
 def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
     """Replay over a closed file: a collector without a port works for as long as the replay takes."""
-    from ragpulse_collector.app import working_on
+    from ragpulse_collector.app.offline import working_on
     from ragpulse_collector.cli.options import config_path
     from ragpulse_collector.store import StoreError
 
@@ -173,6 +173,3 @@ def plan(evaluator: str, half_width: float, since: str, as_json: bool, **where: 
         print_json(answer)
         return
     table("plan", ("what", "value"), answer.items())
-
-
-COMMANDS = (replay, compare, check, plan)

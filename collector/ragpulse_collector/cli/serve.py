@@ -14,13 +14,14 @@ from ragpulse_collector.cli.options import Failure, config_path, option
 @option("--host", help="Address to listen on (default 127.0.0.1; others need API keys).")
 @option("--port", type=int, help="Port for OTLP/HTTP, API and pages (default 4318; 0 = any).")
 @option("--grpc-port", type=int, help="Port for OTLP/gRPC (default 4317 with the [grpc] extra).")
+@option("--grpc/--no-grpc", default=None, help="Whether to receive OTLP/gRPC (default: where [grpc] is installed).")
 @option("--config", type=click.Path(dir_okay=False), help="Configuration (default ./ragpulse.toml if present).")
 @option("--load", "loads", multiple=True, type=click.Path(), help="Python or YAML file with evaluators; repeatable.")
 @option("--judge", help="Judge model, any litellm name; none is ever called without this or [judge] model.")
 @option("--roles", help="Comma-separated: ingest,evaluate,maintain (default all).")
 def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:
     """Receive, store, evaluate and show: OTLP, API and pages on one port."""
-    from ragpulse_collector.app import serve as run
+    from ragpulse_collector.app.serve import serve as run
     from ragpulse_collector.settings import SettingsError, load_settings
     from ragpulse_collector.store import StoreError
 
@@ -44,6 +45,3 @@ def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
     from ragpulse_collector.demo import run
 
     return run(stay=stay, model=model, judge=judge, port=port, say=click.echo)
-
-
-COMMANDS = (serve, demo)

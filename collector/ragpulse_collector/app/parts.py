@@ -1,0 +1,80 @@
+"""What a collector does beside receiving, made and joined on one screen; over a closed file the questions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ragpulse_collector.api.operations import Operations
+from ragpulse_collector.api.rules import Rules
+from ragpulse_collector.api.status import Status
+from ragpulse_collector.app.money import judge_is_local, judge_price
+from ragpulse_collector.app.operations import StoreWithCopies, operations
+from ragpulse_collector.budget import Caps, Ledger, Pacer
+from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.monitors import Monitors
+from ragpulse_collector.otlp.intake import Counters
+from ragpulse_collector.replay import Replays
+from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.store import Prices
+from ragpulse_collector.worker import Worker
+from ragpulse_collector.worker.recorded import RecordedCalls
+from ragpulse_evaluators import Judge
+from ragpulse_evaluators.cache import CachedJudge
+
+POLL_S = {False: 30.0, True: 1.0}
+"""How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts that others meet; the rest is joined inside."""
+
+    rules: Rules
+    sampler: Sampler
+    worker: Worker
+    monitors: Monitors
+    operations: Operations
+
+
+def join(
+    store: StoreWithCopies, settings: Settings, *, prices: Prices, counters: Counters, loads: Iterable[str] = ()
+) -> Parts:
+    """Make every part; nothing runs yet. Raises SettingsError for a rule that cannot run here."""
+
+    def recorded(judge: Judge) -> Judge:
+        """Keep every judge call in the store: what was asked before is answered from there, free."""
+        return CachedJudge(judge, RecordedCalls(store))
+
+    told = settings.collector
+    catalog = Catalog(settings, loads=loads, wrap=recorded)
+    rules = Rules(settings, store, known=catalog.online)
+    price = judge_price(settings, prices)
+    caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
+    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps)
+    sampler = Sampler(store, rules.effective, settle_s=told.settle_s, quiet_s=told.quiet_s, pi_scale=pacer.pi_scale)
+    worker = Worker(
+        store,
+        catalog.resolve,
+        ledger,
+        pacer=pacer,
+        poll_s=POLL_S[told.on_a_lake],
+        concurrency=settings.judge.concurrency,
+        requests_per_minute=settings.judge.requests_per_minute,
+    )
+    monitors = Monitors(store, settings.monitor)
+    asked = operations(
+        store,
+        settings,
+        catalog=catalog,
+        rules=rules,
+        status=Status(store, settings, counters=counters),
+        replays=Replays(store, catalog.resolve, price=price, wake=worker.wake),
+        monitors=monitors,
+        ledger=ledger,
+        prices=prices,
+        force=sampler.force,
+        wake=worker.wake,
+    )
+    return Parts(rules=rules, sampler=sampler, worker=worker, monitors=monitors, operations=asked)
