@@ -7,7 +7,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from starlette.routing import BaseRoute, Route
 
-from ragpulse_dashboards.assets import Assets, load_assets
+from ragpulse_dashboards.assets import HTMX, UPLOT, Assets, load_assets
 from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.site import Api, Site
@@ -34,7 +34,9 @@ def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
         auto_reload=False,
     )
     environment.filters.update(TEMPLATE_FILTERS)
-    environment.globals.update(asset=assets.url, interval=interval, RANGES=RANGES, GROUPS=GROUPS, FILTERS=FILTERS)
+    environment.globals.update(
+        asset=assets.url, interval=interval, RANGES=RANGES, GROUPS=GROUPS, FILTERS=FILTERS, HTMX=HTMX, UPLOT=UPLOT
+    )
     return environment
 
 

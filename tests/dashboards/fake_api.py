@@ -39,7 +39,7 @@ class FakeApi(FakeFigures):
                     "version": hexid(name, 12),
                     "needs": ["response", "contexts"],
                     "scale": {"lo": 0, "hi": 1, "threshold": 0.5, "reverse": False},
-                    "cost_class": "judge" if number > 3 else "offline",
+                    "cost_class": "1 call" if number > 3 else "free",
                     "source": "built-in",
                     "description": "Is every statement of the answer covered by what was retrieved?",
                     "online": [{"rule": "offline", "rate": 1.0}] if number < 4 else [],
@@ -195,6 +195,16 @@ class FakeApi(FakeFigures):
             "slow_queries": [{"sql": "select * from traces where query ilike '%backup%'", "ms": 412}],
             "roles": ["ingest", "evaluate", "maintain"],
         }
+
+    def post_demo(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A demo is loaded at once; `calls` shows what was asked."""
+        return {"ok": True}
+
+    delete_demo = post_demo
+
+    def post_drift_one(self, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Frozen, or judged again."""
+        return {"ok": True}
 
     def post_labels(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Accepted; `calls` shows what was asked."""

@@ -167,8 +167,36 @@ class FakeFigures(FakeTraces):
             "dropped": 0,
             "queued": 3,
             "coverage": coverage,
+            "demo": self.young,
             "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044},
         }
+
+    def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One target of each state."""
+        base = {"min": None, "max": None, "where": None, "lo": None, "hi": None, "n": 1204}
+        targets = [
+            {**base, "metric": "quality:groundedness", "min": 0.9, "unit": "share", "value": 0.861, "lo": 0.842,
+             "hi": 0.879, "state": "missed"},
+            {**base, "metric": "latency_p95", "max": 2000, "unit": "ms", "value": 1450.0, "state": "met"},
+            {**base, "metric": "quality:refusal", "min": 0.6, "where": "model = 'gpt-5-mini'", "unit": "share",
+             "value": None, "n": 0, "state": "undecided"},
+        ]  # fmt: skip
+        return {"targets": [] if self.empty else targets}
+
+    def get_drift(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One watched judge, which moved."""
+
+        def move(value: float) -> dict[str, float]:
+            return {"value": value, "lo": value - 0.04, "hi": value + 0.04}
+
+        check = {"at": iso(NOW), "judge_move": {**move(-0.11), "n": 48, "changed": 9}, "failed": 2, "cost_usd": 0.01}
+        watched = {
+            "evaluator": "faithfulness", "version": hexid("faith", 12), "judge": "openai/gpt-5-mini", "n": 50,
+            "frozen_at": iso(NOW - timedelta(days=20)), "checks": [check], "live": {"move": move(-0.12)},
+            "application": move(-0.01), "judge_share": 0.92, "verdict": "judge moved", "state": "firing",
+            "next_check": iso(NOW + timedelta(days=6)),
+        }  # fmt: skip
+        return {"watched": [] if self.empty else [watched], "every": "7d"}
 
     def get_exemplars(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Three traces of each kind."""
@@ -235,6 +263,9 @@ class FakeFigures(FakeTraces):
             "verdict": "not enough data" if small else "worse",
             "need_more": 420 if small else None,
             "flips": [] if small else flips,
+            "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]
+            if params.get("by")
+            else [],
             "also": [
                 {
                     "metric": "latency_p50",
@@ -252,6 +283,16 @@ class FakeFigures(FakeTraces):
                 },
             ],
         }
+
+    def _stratum(self, value: str | None, verdict: str) -> dict[str, Any]:
+        decided = verdict == "worse"
+        side = {"value": 0.88, "lo": 0.86, "hi": 0.9, "n": 301}
+        return {
+            "value": value, "a": side, "b": {**side, "value": 0.71 if decided else None}, "paired": True,
+            "difference": {"value": -0.17, "lo": -0.21, "hi": -0.13} if decided else None,
+            "test": {"name": "McNemar", "p": 1e-9, "p_adjusted": 2e-9} if decided else None,
+            "verdict": verdict, "need_more": None if decided else 210,
+        }  # fmt: skip
 
     def get_documents(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The five topics' documents."""

@@ -3,6 +3,7 @@
 from ragpulse_dashboards.pages import (
     alerts,
     compare,
+    demo,
     documents,
     evaluators,
     exemplars,
@@ -21,6 +22,7 @@ __all__ = ["PAGES"]
 
 PAGES = (
     overview.routes,
+    demo.routes,
     exemplars.routes,
     traces.routes,
     trace.routes,

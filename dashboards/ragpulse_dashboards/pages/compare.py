@@ -18,18 +18,19 @@ def routes(site: Site) -> list[BaseRoute]:
 async def compare(site: Site, request: Request) -> Response:
     """The form alone, or the difference with its interval and the answers that changed sides."""
     view, query = read_view(request), request.query_params
-    a, b, evaluator = (query.get(name, "").strip() for name in ("a", "b", "evaluator"))
+    a, b, evaluator, by = (query.get(name, "").strip() for name in ("a", "b", "evaluator", "by"))
     facets = await site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"})
     known = await site.api("GET evaluators", {})
     answer = None
     if a and b:
-        chosen = {"evaluator": evaluator} if evaluator else {}
+        chosen = {name: value for name, value in (("evaluator", evaluator), ("by", by)) if value}
         answer = await site.api("GET compare", {**view.params(), "a": a, "b": b, **chosen})
     context = {
         "view": view,
         "a": a,
         "b": b,
         "evaluator": evaluator,
+        "by": by,
         "answer": answer,
         "evaluators": [one["name"] for one in known.get("evaluators") or [] if one.get("online")],
         "suggestions": _suggestions(facets.get("facets") or {}),

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.formats import parse_time
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import read_view
 
@@ -51,6 +54,7 @@ async def documents(site: Site, request: Request) -> Response:
         "documents": answer.get("documents") or [],
         "never_used": answer.get("never_used"),
         "cells": [_shares(cell) for cell in cells],
+        "columns": _columns(cells),
         "total": _shares(_sum(cells)) if cells else None,
     }
     return site.render(request, "documents.html", context)
@@ -58,6 +62,25 @@ async def documents(site: Site, request: Request) -> Response:
 
 def _sum(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {cause: sum(cell.get(cause) or 0 for cell in cells) for cause, _ in CAUSES}
+
+
+def _columns(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One stacked column a bucket, groups added up, empty buckets left out; each knows where it ends."""
+    buckets: dict[datetime, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        moment = parse_time(cell.get("t"))
+        if moment is not None:
+            buckets.setdefault(moment, []).append(cell)
+    times = sorted(buckets)
+    step = min((after - before for before, after in pairwise(times)), default=timedelta(hours=1))
+    return [
+        {**_shares(_sum(buckets[at])), "t": _iso(at), "end": _iso(at + step), "at": (at - times[0]) // step}
+        for at in times
+    ]
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _shares(cell: Mapping[str, Any]) -> dict[str, Any]:

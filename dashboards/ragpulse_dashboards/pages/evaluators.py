@@ -1,5 +1,6 @@
 """`/evaluators`: who judges, how often, at what cost and how well; and the rules that decide it."""
 
+import asyncio
 from typing import Any, Final
 
 from starlette.datastructures import QueryParams
@@ -12,6 +13,9 @@ from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
 __all__ = ["routes"]
 
+FREE: Final = ("free", "embedding")
+"""Cost classes that ask no judge: the same answer always gets the same score."""
+DRIFT: Final = {"freeze": "POST drift/anchors", "run": "POST drift/run"}
 STRATA: Final = 3
 """Rows of the form; more strata are the configuration file's."""
 
@@ -20,6 +24,7 @@ def routes(site: Site) -> list[BaseRoute]:
     """Registry and rules, the editor, its cost preview, and the forms behind them."""
     return [
         site.page("/evaluators", evaluators),
+        site.page("/drift/{action}", watch, post=True),
         site.page("/rules/new", edit),
         site.page("/rules/preview", preview),
         site.page("/rules/{name}/edit", edit),
@@ -31,11 +36,32 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def evaluators(site: Site, request: Request) -> Response:
     """Rules on top, then every evaluator; those in use first."""
-    known = await site.api("GET evaluators", {})
-    rules = await site.api("GET rules", {})
+    known, rules, drift = await asyncio.gather(
+        site.api("GET evaluators", {}), site.api("GET rules", {}), site.ask("GET drift", {})
+    )
     listed = sorted(known.get("evaluators") or [], key=lambda one: (not one.get("online"), str(one.get("name"))))
-    context = {"evaluators": listed, "rules": rules.get("rules") or [], "done": request.query_params.get("done", "")}
+    watched = drift.get("watched") or []
+    names = {one.get("evaluator") for one in watched}
+    judged = [one["name"] for one in listed if one.get("cost_class") not in FREE and one["name"] not in names]
+    context = {
+        "evaluators": listed,
+        "rules": rules.get("rules") or [],
+        "done": request.query_params.get("done", ""),
+        "watched": watched,
+        "every": drift.get("every"),
+        "judged": judged,
+    }
     return site.render(request, "evaluators.html", context)
+
+
+async def watch(site: Site, request: Request) -> Response:
+    """Freeze judged answers, or judge the frozen ones again; both may take the judge's time and money."""
+    action = request.path_params["action"]
+    if action not in DRIFT:
+        raise ApiError(404, "Judged answers can be frozen, or judged again.")
+    form = await read_form(request)
+    await site.api(DRIFT[action], {"evaluator": form.get("evaluator", "")})
+    return see_other("/evaluators#drift-h")
 
 
 async def _rule(site: Site, name: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -11,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import Chart, build_chart
-from ragpulse_dashboards.formats import parse_time
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import View, read_view
 
@@ -40,29 +38,25 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def overview(site: Site, request: Request) -> Response:
-    """Headline strip, quality charts, coverage, efficiency charts; or the three lines to paste."""
-    view = read_view(request)
-    strip, requests = await asyncio.gather(
-        site.api("GET overview", view.params()), _metrics(site, view, "requests", ())
+    """Headline strip, targets, quality charts, coverage, efficiency charts; or the three lines to paste."""
+    view = await _fitting(site, read_view(request))
+    corrected = request.query_params.get("corrected") == "true"
+    strip, targets, efficiency = await asyncio.gather(
+        site.api("GET overview", view.params()),
+        site.ask("GET targets", view.params()),
+        asyncio.gather(*(_efficiency(site, view, *spec) for spec in EFFICIENCY)),
     )
     if strip.get("newest_span") is None and not strip.get("n_traces"):
         return site.render(request, "welcome.html", {"view": view, "origin": _origin(request)})
-    view = _fitting(view, requests)
     pinned = request.query_params.getlist("quality")
-    corrected = request.query_params.get("corrected") == "true"
-    measured = [one for one in strip.get("quality") or [] if one.get("n")]
-    evaluators = list(dict.fromkeys(one["evaluator"] for one in measured))
-    chosen = [name for name in evaluators if not pinned or name in pinned][:MAX_QUALITY]
-    facets, quality, efficiency = await asyncio.gather(
-        site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"}),
-        asyncio.gather(*(_quality(site, view, name, corrected=corrected) for name in chosen)),
-        asyncio.gather(*(_efficiency(site, view, *spec) for spec in EFFICIENCY)),
-    )
+    measured = dict.fromkeys(one["evaluator"] for one in strip.get("quality") or [] if one.get("n"))
+    chosen = [name for name in measured if not pinned or name in pinned][:MAX_QUALITY]
+    quality = await asyncio.gather(*(_quality(site, view, name, corrected=corrected) for name in chosen))
     context = {
         "view": view,
         "keep": {"corrected": "true"} if corrected else {},
         "strip": strip,
-        "facets": facets.get("facets") or {},
+        "targets": targets.get("targets") or [],
         "quality": quality,
         "efficiency": efficiency,
     }
@@ -97,14 +91,16 @@ def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
 
 
-def _fitting(view: View, requests: Mapping[str, Any]) -> View:
-    """The range the URL asks for; where it asks for none and all data is younger than an hour, that hour."""
-    measured = [
-        point["t"] for one in requests.get("series") or [] for point in one.get("points") or [] if point.get("n")
-    ]
-    first, last = parse_time(min(measured, default=None)), parse_time(requests.get("to"))
-    young = first is not None and last is not None and last - first < timedelta(hours=1)
-    return replace(view, start="-1h") if young and not view.given else view
+async def _fitting(site: Site, view: View) -> View:
+    """The range the URL asks for; where it asks for none and all data of the day is of the last hour, that hour."""
+    if view.given:
+        return view
+    one = {**view.filters, "limit": 1}
+    hour, before = await asyncio.gather(
+        site.api("GET traces", {**one, "from": "-1h"}),
+        site.api("GET traces", {**one, "from": view.start, "to": "-1h"}),
+    )
+    return replace(view, start="-1h") if hour.get("traces") and not before.get("traces") else view
 
 
 async def _metrics(

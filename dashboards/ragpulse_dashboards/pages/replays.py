@@ -1,7 +1,7 @@
 """`/replays`: stored traces through new evaluators: the bill first, then the progress."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -10,10 +10,13 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.site import Site, read_form, see_other
+from ragpulse_dashboards.view import FILTERS
 
 __all__ = ["routes"]
 
-FIELDS = ("evaluators", "since", "where", "limit", "max_usd", "judge")
+FIELDS: Final = ("evaluators", "since", "where", "limit", "max_usd", "judge")
+SELECTION: Final = ("from", "to", *FILTERS)
+"""What the trace list was narrowed to when somebody came from there; it takes the place of `since`."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -35,12 +38,14 @@ async def replays(site: Site, request: Request) -> Response:
         "runs": answer.get("replays") or [],
         "evaluators": known.get("evaluators") or [],
         "form": {name: query.get(name, "") for name in FIELDS},
+        "selection": {name: query[name] for name in SELECTION if name != "where" and query.get(name)},
     }
     return site.render(request, "replays.html", context)
 
 
 def _read(form: QueryParams) -> dict[str, Any]:
-    params: dict[str, Any] = {name: form[name].strip() for name in FIELDS if form.get(name, "").strip()}
+    names = dict.fromkeys((*FIELDS, *SELECTION))
+    params: dict[str, Any] = {name: form[name].strip() for name in names if form.get(name, "").strip()}
     if not params.get("evaluators"):
         raise ApiError(400, "Choose an evaluator to replay.")
     params["evaluators"] = [params["evaluators"]]

@@ -1,4 +1,4 @@
-"""`/traces`: the list, its facets, and the rows as CSV."""
+"""`/traces`: the list, its facets (also alone, for the filter menu of any page), and the rows as CSV."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import read_view
+from ragpulse_dashboards.view import FILTERS, read_view
 
 __all__ = ["routes"]
 
@@ -19,6 +19,9 @@ SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("best", "best sco
 OWN: Final = ("evaluator", "failing", "min_score", "max_score", "sort", "cursor")
 """What this list adds to the shared view."""
 PAGE: Final = 50
+FILTERED: Final = ("/", "/traces", "/explain", "/compare", "/documents", "/figures")
+"""Pages with a filter menu."""
+SHARED: Final = frozenset(("from", "to", "back", "group_by", "for", *FILTERS))
 CSV_COLUMNS: Final = (
     "trace_id", "start_time", "service", "environment", "name", "model", "prompt_name", "prompt_version", "variant",
     "latency_ms", "input_tokens", "output_tokens", "cost_usd", "error", "top_score", "n_spans", "query", "response",
@@ -26,8 +29,8 @@ CSV_COLUMNS: Final = (
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The list and its CSV twin (the JSON twin is the API itself)."""
-    return [site.page("/traces", traces), site.page("/traces.csv", as_csv)]
+    """The list, its CSV twin (the JSON twin is the API itself), and the facets."""
+    return [site.page("/traces", traces), site.page("/traces.csv", as_csv), site.page("/facets", facets)]
 
 
 def _own(request: Request) -> dict[str, str]:
@@ -49,6 +52,20 @@ async def traces(site: Site, request: Request) -> Response:
         "facets": answer.get("facets") or {},
     }
     return site.render(request, "traces.html", context)
+
+
+async def facets(site: Site, request: Request) -> Response:
+    """The values that narrow down the page named by `for`, with counts; links keep that page's parameters."""
+    view, query = read_view(request), request.query_params
+    asked = {name: value for name, value in _own(request).items() if name not in ("sort", "cursor")}
+    answer = await site.api("GET traces", {**view.params(), **asked, "limit": 1, "facets": "true"})
+    context = {
+        "view": view,
+        "page": query.get("for") if query.get("for") in FILTERED else "/traces",
+        "keep": {name: query.getlist(name) for name in query if name not in SHARED},
+        "facets": answer.get("facets") or {},
+    }
+    return site.render(request, "facets.html", context)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], first: str | None) -> list[str]:

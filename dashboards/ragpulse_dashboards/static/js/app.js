@@ -1,18 +1,21 @@
-// Joins the modules to the page; each one works on what it finds and leaves the rest alone.
-import { startCharts } from "./charts.js";
-import { startEvidence } from "./evidence.js";
-import { startHeatmap } from "./heatmap.js";
+// What every page has: fragments, drawer, copying, menus. Pages load the modules they need beside it.
 import { startKeys } from "./keys.js";
-import { startLive } from "./live.js";
 import { startTheme } from "./theme.js";
 
-document.documentElement.classList.add("js");
+const root = document.documentElement;
 
-/** Open the drawer on a fragment of ours; the URL also works as a page. */
+/** Put a fragment of ours into a box; the server escaped it, and it has no scripts. */
+export async function load(url, box) {
+  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" } });
+  box.innerHTML = await response.text();
+  box.dispatchEvent(new CustomEvent("loaded", { bubbles: true }));
+}
+
+/** Open the drawer on a fragment; the URL also works as a page. */
 export function openDrawer(url) {
   const drawer = document.getElementById("drawer");
   if (!drawer.open) drawer.showModal();
-  return htmx.ajax("GET", url, { target: "#drawer-body", swap: "innerHTML" });
+  return load(url, document.getElementById("drawer-body"));
 }
 
 function copyText(text, button) {
@@ -54,10 +57,12 @@ document.addEventListener("change", (event) => {
 });
 
 for (const hidden of document.querySelectorAll("[data-copy][hidden]")) hidden.hidden = false;
+for (const box of document.querySelectorAll("[data-later]")) {
+  const menu = box.closest("details");
+  if (menu) menu.addEventListener("toggle", () => load(box.dataset.later, box), { once: true });
+  else addEventListener("load", () => requestIdleCallback(() => load(box.dataset.later, box)));
+}
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 startTheme();
 startKeys();
-startCharts(openDrawer);
-startEvidence();
-startHeatmap();
-startLive();
+root.classList.add("js");

@@ -1,4 +1,5 @@
 // Charts on a page: one time axis for all, drag to zoom, click or Enter for the examples behind a point.
+import { openDrawer } from "./app.js";
 import { drawPlot } from "./plot.js";
 
 /** The page's URL with another range; `back` keeps the relative range to return to. */
@@ -32,21 +33,33 @@ function exemplarUrl(spec, index, line) {
   return url.pathname + url.search;
 }
 
-export function startCharts(openDrawer) {
-  const figures = [...document.querySelectorAll("[data-chart]")];
-  const announce = document.getElementById("announce");
-  const plots = figures.map((figure) => {
-    const spec = JSON.parse(figure.dataset.chart);
-    return drawPlot(figure.querySelector("[data-plot]"), spec, {
-      zoom: (from, to) => location.assign(zoomUrl(from, to)),
-      reset: () => location.assign(resetUrl()),
-      open: (index, line) => openDrawer(exemplarUrl(spec, index, line)),
-      say: (text) => { announce.textContent = text; },
-    });
+const announce = document.getElementById("announce");
+const plots = new Map();
+const resized = new ResizeObserver((entries) => {
+  for (const entry of entries) plots.get(entry.target).resize(entry.contentRect.width);
+});
+
+function draw(figure) {
+  const box = figure.querySelector("[data-plot]");
+  const spec = JSON.parse(figure.dataset.chart);
+  const plot = drawPlot(box, spec, {
+    zoom: (from, to) => location.assign(zoomUrl(from, to)),
+    reset: () => location.assign(resetUrl()),
+    open: (index, line) => openDrawer(exemplarUrl(spec, index, line)),
+    say: (text) => { announce.textContent = text; },
   });
-  const resized = new ResizeObserver((entries) => {
-    for (const entry of entries) plots.find((plot) => plot.box === entry.target)?.resize(entry.contentRect.width);
-  });
-  for (const plot of plots) resized.observe(plot.box);
-  document.addEventListener("themechange", () => plots.forEach((plot) => plot.recolour()));
+  plots.set(box, plot);
+  resized.observe(box);
 }
+
+/** What is in the window is drawn at once, the rest when nothing else is to do. */
+function drawAll(root) {
+  const figures = [...root.querySelectorAll("[data-chart]")];
+  const seen = figures.filter((figure) => figure.getBoundingClientRect().top < innerHeight);
+  for (const figure of seen) draw(figure);
+  for (const figure of figures.slice(seen.length)) requestIdleCallback(() => draw(figure));
+}
+
+drawAll(document);
+document.addEventListener("loaded", (event) => drawAll(event.target));
+document.addEventListener("themechange", () => plots.forEach((plot) => plot.recolour()));

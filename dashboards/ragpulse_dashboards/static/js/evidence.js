@@ -8,21 +8,18 @@ function light(root, numbers, on) {
   }
 }
 
-export function startEvidence() {
-  const root = document.querySelector("[data-evidence]");
-  if (!root) return;
-  const numbers = (target) => {
-    const sentence = target.closest?.("[data-sentence]");
-    const mark = target.closest?.("mark[data-for]");
-    return sentence ? [sentence.dataset.sentence] : mark ? mark.dataset.for.split(" ") : [];
-  };
-  for (const [begin, end] of [["mouseover", "mouseout"], ["focusin", "focusout"]]) {
-    root.addEventListener(begin, (event) => light(root, numbers(event.target), true));
-    root.addEventListener(end, (event) => light(root, numbers(event.target), false));
-  }
-  root.addEventListener("focusin", (event) => {
-    const number = event.target.dataset?.sentence;
-    const mark = number && root.querySelector(`mark[data-for~="${CSS.escape(number)}"]`);
-    if (mark) mark.scrollIntoView({ block: "nearest" });
-  });
+const root = document.querySelector("[data-evidence]");
+const numbers = (target) => {
+  const sentence = target.closest?.("[data-sentence]");
+  const mark = target.closest?.("mark[data-for]");
+  return sentence ? [sentence.dataset.sentence] : mark ? mark.dataset.for.split(" ") : [];
+};
+for (const [begin, end] of [["mouseover", "mouseout"], ["focusin", "focusout"]]) {
+  root.addEventListener(begin, (event) => light(root, numbers(event.target), true));
+  root.addEventListener(end, (event) => light(root, numbers(event.target), false));
 }
+root.addEventListener("focusin", (event) => {
+  const number = event.target.dataset?.sentence;
+  const mark = number && root.querySelector(`mark[data-for~="${CSS.escape(number)}"]`);
+  if (mark) mark.scrollIntoView({ block: "nearest" });
+});

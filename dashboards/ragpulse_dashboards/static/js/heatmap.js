@@ -15,9 +15,7 @@ function cellAt(svg, event, columns, rows) {
   };
 }
 
-export function startHeatmap() {
-  const root = document.querySelector("[data-heatmap]");
-  if (!root) return;
+function start(root) {
   const svg = root.querySelector("svg");
   const marked = root.querySelector("[data-marked]");
   const form = document.querySelector("[data-heat-form]");
@@ -60,3 +58,6 @@ export function startHeatmap() {
   });
   shown();
 }
+
+const heatmap = document.querySelector("[data-heatmap]");
+if (heatmap) start(heatmap);
