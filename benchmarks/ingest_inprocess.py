@@ -27,7 +27,7 @@ from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
-from ragpulse_collector.store.append import append
+from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.rows import Appendable, utc_now
 from ragpulse_collector.store.schema import columns
 
@@ -62,6 +62,7 @@ def floor(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         kept = EmbeddedStore(Path(place) / "t.duckdb", decode=decode)
         cursor = kept._cursor()
+        appender = Appender(cursor)
         steps: dict[str, list[float]] = {name: [] for name in ("decode", "price", "rows", "append", "commit")}
         prices, spans = Prices(), 0
         bodies = list(bodies_in(folder))[:40]
@@ -78,7 +79,7 @@ def floor(folder: Path) -> None:
             clock.lap("rows")
             cursor.begin()
             for table, table_rows in rows.tables():
-                append(cursor, table, columns(table), table_rows)
+                appender.append(table, columns(table), table_rows)
             clock.lap("append")
             cursor.commit()
             clock.lap("commit")

@@ -1,31 +1,46 @@
 """OTLP protobuf to wire shapes. Walking attributes in Python is what receiving costs, so each is touched once.
 
-Reading an unset member of the value's oneof gives its empty default, so a truthy read needs no question first: text,
-nearly every attribute, costs one access, and `WhichOneof` is asked of empty values only.
+A span's attributes are taken from the parser as bytes: most repeat within a body, and one look into a dict answers
+those; a plain text is cut out of its bytes. Everything else goes through OpenTelemetry's own message, one by one.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError as ProtobufError
+from google.protobuf.message_factory import GetMessageClass
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from ragpulse_collector.otlp.wire import VECTOR_LENGTH, Attributes, Origin, Vector, WireEvent, WireLog, WireSpan
 from ragpulse_collector.records import DecodeError
 
+_KNOWN_PAIRS, _LONGEST_PAIR = 4096, 96
+"""How many short attributes of one body are remembered by their bytes, and what is short."""
+
+Known = dict[bytes, tuple[str, Any]]
+
 
 def spans(body: bytes) -> Iterator[WireSpan]:
-    """Yield the spans of an ExportTraceServiceRequest; raises DecodeError before the first."""
-    for resource_spans in _message(ExportTraceServiceRequest, body).resource_spans:
-        resource = _attributes(resource_spans.resource.attributes)
-        for scope_spans in resource_spans.scope_spans:
-            origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
-            for span in scope_spans.spans:
-                yield _span(span, origin)
+    """Yield the spans of an ExportTraceServiceRequest; raises DecodeError, as late as at the faulty attribute."""
+    known: Known = {}
+    try:
+        for resource_spans in _message(_TRACES, body).resource_spans:
+            resource = _attributes(resource_spans.resource.attributes)
+            for scope_spans in resource_spans.scope_spans:
+                origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
+                for span in scope_spans.spans:
+                    yield _span(span, origin, known)
+    except (ProtobufError, UnicodeDecodeError) as error:
+        raise _unreadable(_TRACES, error) from error
 
 
 def logs(body: bytes) -> Iterator[WireLog]:
@@ -48,13 +63,46 @@ def _message(request_type: Any, body: bytes) -> Any:
     try:
         return request_type.FromString(body)
     except ProtobufError as error:
-        raise DecodeError(
-            f"not a readable {request_type.__name__} ({error}): truncated, text that is not UTF-8, "
-            "or values nested more than 100 levels deep"
-        ) from error
+        raise _unreadable(request_type, error) from error
 
 
-def _span(span: Any, origin: Origin) -> WireSpan:
+def _unreadable(request_type: Any, error: Exception) -> DecodeError:
+    return DecodeError(
+        f"not a readable {request_type.__name__} ({error}): truncated, text that is not UTF-8, "
+        "or values nested more than 100 levels deep"
+    )
+
+
+def _with_attributes_as_bytes() -> Any:
+    """Return the class of traces requests in which spans and events keep each attribute as bytes: the same wire."""
+    pool = DescriptorPool()
+    (trace,) = trace_service_pb2.DESCRIPTOR.dependencies
+    for file in (*_below(trace), trace, trace_service_pb2.DESCRIPTOR):
+        proto = FileDescriptorProto.FromString(file.serialized_pb)
+        if file is trace:
+            (span,) = (message for message in proto.message_type if message.name == "Span")
+            for message in (span, *span.nested_type):
+                _take_as_bytes(message, "attributes")
+        pool.Add(proto)
+    return GetMessageClass(pool.FindMessageTypeByName(trace_service_pb2.ExportTraceServiceRequest.DESCRIPTOR.full_name))
+
+
+def _below(file: Any) -> list[Any]:
+    """Return the files a file needs, deepest first."""
+    found: dict[str, Any] = {}
+    for needed in file.dependencies:
+        found |= {deeper.name: deeper for deeper in _below(needed)} | {needed.name: needed}
+    return list(found.values())
+
+
+def _take_as_bytes(message: DescriptorProto, name: str) -> None:
+    for field in message.field:
+        if field.name == name:
+            field.type = FieldDescriptorProto.TYPE_BYTES
+            field.ClearField("type_name")
+
+
+def _span(span: Any, origin: Origin, known: Known) -> WireSpan:
     status = span.status
     return WireSpan(
         span.trace_id.hex(),
@@ -66,11 +114,63 @@ def _span(span: Any, origin: Origin) -> WireSpan:
         status.code,
         status.message,
         span.trace_state,
-        _attributes(span.attributes),
+        _known_attributes(span.attributes, known),
         span.dropped_attributes_count,
         origin,
-        [WireEvent(event.name, event.time_unix_nano, _attributes(event.attributes)) for event in span.events],
+        [
+            WireEvent(event.name, event.time_unix_nano, _known_attributes(event.attributes, known))
+            for event in span.events
+        ],
     )
+
+
+def _known_attributes(pairs: Iterable[bytes], known: Known) -> Attributes:
+    out: Attributes = {}
+    for pair in pairs:
+        name, value = known.get(pair) or _pair(pair, known)
+        out[name] = value
+    return out
+
+
+def _pair(pair: bytes, known: Known) -> tuple[str, Any]:
+    """Return one attribute, and remember it where it is likely to come again."""
+    found = _text_pair(pair)
+    if found is None:
+        message = KeyValue.FromString(pair)
+        found = (sys.intern(message.key), _value(message.value))
+    if len(pair) <= _LONGEST_PAIR and len(known) < _KNOWN_PAIRS and not isinstance(found[1], (list, dict)):
+        known[pair] = found
+    return found
+
+
+def _text_pair(pair: bytes) -> tuple[str, str] | None:
+    """Return an attribute that is exactly a key of less than 128 bytes and a text, None where it is another."""
+    if pair[:1] != b"\n" or pair[1] >= 0x80:
+        return None
+    end = 2 + pair[1]
+    header = _text_header(len(pair) - end)
+    if not pair.startswith(header, end):
+        return None
+    return sys.intern(pair[2:end].decode()), pair[end + len(header) :].decode()
+
+
+@lru_cache(maxsize=8192)
+def _text_header(size: int) -> bytes:
+    """Return what precedes a text in its `value` field when both together have this size."""
+    for length in range(max(0, size - 12), size):
+        text = b"\n" + _varint(length)
+        header = b"\x12" + _varint(len(text) + length) + text
+        if len(header) + length == size:
+            return header
+    return b"\0"  # no field begins so
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
 
 
 def _log(record: Any, origin: Origin) -> WireLog:
@@ -127,3 +227,4 @@ _READ: dict[str, Any] = {
     "array_value": _list,
     "kvlist_value": lambda value: _attributes(value.kvlist_value.values),
 }
+_TRACES = _with_attributes_as_bytes()

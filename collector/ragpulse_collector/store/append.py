@@ -8,26 +8,38 @@ from typing import Any
 
 import duckdb
 
-from ragpulse_collector.store.columnar import Table, column
+from ragpulse_collector.store.columnar import Column, Source, column
 from ragpulse_collector.store.schema import TABLES
 
 _SOURCE = "appended_rows"
+_NOTHING = {"nothing": Column(b"b", 0, (None, b""))}
 
 
-def append(cursor: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Append rows inside the cursor's transaction, all or none of them; span ids may be hex text."""
-    declared = _types(table)
-    columns = {
-        name: made
-        for name, values in zip(names, zip(*rows, strict=True), strict=True)
-        if (made := column(declared[name], values)) is not None
-    }
-    listed = ", ".join(f'"{name}"' for name in columns)
-    cursor.register(_SOURCE, Table(columns))
-    try:
-        cursor.execute(f"INSERT INTO raw.{table} ({listed}) SELECT {listed} FROM {_SOURCE}")
-    finally:
-        cursor.unregister(_SOURCE)
+class Appender:
+    """Appends to the tables that a cursor sees, inside its transaction.
+
+    The source is registered once: with every append it would cost as much as inserting a few hundred rows.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+        self._source = Source()
+        self._source.fill(_NOTHING)
+        cursor.register(_SOURCE, self._source)
+
+    def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Append rows, all or none of them; span ids may be hex text. Raises OverflowError, UnicodeError."""
+        types = _types(table)
+        made = {name: column(types[name], v) for name, v in zip(names, zip(*rows, strict=True), strict=True)}
+        self._source.fill({name: part for name, part in made.items() if part is not None})
+        try:
+            self._cursor.execute(f"INSERT INTO raw.{table} BY NAME FROM {_SOURCE}")
+        finally:
+            self._source.fill(_NOTHING)
+
+    def close(self) -> None:
+        """Let the cursor forget the source."""
+        self._cursor.unregister(_SOURCE)
 
 
 @lru_cache

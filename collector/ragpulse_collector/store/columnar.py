@@ -40,12 +40,17 @@ def column(declared: str, values: Sequence[Any]) -> Column | None:
     return _MAKERS.get(declared, _text)(values)
 
 
-class Table:
-    """Columns of equal length that `duckdb.register` takes; keeps the memory for as long as duckdb may read it."""
+class Source:
+    """What `duckdb.register` takes, once: each statement that reads it finds the columns it was filled with last."""
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._columns = columns
+    def __init__(self) -> None:
+        self._columns: Mapping[str, Column] = {}
         self._kept: list[Any] = []
+
+    def fill(self, columns: Mapping[str, Column]) -> None:
+        """Put columns of equal length in place of the former; their memory is kept until the next call."""
+        self._columns = columns
+        self._kept = []
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return a capsule with a stream of one batch."""

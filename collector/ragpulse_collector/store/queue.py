@@ -1,4 +1,4 @@
-"""The bounded queue before the writer: full means Busy, never memory."""
+"""The bounded queues before the disk: full means Busy, never memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ class BodyItem:
     body: RawBody
     future: Future[Receipt] = field(default_factory=Future)
     batch: Batch | None = None
-    """Set once decoded, so that a second try does not decode again."""
+    """Set once decoded."""
+
+    @property
+    def size(self) -> int:
+        """Bytes by which the queue is bounded."""
+        return len(self.body.body)
 
 
 @dataclass(slots=True, eq=False)
@@ -29,21 +34,26 @@ class WorkItem:
 
     work: Callable[[Transaction], Any]
     future: Future[Any] = field(default_factory=Future)
+    size: int = 0
 
 
 Item = BodyItem | WorkItem
 
 
 class WriterQueue:
-    """Bodies bounded by bytes and by number; the writer takes everything that waits, up to a group's size."""
+    """Items on their way to disk, in order: they wait, are decoded by one thread and committed in groups by another.
+
+    Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item.
+    """
 
     def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._group_bytes = group_bytes
-        self._items: deque[Item] = deque()
-        self._bytes = 0
-        self._closed = False
+        self._waiting: deque[Item] = deque()
+        self._decoded: deque[Item] = deque()
+        self._bytes = self._decoded_bytes = self._items = 0
+        self._closed = self._drained = False
         self._changed = threading.Condition()
 
     @property
@@ -51,33 +61,52 @@ class WriterQueue:
         """Bytes of the bodies that wait."""
         return self._bytes
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def put(self, item: Item) -> None:
         """Add an item; raises Busy when full or closed. A body larger than the whole queue passes when it is empty."""
-        size = len(item.body.body) if isinstance(item, BodyItem) else 0
         with self._changed:
             if self._closed:
                 raise Busy("the collector is shutting down")
-            if self._items and (self._bytes + size > self._max_bytes or len(self._items) >= self._max_items):
+            if self._items and (self._bytes + item.size > self._max_bytes or self._items >= self._max_items):
                 raise Busy("the queue before the disk is full")
-            self._items.append(item)
-            self._bytes += size
-            self._changed.notify()
+            self._waiting.append(item)
+            self._count(item.size, 1)
+
+    def next(self) -> Item | None:
+        """Wait for the next item to decode, and until less than a group is decoded; None means closed and drained."""
+        with self._changed:
+            while self._decoded_bytes >= self._group_bytes or not (self._waiting or self._closed):
+                self._changed.wait()
+            if self._waiting:
+                return self._waiting.popleft()
+            self._drained = True
+            self._changed.notify_all()
+            return None
+
+    def decoded(self, item: Item) -> None:
+        """Pass an item on to be committed."""
+        with self._changed:
+            self._decoded.append(item)
+            self._decoded_bytes += item.size
+            self._changed.notify_all()
+
+    def dropped(self, item: Item) -> None:
+        """Forget an item that was answered already."""
+        with self._changed:
+            self._count(-item.size, -1)
 
     def take(self) -> list[Item]:
-        """Wait for items and return the next group in order; an empty list means closed and drained."""
+        """Wait for decoded items and return them, up to a group's size; an empty list means closed and drained."""
         with self._changed:
-            while not self._items and not self._closed:
+            while not self._decoded and not self._drained:
                 self._changed.wait()
             group: list[Item] = []
             size = 0
-            while self._items and (not group or size < self._group_bytes):
-                item = self._items.popleft()
+            while self._decoded and (not group or size < self._group_bytes):
+                item = self._decoded.popleft()
                 group.append(item)
-                size += len(item.body.body) if isinstance(item, BodyItem) else 0
-            self._bytes -= size
+                size += item.size
+            self._decoded_bytes -= size
+            self._count(-size, -len(group))
             return group
 
     def close(self) -> None:
@@ -85,3 +114,8 @@ class WriterQueue:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _count(self, size: int, items: int) -> None:
+        self._bytes += size
+        self._items += items
+        self._changed.notify_all()

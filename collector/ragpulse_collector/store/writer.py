@@ -1,7 +1,7 @@
-"""The one writer: take a group, decode, one transaction, COMMIT, then answer.
+"""The one writer: take what was decoded meanwhile, one transaction, COMMIT, then answer.
 
-A body that cannot be decoded fails alone before the transaction. When the transaction fails, its items are tried one by
-one, so that the faulty one fails alone too. When the disk fails, everything waiting in the group is told to come again.
+When the transaction fails, its items are tried one by one, so that the faulty one fails alone. When the disk fails,
+everything in the group is told to come again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, SpanRecord
+from ragpulse_collector.records import DecodeError
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.append import append
+from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest import Ingest
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
-from ragpulse_collector.store.queue import BodyItem, Item, WorkItem, WriterQueue
+from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +37,9 @@ _DISK = (
 class WriterTransaction:
     """The transaction of one group on the writer's cursor."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, at: datetime) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, at: datetime) -> None:
         self._cursor = cursor
+        self._appender = appender
         self.at = at
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
@@ -48,7 +49,7 @@ class WriterTransaction:
     def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows to `raw.<table>`."""
         if rows:
-            append(self._cursor, table, columns, rows)
+            self._appender.append(table, columns, rows)
 
 
 class Writer:
@@ -60,18 +61,15 @@ class Writer:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
         *,
-        decode: Callable[[RawBody], Batch],
-        price: Callable[[SpanRecord], None] | None,
         clock: Callable[[], datetime],
         recent_spans: int,
     ) -> None:
         self._queue = queue
         self._new_cursor = cursor
         self._reopen = reopen
-        self._decode = decode
-        self._price = price
         self._clock = clock
         self._cursor = cursor()
+        self._appender = Appender(self._cursor)
         self._last = self._newest()
         self._ingest = Ingest(recent_spans=recent_spans, opened=clock())
         self._broken = False
@@ -79,33 +77,11 @@ class Writer:
     def run(self) -> None:
         """Commit group after group."""
         while group := self._queue.take():
-            ready = [item for item in group if self._is_ready(item)]
-            self._commit_or_split(ready)
+            self._commit_or_split(group)
+        self._appender.close()
         self._cursor.close()
 
-    def _is_ready(self, item: Item) -> bool:
-        """Drop what was cancelled, decode what is a body; a body that cannot be decoded is answered here."""
-        if not item.future.set_running_or_notify_cancel():
-            return False
-        if isinstance(item, WorkItem):
-            return True
-        try:
-            item.batch = self._decode(item.body)
-            if self._price is not None:
-                for span in item.batch.spans:
-                    self._price(span)
-        except DecodeError as error:
-            item.future.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
-            _log.exception("a body could not be decoded")
-            item.future.set_exception(DecodeError(f"the body could not be decoded: {type(error).__name__}"))
-        else:
-            return True
-        return False
-
     def _commit_or_split(self, items: list[Item]) -> None:
-        if not items:
-            return
         try:
             results = self._commit(items)
         except _DISK as error:
@@ -124,7 +100,7 @@ class Writer:
         """Write the items in one transaction: bodies together first, then work in its order."""
         self._recover()
         at = max(self._clock(), self._last + timedelta(microseconds=1))
-        transaction = WriterTransaction(self._cursor, at)
+        transaction = WriterTransaction(self._cursor, self._appender, at)
         self._cursor.begin()
         try:
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
@@ -174,6 +150,7 @@ class Writer:
             self._cursor.close()
         self._reopen()
         self._cursor = self._new_cursor()
+        self._appender = Appender(self._cursor)
         self._broken = False
 
     def _newest(self) -> datetime:
@@ -187,6 +164,3 @@ def _stored_error(item: Item, error: BaseException) -> BaseException:
         _log.error("a body could not be stored: %s", error)
         return DecodeError(f"the body could not be stored: {str(error).splitlines()[0]}")
     return error
-
-
-__all__ = ["Receipt", "Writer", "WriterTransaction"]

@@ -1,4 +1,4 @@
-"""What every store that is written to shares: the queue, the one writer thread, opening and opening anew."""
+"""What every store that is written to shares: the queue, its two threads, opening and opening anew."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.protocol import Busy, Transaction
 from ragpulse_collector.store.queue import BodyItem, WorkItem, WriterQueue
 from ragpulse_collector.store.reading import Reading
@@ -26,7 +27,7 @@ class Ways:
     """How a store writes: what turns bodies into records, and how much may wait."""
 
     decode: Callable[[RawBody], Batch]
-    """Runs on the writer thread."""
+    """Runs on the decoding thread."""
     price: Callable[[SpanRecord], None] | None = None
     """Fills a span's cost; None leaves costs as they came."""
     clock: Callable[[], datetime] = utc_now
@@ -41,19 +42,21 @@ class Ways:
 
 
 class Writing(Reading):
-    """A store with one writer thread; how its connection is opened is the subclass's."""
+    """A store with one decoding and one writing thread; how its connection is opened is the subclass's."""
 
     def __init__(self, path: Path, ways: Ways) -> None:
         super().__init__(path, self._cursor)
         self._opening = threading.Lock()
         self._connection = self._open()
         self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
-        self._writer = Writer(
-            self._queue, self._cursor, self._reopen, decode=ways.decode, price=ways.price, clock=ways.clock,
-            recent_spans=ways.recent_spans,
-        )  # fmt: skip
-        self._thread = threading.Thread(target=self._writer.run, name="ragpulse-writer", daemon=True)
-        self._thread.start()
+        decoder = Decoder(self._queue, ways.decode, ways.price)
+        writer = Writer(self._queue, self._cursor, self._reopen, clock=ways.clock, recent_spans=ways.recent_spans)
+        self._threads = [
+            threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),
+            threading.Thread(target=writer.run, name="ragpulse-writer", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, body: RawBody) -> Future[Receipt]:
         """Queue a body; the future resolves after COMMIT, or raises DecodeError or Busy. Raises Busy when full."""
@@ -75,7 +78,8 @@ class Writing(Reading):
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
         self._queue.close()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         with self._opening:
             self._connection.close()
 

@@ -8,7 +8,8 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ragpulse_collector.store.append import append
+
+from ragpulse_collector.store.append import Appender
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = {
@@ -40,7 +41,7 @@ def empty_table() -> duckdb.DuckDBPyConnection:
 def test_rows_come_back_as_they_were(rows: list[tuple[object, ...]]) -> None:
     """Any mix of nulls, empty texts, NULs, other alphabets and extreme numbers is stored as it is."""
     connection = empty_table()
-    append(connection, "spans", list(VALUES), rows)
+    Appender(connection).append("spans", list(VALUES), rows)
     found = connection.execute(f"SELECT {', '.join(VALUES)} FROM raw.spans ORDER BY rowid").fetchall()
     assert found == rows
 
@@ -49,7 +50,7 @@ def test_ids_may_be_hex() -> None:
     """A caller may hold span ids as hex text, and trace ids as text with or without dashes."""
     table = empty_table()
     rows = [("0af7651916cd43dd8448eb211c80319c", "00000000000000ff"), ("0af76519-16cd-43dd-8448-eb211c80319c", 255)]
-    append(table, "spans", ("trace_id", "span_id"), rows)
+    Appender(table).append("spans", ("trace_id", "span_id"), rows)
     assert len(set(table.execute("SELECT trace_id, span_id FROM raw.spans").fetchall())) == 1
 
 
@@ -59,5 +60,5 @@ def test_what_no_column_holds_is_refused_whole(value: object) -> None:
     table = empty_table()
     name = "name" if isinstance(value, str) else "span_id"
     with pytest.raises((UnicodeError, OverflowError)):
-        append(table, "spans", (name,), [(None,), (value,)])
+        Appender(table).append("spans", (name,), [(None,), (value,)])
     assert table.execute("SELECT count(*) FROM raw.spans").fetchall() == [(0,)]

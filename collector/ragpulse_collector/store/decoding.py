@@ -1,0 +1,50 @@
+"""Decoding before the writer: body after body, on a thread of its own, while duckdb writes without Python's lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ragpulse_collector.records import Batch, DecodeError, RawBody, SpanRecord
+from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
+
+_log = logging.getLogger(__name__)
+
+
+class Decoder:
+    """Runs until the queue is closed and drained; a body that cannot be decoded is answered here and fails alone."""
+
+    def __init__(
+        self, queue: WriterQueue, decode: Callable[[RawBody], Batch], price: Callable[[SpanRecord], None] | None
+    ) -> None:
+        self._queue = queue
+        self._decode = decode
+        self._price = price
+
+    def run(self) -> None:
+        """Take item after item; pass on what is ready to be committed."""
+        while item := self._queue.next():
+            if self._is_ready(item):
+                self._queue.decoded(item)
+            else:
+                self._queue.dropped(item)
+
+    def _is_ready(self, item: Item) -> bool:
+        """Drop what was cancelled, decode what is a body."""
+        if not item.future.set_running_or_notify_cancel():
+            return False
+        if not isinstance(item, BodyItem):
+            return True
+        try:
+            item.batch = self._decode(item.body)
+            if self._price is not None:
+                for span in item.batch.spans:
+                    self._price(span)
+        except DecodeError as error:
+            item.future.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
+            _log.exception("a body could not be decoded")
+            item.future.set_exception(DecodeError(f"the body could not be decoded: {type(error).__name__}"))
+        else:
+            return True
+        return False
