@@ -1,0 +1,135 @@
+"""What a starting collector does without: the modules it has imported when it listens, and when it idles."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from served import Served
+
+from ragpulse_collector.app.front import Front
+from ragpulse_collector.app.memory import give_back
+from ragpulse_collector.app.ticker import Job, Ticker
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from starlette.types import ASGIApp
+
+PROGRAM = """
+import json, sys
+from ragpulse_collector.cli.serve import serve
+from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.settings import Settings
+
+collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}))
+listening = sorted(sys.modules)
+collector.start()
+idle = sorted(sys.modules)
+collector.stop()
+print(json.dumps({"listening": listening, "idle": idle}))
+"""
+NEVER = ("jinja2", "litellm", "numpy", "pandas", "polars", "pyarrow", "genai_prices", "rich", "ragpulse", "httpx")
+LATER = ("grpc", "google.protobuf", "opentelemetry", "ragpulse_collector.metrics", "ragpulse_collector.worker")
+FAMILIES = tuple(f"ragpulse_evaluators.{name}" for name in ("judged", "text", "ranking", "structure", "grounding"))
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The modules of a fresh process once it can listen, and once everything is there."""
+    db = tmp_path_factory.mktemp("start") / "ragpulse.duckdb"
+    command = [sys.executable, "-c", PROGRAM, str(db)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=db.parent)
+    return {name: set(found) for name, found in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+@pytest.mark.parametrize("name", [*NEVER, *LATER, *FAMILIES])
+def test_listening_needs_no(modules: dict[str, set[str]], name: str) -> None:
+    """Requests are let in before anything is imported that only answers need."""
+    assert name not in modules["listening"]
+
+
+@pytest.mark.parametrize("name", [*NEVER, *FAMILIES])
+def test_idling_needs_no(modules: dict[str, set[str]], name: str) -> None:
+    """Pages, price tables, judges and the SDK are imported when somebody uses them."""
+    assert name not in modules["idle"]
+
+
+def test_a_part_that_cannot_be_made_ends_the_process_with_its_reason(tmp_path: Path) -> None:
+    """The door was open already: the process ends all the same, with one line and code 1."""
+    config = tmp_path / "ragpulse.toml"
+    config.write_text('[[rule]]\nname = "r"\nevaluators = ["groundednes"]\nrate = 1.0\n')
+    command = [sys.executable, "-m", "ragpulse_collector", "serve", "--port", "0", "--no-grpc", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "did you mean 'groundedness'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_a_request_before_its_time_waits() -> None:
+    """While the parts are being made /healthz answers, and every other request as soon as they are there."""
+    import asyncio
+    from concurrent.futures import Future
+
+    rest: Future[ASGIApp] = Future()
+    front, answered = Front(rest), []
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        answered.append(scope)
+
+    async def nothing(*_: Any) -> Any:
+        return
+
+    waiting = asyncio.create_task(front({"type": "http", "method": "POST", "path": "/v1/traces"}, nothing, nothing))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    rest.set_result(app)
+    await waiting
+    assert answered
+    assert front.changes == 1
+
+
+def test_grpc_can_be_switched_off(tmp_path: Path) -> None:
+    """`--no-grpc` opens one port only, whatever is installed."""
+    with Served(tmp_path / "ragpulse.duckdb", "--no-grpc") as process:
+        assert "gRPC" not in process.output
+        assert len(listening(process.process.pid)) == 1
+
+
+def listening(pid: int) -> list[str]:
+    """The local addresses a process listens on, as the kernel tells them."""
+    sockets = {
+        link.readlink().name.partition("[")[2].rstrip("]")
+        for link in Path(f"/proc/{pid}/fd").iterdir()
+        if link.is_symlink() and str(link.readlink()).startswith("socket:")
+    }
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [row[1] for row in rows if row[3] == "0A" and row[9] in sockets]
+
+
+def test_an_idle_collector_goes_on_after_giving_memory_back(tmp_path: Path) -> None:
+    """The code that was handed back comes back with the next request."""
+    give_back()
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        for path in ("/", "/api/v1/status", "/metrics"):
+            with urllib.request.urlopen(process.url + path, timeout=30) as answer:
+                assert answer.status == 200
+
+
+def test_a_job_may_run_before_its_interval() -> None:
+    """`first_s` is when a job runs first, however long its interval."""
+    ran = Event()
+    ticker = Ticker([Job("once", 3600.0, ran.set, first_s=0.0)])
+    ticker.start()
+    assert ran.wait(10)
+    ticker.stop()
