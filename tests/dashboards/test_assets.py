@@ -3,7 +3,9 @@
 import gzip
 import hashlib
 import json
+import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -14,6 +16,8 @@ from ragpulse_dashboards.assets import load_assets
 
 from .fake_api import FakeApi
 
+GENERATED = re.compile(r"b-|kind-|c\d|u-|uplot|not-enough-data")
+"""Classes put together from a value, and those of uPlot."""
 STATIC = files("ragpulse_dashboards") / "static"
 TRAVERSALS = (
     "../__init__.py",
@@ -57,6 +61,25 @@ def test_files_are_named_by_content_and_kept_for_ever() -> None:
     assert current.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert current.headers["content-type"].startswith("text/javascript")
     assert older.headers["cache-control"] == "no-store"
+
+
+def test_files_travel_gzipped_where_the_browser_can_read_it() -> None:
+    """The same bytes either way; caches keep the two apart."""
+    url = load_assets().url("style.css")
+    packed, plain = (client().get(url, headers={"accept-encoding": how}) for how in ("gzip", "identity"))
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert "content-encoding" not in plain.headers
+    assert packed.content == plain.content
+
+
+def test_every_class_of_a_sheet_is_used() -> None:
+    """No rule of ours styles a class that no template, script or third-party sheet has."""
+    templates = Path(str(files("ragpulse_dashboards") / "templates")).rglob("*.html")
+    used = "".join(path.read_text() for path in [*templates, *Path(str(STATIC / "js")).glob("*.js")])
+    sheets = "".join(path.read_text() for path in Path(str(STATIC / "css")).glob("*.css"))
+    named = set(re.findall(r"\.([a-zA-Z][\w-]+)(?=[^{}]*\{)", sheets))
+    unused = {name for name in named if not re.search(rf"\b{name}\b", used) and not GENERATED.match(name)}
+    assert unused == set()
 
 
 @pytest.mark.parametrize("path", TRAVERSALS)

@@ -191,3 +191,67 @@ def test_every_page_carries_the_policy_and_no_inline_code() -> None:
     assert response.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert "unsafe" not in CONTENT_SECURITY_POLICY
     assert not re.search(r"\sstyle=|<style|\son\w+=|<script(?![^>]*\ssrc=)", response.text)
+
+
+def test_targets_say_met_missed_or_undecided() -> None:
+    """Each target stands below the headline with its bound, its estimate and its interval."""
+    text = text_of(client().get("/").text)
+    assert "missed groundedness at least 0.900: 0.861 0.842–0.879 n 1,204" in text
+    assert "met latency p95 at most 2.00 s: 1.45 s" in text
+    assert "undecided refusal" in text
+
+
+def test_demo_data_is_loaded_named_and_removed() -> None:
+    """The empty page offers it, a page that shows it says so, and one button removes it."""
+    api = FakeApi()
+    assert "Load demo data" in client(FakeApi(empty=True)).get("/").text
+    assert "Remove it" not in client(api).get("/").text
+    api.young = True
+    assert "Remove it" in client(api).get("/").text
+    assert client(api).post("/demo", data={"x": ""}).headers["location"] == "/"
+    assert client(api).post("/demo/remove", data={"x": ""}).headers["location"] == "/"
+    assert [operation for operation, _ in api.calls[-2:]] == ["POST demo", "DELETE demo"]
+
+
+def test_values_to_filter_by_keep_what_the_page_shows() -> None:
+    """The filter menu's links lead back to its page with range and figure; a page it does not know is the list."""
+    html = unescape(client().get("/facets?for=/explain&from=-7d&metric=latency_ms").text)
+    assert 'href="/explain?from=-7d&metric=latency_ms&model=gpt-5-mini"' in html
+    assert 'href="/traces?model=gpt-5-mini"' in unescape(client().get("/facets?for=//evil.example").text)
+
+
+def test_an_evaluator_runs_on_the_selected_traces() -> None:
+    """From the list its range and filters go into the form, and with the form to the replay."""
+    api = FakeApi()
+    html = unescape(client(api).get("/traces?model=gpt-5-mini").text)
+    assert "/replays?model=gpt-5-mini&from=-24h" in html
+    form = unescape(client(api).get("/replays?model=gpt-5-mini&from=-24h").text)
+    assert '<input type="hidden" name="model" value="gpt-5-mini">' in form
+    assert 'name="since"' not in form
+    client(api).post("/replays", data={"evaluators": "faithfulness", "from": "-24h", "model": "gpt-5-mini"})
+    assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "from": "-24h", "model": "gpt-5-mini"}
+
+
+def test_a_comparison_is_split_by_a_dimension() -> None:
+    """Each value has its own difference and verdict; an undecided one says how many more."""
+    text = text_of(client().get("/compare?a=prompt:v6&b=prompt:v7&by=variant").text)
+    assert "-0.170 -0.210 to -0.130" in text.replace("−", "-")
+    assert "not enough data about 210 more" in text
+
+
+def test_a_judge_that_moved_is_told_from_an_application_that_did() -> None:
+    """Frozen answers show both moves; they are judged again, and others frozen, by a form."""
+    api = FakeApi()
+    text = text_of(client(api).get("/evaluators").text)
+    assert "firing judge moved" in text
+    assert client(api).post("/drift/run", data={"evaluator": "faithfulness"}).status_code == 303
+    assert api.calls[-1] == ("POST drift/run", {"evaluator": "faithfulness"})
+    assert client(api).post("/drift/forget", data={"evaluator": "faithfulness"}).status_code == 404
+
+
+def test_blame_is_drawn_over_time() -> None:
+    """One stacked column a bucket, each a link to the traces of that bucket."""
+    html = unescape(client().get("/documents").text)
+    columns = re.findall(r'<a href="/traces\?from=([^&]+)&to=([^"]+)"', html)
+    assert len(columns) == 24
+    assert columns[0] == ("2026-11-20T12%3A00%3A00Z", "2026-11-20T13%3A00%3A00Z")
