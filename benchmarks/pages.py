@@ -1,75 +1,227 @@
-"""How long a page takes from navigation to painted, against the emptiest page of the same server in the same browser.
+"""From navigation to painted: the overview over a million spans while 5,000 a second arrive, a trace of 1,000 spans.
 
-    python benchmarks/pages.py [--runs 7] [--url http://127.0.0.1:4318] [--matrix]
+    python benchmarks/pages.py [--short] [--runs 7] [--roles ingest] [--matrix]
 
-Without --url the pages stand over made-up data: the figures are the pages' own share (rendering, transfer, layout,
-drawing). With --url a running collector answers. --matrix opens every page at both sizes, in both themes, with data,
-empty and hostile, and counts what axe-core, the policy or the console complain about.
+A real `ragpulse serve` answers; its file holds 1,000,000 spans of the last 24 hours and one trace of 1,000 spans. Each
+visit has a window of its own and so an empty cache; "again" is a second visit of the same window. Runs are interleaved
+with two floors of the same browser: a static HTML file and the emptiest page (sign-in); once quietly, once beside a
+process that sends 5,000 spans a second. Painted is the second frame after `load`, the charts in the window drawn.
+--short takes 100,000 spans and three runs. --matrix opens every page at both sizes, in both themes, with data, empty
+and hostile, and counts what axe-core, the policy or the console complain about.
 """
+
+from __future__ import annotations
 
 import argparse
 import gzip
+import http.client
 import importlib
-import statistics
+import os
+import pickle
+import subprocess
 import sys
-from contextlib import nullcontext
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from _payload import body
+from _served import Server
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from queries import FILL
+
+from ragpulse_collector.store import EmbeddedStore
 from ragpulse_dashboards.assets import load_assets
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-FAKE = importlib.import_module("dashboards.fake_api")
 CONFTEST = importlib.import_module("dashboards.conftest")
-PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done({
-  painted: performance.now(),
-  first: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null,
-  heap: performance.memory?.usedJSHeapSize ?? 0 }))))"""
+TRAFFIC = importlib.import_module("traffic")
+RATE = 5_000
+BODY = 512
+WATCH = """addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
+  window.painted = performance.now(); })))"""
+PAINTED = """() => new Promise((done) => { const look = () => window.painted ? done({
+  painted: window.painted,
+  server: performance.getEntriesByType("navigation")[0].responseEnd,
+  charts: document.querySelectorAll("canvas").length,
+  requests: performance.getEntriesByType("resource").length }) : setTimeout(look, 5); look(); })"""
+LONG_TRACE = f"{1000 + 1:032x}"
+STATIC = "<!doctype html><html lang=en><title>Nothing</title><h1>Nothing</h1><p>A file of 90 bytes."
 
 
-def measure(browser: Any, base: str, paths: dict[str, str], runs: int) -> dict[str, list[dict[str, float]]]:
+def main() -> int:
+    """Weigh, measure quietly and while spans arrive; look where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--roles", help="what the collector does, such as `ingest`: all it can do unless told")
+    parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.send:
+        return keep_coming(options.send)
+    weigh()
+    browser = CONFTEST.Browser()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(browser, Path(folder), options)
+        return 1 if options.matrix and matrix(browser) else 0
+    finally:
+        browser.close()
+
+
+def measure(browser: Any, folder: Path, options: argparse.Namespace) -> None:
+    """Fill a file, serve it, visit each page in turn."""
+    spans, runs = (100_000, 3) if options.short else (1_000_000, options.runs)
+    fill(folder / "pages.duckdb", spans)
+    (folder / "nothing.html").write_text(STATIC)
+    files = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    threading.Thread(target=files.serve_forever, daemon=True).start()
+    server = Server(folder / "pages.duckdb", *(("--roles", options.roles) if options.roles else ()))
+    base = f"http://127.0.0.1:{server.port}"
+    one_trace(base, 1000)
+    pages = {
+        "static file": f"http://127.0.0.1:{files.server_port}/nothing.html",
+        "emptiest page": f"{base}/login",
+        f"overview, {spans:,} spans": f"{base}/",
+        "trace list": f"{base}/traces",
+        "trace of 1,000 spans": f"{base}/traces/{LONG_TRACE}",
+    }
+    try:
+        report("quiet", visits(browser, pages, runs))
+        command = [sys.executable, __file__, "--send", str(server.port)]
+        sending = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        time.sleep(3)
+        report(f"while {RATE:,} spans a second arrive", visits(browser, pages, runs))
+        sending.terminate()
+        print(f"{sending.communicate()[0].splitlines()[-1]} spans a second were taken meanwhile")
+    finally:
+        server.stop()
+        files.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def fill(path: Path, spans: int) -> None:
+    """Store what `queries.py` stores, spread over the last 24 hours."""
+    store = EmbeddedStore(path, decode=lambda raw: pickle.loads(raw.body))
+    now = datetime.now(UTC).replace(tzinfo=None)
+    step = 24 * 3600 * 1_000_000 // (spans // 4)
+    for sql in FILL.values():
+        made = sql.replace("2026-03-01", str(now - timedelta(days=1))).replace("'null'", "'{{}}'")
+        for lo in range(0, spans, 1_000_000):
+            statement = made.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step)
+            store.write(lambda tx, statement=statement: tx.execute(statement)).result()
+    low = now.isoformat(sep=" ")
+    store.write(lambda tx: tx.execute("INSERT INTO raw.meta VALUES ('low_water', $low)", {"low": low})).result()
+    store.read("CHECKPOINT")
+    store.close()
+
+
+def one_trace(base: str, spans: int) -> None:
+    """Send one trace of so many spans and wait until it can be read."""
+    root, search, chat = TRAFFIC.rag_trace(1000, start_ns=time.time_ns() - 90 * 10**9)
+    more = [{**chat, "spanId": f"{number + 10**6:016x}"} for number in range(spans - 3)]
+    TRAFFIC.send(base, [root, search, chat, *more])
+
+
+def keep_coming(port: int) -> int:
+    """Send 5,000 spans a second over four connections until ended; the last line printed is the rate that was taken."""
+    begun, sent, lock = time.perf_counter(), 0, threading.Lock()
+
+    def send() -> None:
+        nonlocal sent
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        request = ExportTraceServiceRequest.FromString(body(BODY))
+        while True:
+            with lock:
+                sent += 1
+                due = begun + sent * BODY / RATE
+            connection.request("POST", "/v1/traces", renewed(request), {"content-type": "application/x-protobuf"})
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200, answer.status
+            print(f"{sent * BODY / (time.perf_counter() - begun):,.0f}", flush=True)
+            time.sleep(max(0.0, due - time.perf_counter()))
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return 1
+
+
+def renewed(request: ExportTraceServiceRequest) -> bytes:
+    """The same traces under new ids, a second old."""
+    start = time.time_ns() - 10**9
+    for number, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
+        if number % 4 == 0:
+            trace_id = os.urandom(16)
+        took = span.end_time_unix_nano - span.start_time_unix_nano
+        span.trace_id, span.start_time_unix_nano, span.end_time_unix_nano = trace_id, start, start + took
+    return bytes(request.SerializeToString())
+
+
+def visits(browser: Any, pages: dict[str, str], runs: int) -> dict[str, list[dict[str, float]]]:
     """Runs interleaved, so that a busy minute hurts every page alike; the first round only warms up."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in paths}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in pages}
     for number in range(runs + 1):
-        for name, path in paths.items():
-
-            def steps(visit: Any, path: str = path) -> dict[str, float]:
-                visit.open(path)
-                measured: dict[str, float] = visit.page.evaluate(PAINTED)
-                return measured
-
-            result = browser.visit(base, steps)
+        for name, url in pages.items():
+            result = browser.visit("http://127.0.0.1", lambda visit, url=url: _twice(visit, url))
             if number:
                 found[name].append(result)
     return found
 
 
-def report(found: dict[str, list[dict[str, float]]]) -> None:
-    """Medians, and each page's ratio to the floor."""
-    floor = statistics.median(run["painted"] for run in found["floor (sign-in page)"])
-    print(f"{'page':<26}{'first paint ms':>16}{'painted ms':>12}{'worst ms':>10}{'x floor':>9}{'heap MB':>9}")
+def _twice(visit: Any, url: str) -> dict[str, float]:
+    visit.page.add_init_script(WATCH)
+    measured: list[dict[str, float]] = []
+    for _ in range(2):
+        visit.page.goto(url, wait_until="commit")
+        measured.append(visit.page.evaluate(PAINTED))
+    visit.problems.clear()  # the static file has no icon
+    return {**measured[0], "again": measured[1]["painted"]}
+
+
+def report(when: str, found: dict[str, list[dict[str, float]]]) -> None:
+    """Medians in milliseconds, and each page's ratio to the emptiest one."""
+    floor = median(run["painted"] for run in found["emptiest page"])
+    heads = ("painted", "best", "worst", "x empty", "server", "again", "files", "charts")
+    print(f"{when:<36}" + "".join(f"{head:>9}" for head in heads))
     for name, runs in found.items():
         painted = [run["painted"] for run in runs]
-        first = statistics.median(run["first"] or 0 for run in runs)
-        heap = statistics.median(run["heap"] for run in runs) / 1e6
-        middle = statistics.median(painted)
-        print(f"{name:<26}{first:>16.0f}{middle:>12.0f}{max(painted):>10.0f}{middle / floor:>9.1f}{heap:>9.1f}")
+        middle = {key: median(run[key] for run in runs) for key in runs[0]}
+        figures = (middle["painted"], min(painted), max(painted), middle["server"], middle["again"])
+        told = [f"{figure:>9.0f}" for figure in (*figures, middle["requests"], middle["charts"])]
+        told.insert(3, f"{middle['painted'] / floor:>9.1f}")
+        print(f"{name:<36}" + "".join(told))
 
 
 def weigh() -> None:
     """Scripts and styles as they travel."""
-    for ending in (".js", ".css"):
-        files = {path: body for path, body in load_assets().content.items() if path.endswith(ending)}
-        packed = sum(len(gzip.compress(body, 9)) for body in files.values())
-        print(f"{ending[1:]}: {len(files)} files, {packed / 1000:.1f} kB gzipped")
+    content = load_assets().content
+    scripts = [path for path in content if path.endswith(".js")]
+    for kind, names in (("scripts", scripts), ("styles", ["style.css"])):
+        packed = sum(len(gzip.compress(content[name], 9)) for name in names)
+        print(f"{kind}: {len(names)} files, {packed / 1000:.1f} kB gzipped")
 
 
 def matrix(browser: Any) -> int:
     """Every page in every state; prints each complaint and returns how many there were."""
     pages = importlib.import_module("dashboards.test_browser").PAGES
+    fake = importlib.import_module("dashboards.fake_api")
     complaints = 0
     for kind in ("data", "empty", "hostile"):
-        with CONFTEST.serve(FAKE.FakeApi(empty=kind == "empty", hostile=kind == "hostile")) as base:
+        with CONFTEST.serve(fake.FakeApi(empty=kind == "empty", hostile=kind == "hostile")) as base:
             for width in (1440, 390):
                 for theme in ("light", "dark"):
                     for path in pages:
@@ -95,27 +247,6 @@ def look(browser: Any, base: str, path: str, width: int, theme: str) -> list[str
 
     problems: list[str] = browser.visit(base, steps, width=width, theme=theme)
     return problems
-
-
-def main() -> int:
-    """Weigh, measure, and look where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--url", help="a running collector; only its overview, list and floor are measured")
-    parser.add_argument("--matrix", action="store_true")
-    options = parser.parse_args()
-    weigh()
-    browser = CONFTEST.Browser()
-    try:
-        api = FAKE.FakeApi(n_spans=1000)
-        paths = {"floor (sign-in page)": "/login", "overview": "/", "trace list": "/traces"}
-        if not options.url:
-            paths["trace of 1,000 spans"] = f"/traces/{api.rows[2]['trace_id']}"
-        with nullcontext(options.url) if options.url else CONFTEST.serve(api) as base:
-            report(measure(browser, base, paths, options.runs))
-        return 1 if options.matrix and matrix(browser) else 0
-    finally:
-        browser.close()
 
 
 if __name__ == "__main__":

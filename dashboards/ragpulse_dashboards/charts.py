@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from ragpulse_dashboards.formats import parse_time
@@ -34,8 +35,8 @@ class Chart:
     """All metrics of the chart."""
     data: str
     """JSON for the drawing module."""
-    rows: Sequence[Mapping[str, Any]]
-    """The same figures, newest first: t, line, value, lo, hi, n, n_eff, not_scored."""
+    lines: Sequence[Mapping[str, Any]]
+    """What was answered, by line; `rows` makes the table of it."""
     latest: Mapping[str, Any] | None
     """The newest measured row."""
     names: Sequence[str]
@@ -43,6 +44,11 @@ class Chart:
     """Lines in the table that are not drawn."""
     step: int
     note: str = ""
+
+    @cached_property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """The figures of all lines, newest first: t, line, value, lo, hi, n, n_eff, not_scored."""
+        return _rows(self.lines)[:MAX_ROWS]
 
 
 def build_chart(
@@ -62,7 +68,6 @@ def build_chart(
     lines.sort(key=lambda line: line["n"], reverse=True)
     drawn = sorted(lines[:MAX_LINES], key=lambda line: line["order"])
     grid = _grid([line["points"] for line in drawn], step)
-    rows = _rows(lines)
     data = {
         "metric": metric,
         "title": title,
@@ -82,8 +87,8 @@ def build_chart(
         metric=metric,
         metrics=[str(answer.get("name") or metric) for _, answer in answers],
         data=json.dumps(data, separators=(",", ":"), allow_nan=False),
-        rows=rows[:MAX_ROWS],
-        latest=next((row for row in rows if row["value"] is not None and row["metric"] == metric), None),
+        lines=lines,
+        latest=_latest([line for line in lines if line["metric"] == metric]),
         names=[line["label"] for line in drawn],
         hidden_lines=len(lines) - len(drawn),
         step=step,
@@ -168,25 +173,40 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
     return sorted(found.values(), key=lambda marker: str(marker["t"]))
 
 
+def _latest(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The newest measured point of these lines as a table row."""
+    measured = [
+        (moment, line, point)
+        for line in lines
+        for moment, point in line["points"].items()
+        if _finite(point.get("value")) is not None
+    ]
+    return _row(*max(measured, key=lambda one: one[0])) if measured else None
+
+
 def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Table rows; a bucket in which nothing happened is left out, as its gap is in the drawing."""
     rows = [
-        {
-            "t": datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z"),
-            "line": line["label"],
-            "metric": line["metric"],
-            "value": _finite(point.get("value")),
-            "lo": _finite(point.get("lo")),
-            "hi": _finite(point.get("hi")),
-            "n": point.get("n"),
-            "n_eff": point.get("n_eff"),
-            "not_scored": _not_scored(point),
-        }
+        _row(moment, line, point)
         for line in lines
         for moment, point in line["points"].items()
         if point.get("value") is not None or point.get("n") or _not_scored(point)
     ]
     return sorted(rows, key=lambda row: str(row["t"]), reverse=True)
+
+
+def _row(moment: int, line: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "t": datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z"),
+        "line": line["label"],
+        "metric": line["metric"],
+        "value": _finite(point.get("value")),
+        "lo": _finite(point.get("lo")),
+        "hi": _finite(point.get("hi")),
+        "n": point.get("n"),
+        "n_eff": point.get("n_eff"),
+        "not_scored": _not_scored(point),
+    }
 
 
 def _not_scored(point: Mapping[str, Any]) -> str:

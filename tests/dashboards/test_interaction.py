@@ -73,11 +73,26 @@ def test_a_click_on_a_point_opens_examples(browser: Browser, base: str, api: Fak
     assert asked["step"] == "900"
 
 
+def test_a_table_and_the_filter_values_come_on_opening(browser: Browser, site: str) -> None:
+    """Opening a chart's table or the filter menu fetches what is in it, once."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        visit.page.locator("#chart-quality-refusal summary").click()
+        visit.page.locator("#chart-quality-refusal td").first.wait_for()
+        visit.page.keyboard.press("f")
+        visit.page.locator("[data-filter-menu] a", has_text="gpt-5-mini").click()
+        visit.page.wait_for_url("**/?model=gpt-5-mini")
+
+    browser.visit(site, steps)
+
+
 def test_a_chart_is_read_with_the_keyboard(browser: Browser, site: str) -> None:
     """Arrow keys speak value, interval and n into the live region; Enter opens the examples."""
 
     def steps(visit: Visit) -> None:
         visit.open("/")
+        visit.page.locator("#chart-quality-refusal .u-over").wait_for(state="attached")
         visit.page.locator("#chart-quality-refusal [data-plot]").focus()
         visit.page.keyboard.press("ArrowRight")
         first = visit.page.inner_text("#announce")
@@ -238,13 +253,14 @@ def test_tab_reaches_everything_in_order(browser: Browser, site: str) -> None:
 
 
 def test_without_scripts_nothing_is_lost_but_the_drawing(browser: Browser, site: str) -> None:
-    """With JavaScript off the tables open, the links lead on, and the forms are there."""
+    """With JavaScript off every chart leads to its table, every row on to its traces."""
 
     def steps(visit: Visit) -> None:
         visit.page.goto(f"{site}/")
         visit.page.locator("#chart-latency summary").click()
-        assert "p95" in visit.page.inner_text("#chart-latency table")
-        visit.page.locator("#chart-latency table a").first.click()
+        visit.page.get_by_role("link", name="Latency as a table").click()
+        assert "p95" in visit.page.inner_text("table")
+        visit.page.locator("table a").first.click()
         assert "Worst" in visit.page.inner_text("main")
 
     browser.visit(site, steps, js=False)

@@ -30,7 +30,17 @@ def test_overview_reads_without_scripts() -> None:
     assert "groundedness 0.861 0.842–0.879" in text
     assert "1,204" in text
     assert "worse was 0.903" in text
-    assert "Not scored" in text
+    assert "groundedness as a table" in text
+
+
+def test_a_table_twin_comes_when_it_is_opened() -> None:
+    """The newest rows with interval, n and what was not scored; the rest is one link away, under the same range."""
+    html = unescape(client().get("/").text)
+    (link,) = re.findall(r'data-later="(/figures/rows[^"]+citation_check[^"]*)"', html)
+    rows = client().get(link, headers={"hx-request-type": "partial"}).text
+    assert rows.count("<tr>") == 25
+    assert "Not scored" in rows
+    assert "/figures?from=-24h&metric=quality%3Acitation_check" in unescape(rows)
 
 
 def test_an_empty_store_shows_the_lines_to_paste() -> None:

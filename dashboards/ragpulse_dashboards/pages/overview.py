@@ -34,7 +34,12 @@ LABELS: Final = {
 
 def routes(site: Site) -> list[BaseRoute]:
     """The overview, any chart of it alone with its whole table, and the fragment that waits for the first span."""
-    return [site.page("/", overview), site.page("/figures", figures), site.page("/waiting", waiting)]
+    return [
+        site.page("/", overview),
+        site.page("/figures", figures),
+        site.page("/figures/rows", rows),
+        site.page("/waiting", waiting),
+    ]
 
 
 async def overview(site: Site, request: Request) -> Response:
@@ -65,17 +70,26 @@ async def overview(site: Site, request: Request) -> Response:
 
 async def figures(site: Site, request: Request) -> Response:
     """One chart with every row of its table twin."""
-    view = read_view(request)
-    names = request.query_params.getlist("metric")[:MAX_QUALITY] or ["requests"]
-    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in names))
+    return site.render(request, "figures.html", await _alone(site, request))
+
+
+async def rows(site: Site, request: Request) -> Response:
+    """The newest rows of a chart's table twin, for the card that the chart is on."""
+    return site.render(request, "rows.html", await _alone(site, request))
+
+
+async def _alone(site: Site, request: Request) -> dict[str, Any]:
+    view, query = read_view(request), request.query_params
+    names = query.getlist("metric")[:MAX_QUALITY] or ["requests"]
+    corrected = query.get("corrected") == "true"
+    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by, corrected=corrected) for name in names))
     labelled = [
         (LABELS.get(name, name) if len(names) > 1 else "", one) for name, one in zip(names, answers, strict=True)
     ]
-    title = request.query_params.get("title") or names[0].replace("quality:", "")
+    title = query.get("title") or names[0].replace("quality:", "")
     chart = build_chart(key="only", title=title, answers=labelled, metric=names[0])
-    return site.render(
-        request, "figures.html", {"view": view, "chart": chart, "keep": {"metric": names, "title": title}}
-    )
+    keep = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
+    return {"view": view, "chart": chart, "keep": keep}
 
 
 async def waiting(site: Site, request: Request) -> Response:
