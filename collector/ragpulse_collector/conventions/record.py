@@ -66,34 +66,35 @@ class Mapper:
     def _record(self, span: WireSpan, mapping: Mapping) -> SpanRecord:
         for name in mapping.watched.get("vectors", ()):
             mapping.replaced[name] = _vector(span.attributes[name])
-        values = {**self._shared(span.origin), **mapping.values}
-        flags = _flags(span, values)
+        fields = self._shared(span.origin) | mapping.values
+        flags = _flags(span, fields)
         if flags:
             mapping.mapped_from.setdefault("flags", []).extend(flags)
         start = span.start_ns or span.end_ns
-        status = _STATUS.get(span.status_code, "unset")
-        if "cost_usd" in values:
-            values["cost_source"] = "provider"
-        values.setdefault("status", status)
-        if values["status"] != "error":
-            values.pop("status_message", None)
+        if "cost_usd" in fields:
+            fields["cost_source"] = "provider"
+        if "status" not in fields:
+            fields["status"] = _STATUS.get(span.status_code, "unset")
+        if fields["status"] != "error":
+            fields.pop("status_message", None)
         elif span.status_message:
-            values["status_message"] = span.status_message
-        return SpanRecord(
-            trace_id=span.trace_id,
-            span_id=span.span_id,
-            parent_span_id=span.parent_span_id,
-            start_ns=start,
-            end_ns=max(span.end_ns, start),
-            name=span.name,
-            contexts_truncated=mapping.truncated or _lost_contexts(span, values),
-            upstream_pi=_upstream_pi(span.trace_state) if span.trace_state else 1.0,
-            dropped_attributes=span.dropped_attributes,
-            attributes=lifting.attributes_text(span.attributes, mapping.replaced),
-            events=_events(span.events) if span.events else None,
-            mapped_from=orjson.dumps(mapping.mapped_from).decode(),
-            **values,
-        )
+            fields["status_message"] = span.status_message
+        if mapping.truncated or _lost_contexts(span, fields):
+            fields["contexts_truncated"] = True
+        if span.trace_state:
+            fields["upstream_pi"] = _upstream_pi(span.trace_state)
+        if span.events:
+            fields["events"] = _events(span.events)
+        fields["trace_id"] = span.trace_id
+        fields["span_id"] = span.span_id
+        fields["parent_span_id"] = span.parent_span_id
+        fields["start_ns"] = start
+        fields["end_ns"] = max(span.end_ns, start)
+        fields["name"] = span.name
+        fields["dropped_attributes"] = span.dropped_attributes
+        fields["attributes"] = lifting.attributes_text(span.attributes, mapping.replaced)
+        fields["mapped_from"] = orjson.dumps(mapping.mapped_from).decode()
+        return SpanRecord.made_of(fields)
 
     def _shared(self, origin: Origin) -> dict[str, Any]:
         known = self._origins.get(id(origin))

@@ -23,22 +23,19 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from ragpulse_collector.otlp.wire import VECTOR_LENGTH, Attributes, Origin, Vector, WireEvent, WireLog, WireSpan
 from ragpulse_collector.records import DecodeError
 
-_KNOWN_PAIRS, _LONGEST_PAIR = 4096, 96
-"""How many short attributes of one body are remembered by their bytes, and what is short."""
-
-Known = dict[bytes, tuple[str, Any]]
+_KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
+"""How many short attributes are remembered by their bytes, and what is short."""
 
 
 def spans(body: bytes) -> Iterator[WireSpan]:
     """Yield the spans of an ExportTraceServiceRequest; raises DecodeError, as late as at the faulty attribute."""
-    known: Known = {}
     try:
         for resource_spans in _message(_TRACES, body).resource_spans:
             resource = _attributes(resource_spans.resource.attributes)
             for scope_spans in resource_spans.scope_spans:
                 origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
                 for span in scope_spans.spans:
-                    yield _span(span, origin, known)
+                    yield _span(span, origin)
     except (ProtobufError, UnicodeDecodeError) as error:
         raise _unreadable(_TRACES, error) from error
 
@@ -102,7 +99,7 @@ def _take_as_bytes(message: DescriptorProto, name: str) -> None:
             field.ClearField("type_name")
 
 
-def _span(span: Any, origin: Origin, known: Known) -> WireSpan:
+def _span(span: Any, origin: Origin) -> WireSpan:
     status = span.status
     return WireSpan(
         span.trace_id.hex(),
@@ -114,33 +111,29 @@ def _span(span: Any, origin: Origin, known: Known) -> WireSpan:
         status.code,
         status.message,
         span.trace_state,
-        _known_attributes(span.attributes, known),
+        dict(map(_KNOWN.__getitem__, span.attributes)),
         span.dropped_attributes_count,
         origin,
         [
-            WireEvent(event.name, event.time_unix_nano, _known_attributes(event.attributes, known))
+            WireEvent(event.name, event.time_unix_nano, dict(map(_KNOWN.__getitem__, event.attributes)))
             for event in span.events
         ],
     )
 
 
-def _known_attributes(pairs: Iterable[bytes], known: Known) -> Attributes:
-    out: Attributes = {}
-    for pair in pairs:
-        name, value = known.get(pair) or _pair(pair, known)
-        out[name] = value
-    return out
+class _Known(dict[bytes, tuple[str, Any]]):
+    """Names and values by the bytes of an attribute; short ones are remembered, for most come again and again."""
 
-
-def _pair(pair: bytes, known: Known) -> tuple[str, Any]:
-    """Return one attribute, and remember it where it is likely to come again."""
-    found = _text_pair(pair)
-    if found is None:
-        message = KeyValue.FromString(pair)
-        found = (sys.intern(message.key), _value(message.value))
-    if len(pair) <= _LONGEST_PAIR and len(known) < _KNOWN_PAIRS and not isinstance(found[1], (list, dict)):
-        known[pair] = found
-    return found
+    def __missing__(self, pair: bytes) -> tuple[str, Any]:
+        found = _text_pair(pair)
+        if found is None:
+            message = KeyValue.FromString(pair)
+            found = (sys.intern(message.key), _value(message.value))
+        if len(pair) <= _LONGEST_PAIR and not isinstance(found[1], (list, dict)):
+            if len(self) >= _KNOWN_PAIRS:
+                self.clear()
+            self[pair] = found
+        return found
 
 
 def _text_pair(pair: bytes) -> tuple[str, str] | None:
@@ -227,4 +220,5 @@ _READ: dict[str, Any] = {
     "array_value": _list,
     "kvlist_value": lambda value: _attributes(value.kvlist_value.values),
 }
+_KNOWN = _Known()
 _TRACES = _with_attributes_as_bytes()

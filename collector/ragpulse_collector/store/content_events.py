@@ -60,7 +60,7 @@ class ContentEvents:
         self._change = _Change()
 
     def join(
-        self, transaction: Transaction, rows: Appendable, events: list[ContentRecord], spans: list[SpanRecord]
+        self, transaction: Transaction, rows: Appendable, events: list[ContentRecord], spans: Iterable[SpanRecord]
     ) -> None:
         """Fill new spans from events that waited or came along; add texts to spans stored before."""
         waiting = self._load(transaction)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from ragpulse_collector.records import Batch, Receipt, SpanRecord
 from ragpulse_collector.store.content_events import ContentEvents
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.recent import RecentSpans
+from ragpulse_collector.store.recent import RecentSpans, span_key
 from ragpulse_collector.store.rows import Appendable, instant
 from ragpulse_collector.store.schema import columns
 
@@ -23,7 +23,8 @@ class Ingest:
     def __init__(self, *, recent_spans: int, opened: datetime) -> None:
         self._recent = RecentSpans(generation=recent_spans, since_ns=_nanoseconds(opened))
         self._events = ContentEvents()
-        self._fresh: list[SpanRecord] = []
+        self._fresh: dict[int, SpanRecord] = {}
+        """What this transaction adds, by key; two spans of one key are taken for one."""
         self._now_ns = 0
 
     def write(self, transaction: Transaction, batches: list[Batch]) -> list[Receipt]:
@@ -32,19 +33,10 @@ class Ingest:
             return []
         rows = Appendable()
         stored = self._stored_before(transaction, batches)
-        taken: set[tuple[str, str]] = set()
-        receipts: list[Receipt] = []
-        for batch in batches:
-            fresh = [span for span in batch.spans if self._is_new(span, stored, taken)]
-            self._fresh += fresh
-            duplicates = len(batch.spans) - len(fresh)
-            accepted = len(fresh) + len(batch.contents) + len(batch.scores)
-            receipts.append(
-                Receipt(rejected=batch.rejected, message=batch.message, duplicates=duplicates, accepted=accepted)
-            )
+        receipts = [self._take(batch, stored) for batch in batches]
         contents = [record for batch in batches for record in batch.contents]
-        self._events.join(transaction, rows, contents, self._fresh)
-        for span in self._fresh:
+        self._events.join(transaction, rows, contents, self._fresh.values())
+        for span in self._fresh.values():
             rows.add_span(span, transaction.at)
         for score in (score for batch in batches for score in batch.scores):
             rows.add_score(score, transaction.at)
@@ -57,19 +49,27 @@ class Ingest:
         """The transaction is on disk."""
         self._recent.add(self._fresh, self._now_ns)
         self._events.remember()
-        self._fresh = []
+        self._fresh = {}
 
     def forget(self) -> None:
         """The transaction was rolled back."""
         self._events.forget()
-        self._fresh = []
+        self._fresh = {}
 
-    def _is_new(self, span: SpanRecord, stored: set[tuple[str, int]], taken: set[tuple[str, str]]) -> bool:
-        key = (span.trace_id, span.span_id)
-        if key in taken or span in self._recent or (stored and (key[0], int(key[1], 16)) in stored):
-            return False
-        taken.add(key)
-        return True
+    def _take(self, batch: Batch, stored: set[tuple[str, int]]) -> Receipt:
+        """Note the spans that are new; returns the receipt of their body."""
+        before = len(self._fresh)
+        for span in batch.spans:
+            key = span_key(span)
+            if key not in self._recent and not (stored and (span.trace_id, int(span.span_id, 16)) in stored):
+                self._fresh.setdefault(key, span)
+        new = len(self._fresh) - before
+        return Receipt(
+            rejected=batch.rejected,
+            message=batch.message,
+            duplicates=len(batch.spans) - new,
+            accepted=new + len(batch.contents) + len(batch.scores),
+        )
 
     def _stored_before(self, transaction: Transaction, batches: Iterable[Batch]) -> set[tuple[str, int]]:
         """Look up the spans that memory cannot vouch for, bounded by their start times."""
@@ -77,7 +77,7 @@ class Ingest:
             span
             for batch in batches
             for span in batch.spans
-            if not self._recent.covers(span) and span not in self._recent
+            if not self._recent.covers(span) and span_key(span) not in self._recent
         ]
         if not doubtful:
             return set()

@@ -24,21 +24,21 @@ class RecentSpans:
         self._old: set[int] = set()
         self._old_since_ns = self._young_since_ns = since_ns
 
-    def __contains__(self, span: SpanRecord) -> bool:
-        key = _key(span)
+    def __contains__(self, key: int) -> bool:
         return key in self._young or key in self._old
 
     def covers(self, span: SpanRecord) -> bool:
         """Return whether absence here proves that the span was never stored."""
         return span.end_ns >= self._old_since_ns + CLOCK_SLACK_NS
 
-    def add(self, spans: Iterable[SpanRecord], now_ns: int) -> None:
-        """Remember spans that are on disk now."""
-        self._young.update(map(_key, spans))
+    def add(self, keys: Iterable[int], now_ns: int) -> None:
+        """Remember spans that are on disk now, by their keys."""
+        self._young.update(keys)
         if len(self._young) >= self._generation:
             self._old, self._young = self._young, set()
             self._old_since_ns, self._young_since_ns = self._young_since_ns, now_ns
 
 
-def _key(span: SpanRecord) -> int:
+def span_key(span: SpanRecord) -> int:
+    """Return what a span is known by."""
     return hash((span.trace_id, span.span_id))
