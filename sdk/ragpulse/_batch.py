@@ -1,8 +1,12 @@
 """What the exporter and its transports hand each other: a batch to send, and what became of it."""
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
+from typing import Literal
 
 RETRYABLE = frozenset({429, 502, 503, 504})
+Gzip = Literal["sent", "kept", "never"]
+"""What is compressed: each batch that is sent, only those that are kept while the collector is away, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,7 @@ class Batch:
     body: bytes
     count: int
     gzipped: bool
+
+    def compressed(self) -> "Batch":
+        """The same records in fewer bytes."""
+        return self if self.gzipped else replace(self, body=zlib.compress(self.body, 1, 31), gzipped=True)

@@ -12,7 +12,8 @@ from opentelemetry.context import Context
 from . import _wire
 from ._attach import AttachTracer, Forwarder
 from ._content import ContentPolicy
-from ._export import Exporter, encoder
+from ._encode import Origin, encoder
+from ._export import Exporter
 from ._feedback import Score
 from ._guard import GUARD, logger
 from ._lifecycle import EXIT_SECONDS, Lifecycle
@@ -34,8 +35,9 @@ class Runtime:
         self._lock = threading.Lock()
         self._forwarder: Forwarder | None = None
         self.transport = HttpTransport(settings)
-        self._resource = _wire.resource(settings.resource)
-        self._scope = _wire.scope("ragpulse", SDK_VERSION)
+        origin = (_wire.resource(settings.resource), _wire.scope("ragpulse", SDK_VERSION))
+        self._traces: Origin = ("traces", *origin)
+        self._logs: Origin = ("logs", *origin)
         spool = None
         if settings.spool_dir:
             from ._spool import DiskSpool  # few need it, and it loads pathlib
@@ -56,12 +58,12 @@ class Runtime:
             isolated=settings.isolated,
         )
 
-    def _part(self, record: Any, policy: ContentPolicy) -> tuple[str, bytes, bytes, bytes]:
+    def _part(self, record: Any, policy: ContentPolicy) -> tuple[Origin, bytes]:
         if isinstance(record, Span):
-            return "traces", self._resource, self._scope, record.encode(policy)
+            return self._traces, record.encode(policy)
         if isinstance(record, Score):
-            return "logs", self._resource, self._scope, record.encode(policy)
-        return "traces", *record.origin(), record.encode(policy)
+            return self._logs, record.encode(policy)
+        return ("traces", *record.origin()), record.encode(policy)
 
     def start(self, plan: Plan, context: Context) -> Any:
         """The first span: choose the provider, then step aside."""

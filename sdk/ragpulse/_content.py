@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from . import attributes as names
 from ._contexts import Document, to_documents_json
-from ._plain import CutText, JsonText, to_json
+from ._plain import KEPT, CutText, JsonText, to_json
 from ._plan import Plan
 from ._redact import Redaction
 from ._scope import Scope
@@ -72,14 +72,19 @@ class _Rendering:
     """One span's content under one policy; notes what it redacted and cut."""
 
     def __init__(self, policy: ContentPolicy, recording: Recorded) -> None:
+        whole = "\n".join(_texts(recording))
         self._policy = policy
-        self._redacts = bool(policy.redact.rules) and policy.redact.suspects("\n".join(_texts(recording)))
+        self._redacts = policy.redact.suspects(whole)
         self._limit = policy.max_text_bytes
+        self._as_it_is = not self._redacts and len(whole) * 4 <= self._limit and len(whole) < KEPT
+        """Nothing to redact, and nothing that was or will be cut: so it is with nearly every span."""
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}
 
     def text(self, key: str, text: str) -> str:
         kind = type(text)
+        if self._as_it_is:
+            return text if kind is str else str(text)
         clean = text
         if self._redacts:
             # What is cut off below need not be searched; a secret at the edge is still seen whole.
@@ -119,6 +124,8 @@ class _Rendering:
         key = names.RETRIEVAL_DOCUMENTS
         if not self._policy.capture:
             return to_documents_json([item._replace(text=None, metadata=None) for item in documents])
+        if self._as_it_is:
+            return to_documents_json(documents)
         return to_documents_json(
             [
                 Document(
@@ -140,11 +147,14 @@ class _Rendering:
 
 def _texts(recording: Recorded) -> list[str]:
     """Every text of a recording, so that one look tells whether any of them needs redaction."""
-    found = [text for text in (recording.query, recording.response) if text is not None]
-    for item in recording.documents or ():
-        found += [text for text in (item.text, item.metadata) if text is not None]
-    found += (recording.texts or {}).values()
-    return found + [value for value in (recording.facts or {}).values() if isinstance(value, str)]
+    found = [recording.query or "", recording.response or ""]
+    for _, _, text, metadata in recording.documents or ():
+        found += (text or "", metadata or "")
+    if recording.texts:
+        found += recording.texts.values()
+    if recording.facts:
+        found += [value for value in recording.facts.values() if isinstance(value, str)]
+    return found
 
 
 def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:

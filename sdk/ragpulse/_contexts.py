@@ -22,7 +22,11 @@ _LIST_KEYS = (
     "points",
     "hits",
 )
-_quote = json.encoder.encode_basestring
+
+
+def _quote(text: str) -> str:
+    """JSON; the escaper for ASCII is the faster one, and makes the same of it."""
+    return json.encoder.encode_basestring_ascii(text) if text.isascii() else json.encoder.encode_basestring(text)
 
 
 class Document(NamedTuple):
@@ -152,13 +156,9 @@ def to_documents_json(documents: Sequence[Document]) -> str:
     """The documents as the one JSON string that goes on the span."""
     rows = []
     for identity, score, text, metadata in documents:
-        fields = []
-        if identity is not None:
-            fields.append(f'"id":{_quote(identity)}')
-        fields.append(f'"score":{score!r}' if score is not None and score - score == 0 else '"score":null')
-        if text is not None:
-            fields.append(f'"content":{_quote(text)}')
-        if metadata is not None:
-            fields.append(f'"metadata":{metadata}')
-        rows.append("{" + ",".join(fields) + "}")
+        first = "" if identity is None else f'"id":{_quote(identity)},'
+        second = score if score is not None and score - score == 0 else "null"
+        third = "" if text is None else f',"content":{_quote(text)}'
+        fourth = "" if metadata is None else f',"metadata":{metadata}'
+        rows.append(f'{{{first}"score":{second}{third}{fourth}}}')
     return "[" + ",".join(rows) + "]"

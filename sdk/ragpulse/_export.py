@@ -1,7 +1,7 @@
 """Finished spans -> batches -> the collector, on one daemon thread that starts with the first span.
 
     offer (any thread)           the exporting thread
-    queue of spans, by bytes ──▶ encode, gzip ──▶ outbox of batches ──▶ POST ──▶ counted
+    queue of spans, by bytes ──▶ encode       ──▶ outbox of batches ──▶ POST ──▶ counted
                                                         └── while the collector is away, to the spool if there is one
 
 Queue and outbox together are bounded by bytes; what does not fit is dropped, counted and said once a minute.
@@ -10,28 +10,19 @@ Queue and outbox together are bounded by bytes; what does not fit is dropped, co
 import random
 import threading
 import time
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ._batch import Answer, Batch
-from ._content import ContentPolicy
+from ._batch import Answer, Batch, Gzip
+from ._encode import Encoder, Record
 from ._guard import GUARD
 
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
 _INTERVAL = 1.0
 _SHORTEST_PAUSE, _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_OBEYED = 0.1, 0.25, 5.0, 30.0
-
-
-class Record(Protocol):
-    """Something finished that can encode itself."""
-
-    def size(self) -> int:
-        """Bytes it holds in memory, about."""
-        ...
 
 
 @dataclass(slots=True)
@@ -74,9 +65,6 @@ class Spool(Protocol):
         ...
 
 
-Encoder = Callable[[list[Record]], list[tuple[str, bytes, int]]]
-
-
 class Exporter:
     """The queue, its thread, and the counts."""
 
@@ -86,14 +74,14 @@ class Exporter:
         transport: Transport,
         *,
         max_bytes: int,
-        gzip: bool = True,
+        gzip: Gzip = "sent",
         spool: Spool | None = None,
         interval: float = _INTERVAL,
     ) -> None:
         self._encode = encode
         self._transport = transport
         self._max_bytes = max_bytes
-        self._gzip = gzip
+        self._gzip: Gzip = gzip
         self._spool = spool
         self._interval = interval
         self.on_start: Callable[[], None] = lambda: None
@@ -294,8 +282,8 @@ class Exporter:
             return
         batches = []
         for path, body, count in self._encode(records):
-            packed = zlib.compress(body, 1, 31) if self._gzip else body
-            batches.append(Batch(path, packed, count, self._gzip))
+            batch = Batch(path, body, count, gzipped=False)
+            batches.append(batch.compressed() if self._gzip == "sent" else batch)
         with self._lock:
             lost = len(records) - sum(batch.count for batch in batches)
             if lost:
@@ -307,17 +295,17 @@ class Exporter:
     def _deliver(self) -> None:
         """Send what is due: the spool's oldest first, then the outbox; stop at the first that must wait."""
         if time.monotonic() < self._not_before:
-            self._spool_outbox()
+            self._put_aside()
             return
         while self._spool is not None and (kept := self._spool.head()) is not None:
             if not self._settle(kept[1], self._send(kept[1])):
-                self._spool_outbox()
+                self._put_aside()
                 return
             self._spool.remove(kept[0])
         while self._outbox:
             batch = self._outbox[0]
             if not self._settle(batch, self._send(batch)):
-                self._spool_outbox()
+                self._put_aside()
                 return
             with self._lock:
                 if self._outbox and self._outbox[0] is batch:
@@ -359,7 +347,14 @@ class Exporter:
             "away", f"the collector is not answering ({self.last_error}); records wait and are sent again"
         )
 
-    def _spool_outbox(self) -> None:
+    def _put_aside(self) -> None:
+        """What has to wait takes less room, and goes to the spool if there is one."""
+        for place, batch in enumerate(list(self._outbox) if self._gzip == "kept" else ()):
+            small = batch.compressed()
+            with self._lock:
+                if place < len(self._outbox) and self._outbox[place] is batch:
+                    self._outbox[place] = small
+                    self._outbox_bytes -= len(batch.body) - len(small.body)
         while self._spool is not None and self._outbox and self._keep(self._outbox[0]):
             with self._lock:
                 batch = self._outbox.popleft()
@@ -371,29 +366,3 @@ class Exporter:
         with self._lock:
             self._counts.spooled += batch.count
         return True
-
-
-def encoder(part: Callable[[Record, ContentPolicy], tuple[str, bytes, bytes, bytes]], policy: ContentPolicy) -> Encoder:
-    """An encoder of mixed records: `part` tells each one's path, resource, scope and bytes; they are grouped by these.
-
-    A record that cannot be encoded is left out, so that it does not poison its batch.
-    """
-    from ._wire import request
-
-    def encode(records: list[Record]) -> list[tuple[str, bytes, int]]:
-        groups: dict[tuple[str, bytes, bytes], list[bytes]] = {}
-        for record in records:
-            try:
-                path, resource, scope, data = part(record, policy)
-            except Exception as error:  # noqa: BLE001 - one bad record must not take its batch along
-                GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=True)
-                continue
-            groups.setdefault((path, resource, scope), []).append(data)
-        requests: dict[str, tuple[list[bytes], int]] = {}
-        for (path, resource, scope), data_list in groups.items():
-            bodies, count = requests.get(path, ([], 0))
-            bodies.append(request(resource, scope, data_list))
-            requests[path] = (bodies, count + len(data_list))
-        return [(path, b"".join(bodies), count) for path, (bodies, count) in requests.items()]
-
-    return encode

@@ -19,7 +19,7 @@ _MAX_NODES = 5_000
 _MAX_TEXT = 1_048_576
 _MAX_HASHED = 16 * 1_048_576
 _MAX_DEPTH = 12
-_KEPT = 262_144
+KEPT = 262_144
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -43,10 +43,10 @@ def keep(text: str) -> str:
 
     Done at once, so that long texts do not fill the queue. The hash covers the first 16 MiB.
     """
-    if len(text) <= _KEPT:
+    if len(text) <= KEPT:
         return text
     data = text.encode("utf-8", "backslashreplace")
-    cut = CutText(text[:_KEPT])
+    cut = CutText(text[:KEPT])
     cut.bytes = len(data)
     cut.sha256 = hashlib.sha256(data[:_MAX_HASHED]).hexdigest()[:16]
     return cut

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from . import attributes as names
+from ._batch import Gzip
 from ._content import ContentPolicy
 from ._guard import GUARD
 from ._redact import redaction
@@ -28,7 +29,7 @@ class Destination:
     headers: Mapping[str, str]
     chosen_by: str
     """argument, RAGPULSE_ENDPOINT, OTEL_* or default."""
-    gzip: bool = True
+    gzip: Gzip = "sent"
     timeout: float = 10.0
     certificate: str | None = None
     client_certificate: tuple[str, str | None] | None = None
@@ -36,11 +37,22 @@ class Destination:
     @property
     def is_loopback(self) -> bool:
         """Whether records stay on this computer."""
-        host = urlsplit(self.traces_url).hostname or ""
-        try:
-            return host == "localhost" or ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return _is_loopback(self.traces_url)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _gzip(wanted: str | None, url: str) -> Gzip:
+    """On the way to this computer compression costs both ends more than it saves."""
+    if wanted:
+        return "never" if wanted.strip().lower() == "none" else "sent"
+    return "kept" if _is_loopback(url) else "sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +148,7 @@ def _destination(
         logs_url=urls[1],
         headers=sent,
         chosen_by=chosen_by,
-        gzip=env.get(f"{otel}COMPRESSION", "gzip").lower() != "none",
+        gzip=_gzip(env.get(f"{otel}COMPRESSION"), urls[0]),
         timeout=_number(env.get(f"{otel}TIMEOUT"), 10.0),
         certificate=env.get(f"{otel}CERTIFICATE"),
         client_certificate=_client_certificate(env),

@@ -85,18 +85,22 @@ def key_value(tag: bytes, key: str, value: Any, depth: int = 0) -> bytes:
 
 
 def key_values(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> bytes:
-    """Attributes as repeated field `tag`; texts, which most of them are, without a call for each level."""
+    """Attributes as repeated field `tag`; texts and counts, which most are, without a call for each level."""
     parts: list[bytes] = []
     for key, value in attributes:
-        if type(value) is not str:
+        if type(value) is str:
+            name, data = _key(key), utf8(value)
+            size = varint(len(data))
+            inner = len(data) + len(size) + 1
+            inner_size = varint(inner)
+            whole = varint(len(name) + 1 + len(inner_size) + inner)
+            parts += (tag, whole, name, b"\x12", inner_size, b"\x0a", size, data)
+        elif type(value) is int and 0 <= value < 2**63:
+            name, data = _key(key), varint(value)
+            size = varint(len(data) + 1)
+            parts += (tag, varint(len(name) + 3 + len(data)), name, b"\x12", size, b"\x18", data)
+        else:
             parts.append(key_value(tag, key, value))
-            continue
-        data = utf8(value)
-        size = varint(len(data))
-        name = _key(key)
-        inner = len(data) + len(size) + 1
-        inner_size = varint(inner)
-        parts += (tag, varint(len(name) + 1 + len(inner_size) + inner), name, b"\x12", inner_size, b"\x0a", size, data)
     return b"".join(parts)
 
 
@@ -170,8 +174,13 @@ def scope(name: str, version: str | None, attributes: Mapping[str, Any] | None =
 
 def request(encoded_resource: bytes, encoded_scope: bytes, records: Sequence[bytes]) -> bytes:
     """One resource's part of an export request, for traces and logs alike: the parts may be concatenated."""
-    body = encoded_scope + b"".join([delimited(b"\x12", record) for record in records])
-    return delimited(b"\x0a", encoded_resource + delimited(b"\x12", body))
+    parts = [encoded_scope]
+    for record in records:
+        parts += (b"\x12", varint(len(record)), record)
+    size = sum(map(len, parts))
+    head = b"\x12" + varint(size)
+    whole = varint(len(encoded_resource) + len(head) + size)
+    return b"".join((b"\x0a", whole, encoded_resource, head, *parts))
 
 
 def log_record(time_ns: int, event_name: str, trace_id: int, span_id: int, attributes: Mapping[str, Any]) -> bytes:

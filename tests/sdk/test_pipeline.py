@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import pytest
+
 import ragpulse
 
 from .conftest import Collector
@@ -98,14 +100,18 @@ def test_feedback_travels_as_an_evaluation_event(pulse: Collector) -> None:
     assert told["ragpulse.score.source"].string_value == "human"
 
 
-def test_requests_are_gzipped_protobuf_with_the_key(collector: Collector) -> None:
-    """The wire is OTLP/HTTP as every collector takes it, and the key is sent as a bearer token."""
+@pytest.mark.parametrize(("wanted", "encoding"), [("gzip", "gzip"), ("none", None), ("", None)])
+def test_requests_are_protobuf_with_the_key(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, wanted: str, encoding: str | None
+) -> None:
+    """OTLP/HTTP as every collector takes it, compressed on this computer when asked; the key is a bearer token."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", wanted)
     ragpulse.configure(endpoint=collector.url, api_key="k1")
     search("Where?")
     ragpulse.shutdown(timeout=5)
     (request,) = collector.requests
     assert request["path"] == "/v1/traces"
-    assert request["Content-Encoding"] == "gzip"
+    assert request.get("Content-Encoding") == encoding
     assert request["Content-Type"] == "application/x-protobuf"
     assert request["Authorization"] == "Bearer k1"
 

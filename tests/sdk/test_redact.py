@@ -4,10 +4,12 @@ import json
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opentelemetry.util.types import Attributes
 
 import ragpulse
-from ragpulse._redact import redaction
+from ragpulse._redact import _CARD, _KEYS, _luhn, redaction
 
 from .conftest import Collector
 
@@ -116,3 +118,19 @@ def test_without_content_only_figures_are_sent(collector: Collector) -> None:
     assert json.loads(collector.one("search").attributes["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": None}]
     assert collector.one("chat").attributes["gen_ai.usage.input_tokens"] == 1
     assert collector.one("root").attributes["ragpulse.content.captured"] is False
+
+
+PIECES = (
+    "password=", "PassWord: ", "api_key=", "apikey=", "Api-Key: ", "secret=", "TOKEN=", "sk-", "rk_", "AKIA", "ghp_",
+    "github_pat_", "glpat-", "npm_", "hf_", "xoxb-", "AIza", "eyJ", "Bearer ", "bearer ", "-----BEGIN PRIVATE KEY-----",
+    "ABCDEFGH", "abcdefgh", "12345678", "4111", "é", "٣", ".", "-", "=", " ", "\n", '"', "!",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@settings(max_examples=2000, deadline=None)
+def test_the_cheap_look_at_a_text_never_hides_a_secret(text: str) -> None:
+    """Whatever the patterns would find by themselves is found behind their guards."""
+    found = _CARD.sub(lambda number: "[redacted:card]" if _luhn(number.group()) else number.group(), text)
+    assert redaction("card")(text, []) == found
+    assert redaction("key")(text, []) == _KEYS.sub("[redacted:key]", text)

@@ -105,7 +105,15 @@ def test_gzip_timeout_and_certificates_come_from_the_environment() -> None:
         "OTEL_EXPORTER_OTLP_CERTIFICATE": "ca.pem",
     }
     destination = _settings(env).destination
-    assert (destination.gzip, destination.timeout, destination.certificate) == (False, 3.0, "ca.pem")
+    assert (destination.gzip, destination.timeout, destination.certificate) == ("never", 3.0, "ca.pem")
+
+
+def test_compression_is_for_the_network() -> None:
+    """By default to another computer always, on this one only what has to wait; the variable decides both."""
+    far, near = "https://pulse.example", "http://127.0.0.1:4318"
+    assert [_settings(endpoint=url).destination.gzip for url in (far, near)] == ["sent", "kept"]
+    asked = {"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
+    assert _settings(asked, endpoint=near).destination.gzip == "sent"
 
 
 def test_one_line_says_where_content_goes(caplog: pytest.LogCaptureFixture) -> None:
