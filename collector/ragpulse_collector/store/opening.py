@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from urllib.parse import urlsplit
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.writing import Writing
+
+_PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")
 
 
 def open_store(db: str, *, environ: Mapping[str, str] = os.environ, **ways: Any) -> Writing:
@@ -36,7 +39,10 @@ def lake_parts(db: str) -> tuple[str, str]:
         raise StoreError(
             f"{db!r} does not say where its files are: add data_path=s3://bucket/prefix or data_path=FOLDER"
         )
-    return " ".join(word for word in words if not word.startswith("data_path=")), paths[0]
+    catalog = " ".join(word for word in words if not word.startswith("data_path="))
+    if _PASSWORD.search(catalog):
+        raise StoreError("no password in `db`, it is shown and logged: put it into PGPASSWORD or ~/.pgpass")
+    return catalog, paths[0]
 
 
 def s3_secret(environ: Mapping[str, str]) -> dict[str, str] | None:

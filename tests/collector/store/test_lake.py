@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pytest
-from lake_servers import ROOT, SOURCES, Absent, Postgres, SeaweedFS, lake_python
+from lake_servers import BUCKET, ROOT, SOURCES, Absent, Answer, LakeCollector, Postgres, SeaweedFS, lake_python
 
 HERE = Path(__file__).parent
+Serve = Callable[[str, str], LakeCollector]
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +63,44 @@ class Process:
         assert self._process.returncode == 0
 
 
-@pytest.fixture
-def lake(python: Path) -> Iterator[tuple[str, str]]:
-    """A PostgreSQL and an S3 server."""
+@pytest.fixture(scope="module")
+def lake(python: Path) -> Iterator[Lake]:
+    """A PostgreSQL and an S3 server; every test takes a database and a prefix of its own."""
     try:
         with Postgres() as catalog, SeaweedFS(python) as files:
-            yield catalog.dsn, files.address
+            yield Lake(python, catalog, files)
     except Absent as error:
         pytest.skip(str(error))
 
 
+class Lake(NamedTuple):
+    """The servers of a lake."""
+
+    python: Path
+    catalog: Postgres
+    files: SeaweedFS
+
+
+@pytest.fixture
+def serve(lake: Lake, tmp_path: Path) -> Iterator[Serve]:
+    """Start collectors over a lake by its name, which is also its database's."""
+    started: list[LakeCollector] = []
+
+    def start(name: str, roles: str) -> LakeCollector:
+        dsn = lake.catalog.dsn.replace("dbname=lake", f"dbname={name}")
+        db = f"ducklake:postgres:{dsn} data_path=s3://{BUCKET}/{name}/"
+        started.append(LakeCollector(lake.python, db, lake.files, "--roles", roles, folder=tmp_path))
+        return started[-1]
+
+    yield start
+    for collector in started:
+        collector.kill()
+
+
 @pytest.mark.timeout(400)
-def test_two_processes_share_a_lake_through_kills(python: Path, lake: tuple[str, str]) -> None:
+def test_two_processes_share_a_lake_through_kills(python: Path, lake: Lake) -> None:
     """Round-robin bodies, one process killed and restarted, every acknowledged span there once, one decides."""
-    dsn, s3 = lake
+    dsn, s3 = lake.catalog.dsn, lake.files.address
     processes = [Process(python, dsn, s3), Process(python, dsn, s3)]
     acknowledged: set[int] = set()
     for number in range(0, 12, 2):
@@ -99,12 +125,76 @@ def test_two_processes_share_a_lake_through_kills(python: Path, lake: tuple[str,
     assert report["files"][1] < report["files"][0]
 
 
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("away", ["catalog", "files"])
+def test_an_outage_loses_nothing_that_was_acknowledged(lake: Lake, serve: Serve, away: str) -> None:
+    """PostgreSQL or S3 away: 503 with Retry-After to senders and readers; back: stored again, by the same process."""
+    lake.catalog.database(away)
+    collector = serve(away, "ingest")
+    assert [_send(collector, number).status for number in range(2)] == [200, 200]
+    server = getattr(lake, away)
+    server.stop()
+    refused = [_send(collector, 2), _send(collector, 3), collector.ask("GET", "/api/v1/traces")]
+    alive = collector.ask("GET", "/healthz").status
+    server.start()
+    assert [answer.status for answer in refused] == [503] * 3
+    assert [answer.retry_after for answer in refused[:2]] == ["1", "1"]
+    assert b"password" not in b"".join(answer.body for answer in refused)
+    assert [alive, *(_send(collector, number).status for number in (2, 3, 4))] == [200] * 4
+    assert collector.sql("SELECT count(*), count(DISTINCT (trace_id, span_id)) FROM raw.spans") == [[320, 320]]
+    assert collector.stop() == 0
+
+
+@pytest.mark.timeout(200)
+def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -> None:
+    """The one that decides waits through an outage, takes the lease again and decides; others can end meanwhile."""
+    lake.catalog.database("leader")
+    ingest = serve("leader", "ingest")
+    leader, second = (serve("leader", "evaluate,maintain") for _ in range(2))
+    _send(ingest, 1)
+    _until(lambda: _decided(ingest) == 16)
+    lake.catalog.stop()
+    _until(lambda: leader.ask("GET", "/api/v1/traces").status == 503)
+    assert second.stop() == 0
+    lake.catalog.start()
+    assert _send(ingest, 2).status == 200
+    _until(lambda: _decided(ingest) == 32)
+    assert [leader.stop(), ingest.stop()] == [0, 0]
+
+
+def _send(collector: LakeCollector, number: int) -> Answer:
+    spans = [
+        {
+            "traceId": f"{number * 16 + i // 4 + 1:032x}", "spanId": f"{i + 1:016x}", "name": "n",
+            "startTimeUnixNano": str(time.time_ns()), "endTimeUnixNano": str(time.time_ns()),
+        }
+        for i in range(64)
+    ]  # fmt: skip
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
+    return collector.ask("POST", "/v1/traces", body)
+
+
+def _decided(collector: LakeCollector) -> int:
+    count: int = collector.sql("SELECT count(*) FROM raw.trace_facts WHERE latest")[0][0]
+    return count
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 @pytest.mark.timeout(600)
 def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> None:
-    """The tests of the embedded store's contract and of the sampler pass over a lake as they are."""
-    tests = [str(HERE / "test_store_contract.py"), str(HERE / "test_sampler.py")]
-    chosen = "test_store_contract or late or repeated or restart or outermost or either_order"
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path), *tests]
+    """The tests of the embedded store's contract, of its upkeep and of the sampler pass over a lake as they are."""
+    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep")]
+    chosen = (
+        "test_store_contract or late or repeated or restart or outermost or either_order"
+        " or older_than or search or remap or export_holds"
+    )
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]
     environment = os.environ | {"RAGPULSE_TEST_LAKE": "1", "PYTHONPATH": SOURCES}
     done = subprocess.run([*command, "-k", chosen], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout[-5000:]

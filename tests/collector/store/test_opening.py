@@ -27,6 +27,13 @@ def test_a_lake_names_its_catalog_and_its_files() -> None:
         lake_parts("ducklake:postgres:dbname=lake")
 
 
+@pytest.mark.parametrize("place", ["postgres:dbname=lake password=s", "postgres:postgresql://me:s@db/lake"])
+def test_a_password_in_the_setting_is_refused(place: str) -> None:
+    """`db` is shown at the start, in the status and in errors; libpq reads passwords from elsewhere."""
+    with pytest.raises(StoreError, match="PGPASSWORD"):
+        lake_parts(f"ducklake:{place} data_path=s3://bucket/prefix")
+
+
 def test_keys_come_from_the_environment() -> None:
     """An endpoint of one's own is addressed by path, with TLS as its scheme says."""
     keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": "http://127.0.0.1:8333"}

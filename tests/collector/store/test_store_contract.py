@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 
 from ragpulse_collector.records import ContextRecord, DecodeError, RawBody
-from ragpulse_collector.store import Busy
+from ragpulse_collector.store import Busy, Refused
 
 BROKEN = RawBody(signal="traces", content_type="application/x-protobuf", body=b"not a batch")
 
@@ -159,3 +160,39 @@ def test_a_slow_query_is_interrupted(kit: Any) -> None:
     with pytest.raises(TimeoutError):
         store.read("SELECT count(*) FROM range(1000000000) a, range(1000000000) b", timeout_s=0.05)
     assert store.read("SELECT 1").rows == [(1,)]
+
+
+def test_users_sql_reads_and_never_writes(kit: Any, rows: Any) -> None:
+    """One SELECT is answered, cut at the row limit; anything else is refused and changes nothing."""
+    store = kit.store()
+    kit.send(store, kit.span(1), kit.span(2))
+    answer = store.run_user_sql("SELECT span_id FROM spans WHERE name <> ? ORDER BY 1", ["x"], max_rows=1)
+    assert (answer.columns, answer.rows, answer.truncated) == (("span_id",), [(f"{1:016x}",)], True)
+    for sql in ("DELETE FROM raw.spans", "SELECT 1; SELECT 2", "COPY raw.spans TO 'x.csv'"):
+        with pytest.raises(Refused):
+            store.run_user_sql(sql)
+    assert rows(store, "SELECT count(*) FROM spans") == [(2,)]
+
+
+def test_used_bytes_follow_what_is_stored(kit: Any) -> None:
+    """More data means more bytes, once the file was closed or the commit is done."""
+    store = kit.store()
+    before = store.used_bytes()
+    random_ = random.Random(1)
+    kit.send(store, *(kit.span(number, query=random_.randbytes(500).hex()) for number in range(1, 2_001)))
+    store.close()
+    assert kit.store().used_bytes() > before + 500_000
+
+
+def test_closing_drains_and_refuses_what_comes(kit: Any, rows: Any) -> None:
+    """What was accepted is on disk; afterwards everything is Busy; closing again does nothing."""
+    store = kit.store()
+    accepted = [store.submit(kit.body(kit.span(number))) for number in range(1, 6)]
+    store.close()
+    store.close()
+    assert [future.result(0).accepted for future in accepted] == [1] * 5
+    with pytest.raises(Busy):
+        store.submit(kit.body(kit.span(9)))
+    with pytest.raises(Busy):
+        store.read("SELECT 1")
+    assert rows(kit.store(), "SELECT count(*) FROM spans") == [(5,)]
