@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import MethodType, TracebackType
-from typing import Any, Final, ParamSpec, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from ._call import Call, begin
 from ._capture import Capture, Declared
@@ -79,6 +79,32 @@ class Decorator:
 _NOTHING = Capture(lambda: None, "", Declared(capture_inputs=False, capture_outputs=False))
 
 
+class Options(TypedDict, total=False):
+    """What a decorator may be told; every option may be left out."""
+
+    kind: str | None
+    """The span's kind, for `span`: guardrail, evaluator, or a word of your own."""
+    query: str | Callable[[Mapping[str, Any]], Any] | None
+    """A parameter's name, or a function of the bound arguments."""
+    contexts: Callable[[Any], Any] | None
+    """From the result (of a stream: the list of its items) to the retrieved contexts."""
+    response: Callable[[Any], Any] | None
+    """From the result to the response."""
+    usage: Callable[[Any], Any] | None
+    """From the result to a `Usage`, or figures as a provider names them."""
+    model: str | None
+    provider: str | None
+    data_source: str | None
+    """Where a retriever searches."""
+    prompt_name: str | None
+    """On this span and all below it, as is `prompt_version`."""
+    prompt_version: str | None
+    capture_inputs: bool
+    """False leaves this function's arguments out."""
+    capture_outputs: bool
+    """False leaves what it returns out."""
+
+
 class Kind:
     """A decorator for one kind of span; use it bare, called with options, or in a `with` statement."""
 
@@ -91,66 +117,30 @@ class Kind:
 
     @overload
     def __call__(
-        self,
-        function: str | None = None,
-        /,
-        name: str | None = None,
-        *,
-        kind: str | None = None,
-        query: str | Callable[[Mapping[str, Any]], Any] | None = None,
-        contexts: Callable[[Any], Any] | None = None,
-        response: Callable[[Any], Any] | None = None,
-        usage: Callable[[Any], Any] | None = None,
-        model: str | None = None,
-        provider: str | None = None,
-        data_source: str | None = None,
-        prompt_name: str | None = None,
-        prompt_version: str | None = None,
-        capture_inputs: bool = True,
-        capture_outputs: bool = True,
+        self, function: str | None = None, /, name: str | None = None, **options: Unpack[Options]
     ) -> Decorator: ...
 
-    def __call__(
+    def __call__(self, function: Any = None, /, name: str | None = None, **options: Unpack[Options]) -> Any:
+        """The decorated function, or a decorator with these options."""
+        named = function if isinstance(function, str) else name
+        decorator = self._decorator(named, **options)
+        return decorator if function is None or isinstance(function, str) else decorator(function)
+
+    def _decorator(
         self,
-        function: Any = None,
-        /,
-        name: str | None = None,
+        name: str | None,
         *,
         kind: str | None = None,
-        query: str | Callable[[Mapping[str, Any]], Any] | None = None,
-        contexts: Callable[[Any], Any] | None = None,
-        response: Callable[[Any], Any] | None = None,
-        usage: Callable[[Any], Any] | None = None,
+        prompt_name: str | None = None,
+        prompt_version: str | None = None,
         model: str | None = None,
         provider: str | None = None,
         data_source: str | None = None,
-        prompt_name: str | None = None,
-        prompt_version: str | None = None,
-        capture_inputs: bool = True,
-        capture_outputs: bool = True,
-    ) -> Any:
-        """The decorated function, or a decorator with these options.
-
-        `query` names a parameter or reads the bound arguments; `contexts`, `response` and `usage` read the result (of
-        a stream: the list of its items). `model`, `provider`, `data_source` and the prompt are sent as they are.
-        """
-        declared = Declared(
-            query=query,
-            contexts=contexts,
-            response=response,
-            usage=usage,
-            capture_inputs=capture_inputs,
-            capture_outputs=capture_outputs,
-        )
-        options = {
-            "model": model,
-            "provider": provider,
-            "data_source": data_source,
-            "scope": scope_attributes(prompt_name=prompt_name, prompt_version=prompt_version),
-        }
-        named = function if isinstance(function, str) else name
-        decorator = Decorator(kind or self._kind, named, options, declared)
-        return decorator if function is None or isinstance(function, str) else decorator(function)
+        **declared: Any,
+    ) -> Decorator:
+        scope = scope_attributes(prompt_name=prompt_name, prompt_version=prompt_version)
+        constant = {"model": model, "provider": provider, "data_source": data_source, "scope": scope}
+        return Decorator(kind or self._kind, name, constant, Declared(**declared))
 
 
 rag: Final = Kind("rag", "The root of one answer: the query goes in, the response comes out.")

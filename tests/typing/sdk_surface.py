@@ -81,4 +81,6 @@ async def uses() -> None:
         assert_type(spans, RecordedSpans)
 
 
+ragpulse.rag(quer="question")  # type: ignore[call-overload]
+ragpulse.rag(capture_inputs="no")  # type: ignore[call-overload]
 decorator: Callable[[Callable[[int], str]], Callable[[int], str]] = ragpulse.tool(name="t")
