@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from stored_units import T0, Units, open_store, trace_id, uniform
 
 from ragpulse_collector.metrics.calibration import calibration, suggest
-from ragpulse_collector.metrics.series import NAMES, series
+from ragpulse_collector.metrics.overview import overview
+from ragpulse_collector.metrics.series import series
+from ragpulse_collector.metrics.snapshot import Snapshots
+from ragpulse_collector.metrics.traffic import NAMES
 from ragpulse_collector.metrics.window import window_of
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.statistics import hajek, wilson
 
@@ -265,3 +269,57 @@ def test_suggestions_carry_their_chance(store: EmbeddedStore) -> None:
     assert 5 <= len(found) <= 45
     assert chances[0.5] > 2 * 0.05
     assert all(trace["label_pi"] >= 0.05 for trace in found)
+
+
+class Counted:
+    """A store that counts its questions, and a clock that stands until told."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store, self.asked, self.time = store, 0, 0.0
+
+    def read(self, *args: Any, **options: Any) -> Any:
+        """Ask the store."""
+        self.asked += 1
+        return self._store.read(*args, **options)
+
+    def snapshots(self) -> Snapshots:
+        """Snapshots of this store by this clock."""
+        return Snapshots(
+            cast("Store", self), clock=lambda: now() + timedelta(seconds=self.time), timer=lambda: self.time
+        )
+
+
+def test_charts_of_one_page_share_one_reading(store: EmbeddedStore) -> None:
+    """After the headline no chart of the same range asks for scores or requests again; the figures are the same."""
+    units = Units(store)
+    for number in range(50):
+        units.scored(number, "judge", float(number % 5 > 0), facts={"latency_ms": float(number)})
+    units.save()
+    counted = Counted(store)
+    shared, asked = counted.snapshots(), {"from": "-4h"}
+    overview(store, asked, snapshots=shared)
+    before = counted.asked
+    for name in ("quality:judge", "requests", "latency_p95", "cost_usd"):
+        told = series(store, {**asked, "name": name}, snapshots=shared)
+        assert told == series(store, {**asked, "name": name}, clock=now)
+    assert counted.asked - before <= 2  # prompt marks and replays, once each
+
+
+def test_a_reading_serves_a_second(store: EmbeddedStore) -> None:
+    """What comes later is seen a second later; the parts of the range add up to the whole."""
+    units = Units(store)
+    for number in range(40):
+        units.scored(number, "judge", float(number % 4 > 0), at=T0 + timedelta(minutes=number), pi=0.5)
+    units.save()
+    counted = Counted(store)
+    shared = counted.snapshots()
+    (first,) = overview(store, {"from": "-4h"}, snapshots=shared)["quality"]
+    values = [float(number % 4 > 0) for number in range(40) if uniform(number) < 0.5]
+    expected = hajek(values, [0.5] * len(values))
+    assert expected is not None
+    assert (first["value"], first["lo"], first["n"]) == pytest.approx((expected.estimate, expected.lo, expected.n))
+    units.scored(99, "judge", 0.0, pi=1.0)
+    units.save()
+    assert overview(store, {"from": "-4h"}, snapshots=shared)["quality"][0]["n"] == first["n"]
+    counted.time = 30.0
+    assert overview(store, {"from": "-4h"}, snapshots=shared)["quality"][0]["n"] == first["n"] + 1

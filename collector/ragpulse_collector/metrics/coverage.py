@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.metrics.filters import Filter, filter_of
+from ragpulse_collector.metrics.quality import Bucket, estimates
 from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
@@ -18,37 +20,38 @@ __all__ = ["coverage", "covered", "queued"]
 def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Per evaluator: units eligible, selected, scored, skipped, invalid, error, dropped; the share never covered."""
     now = clock()
-    window = window_of({"width": 1, **params}, now=now)
-    return {"coverage": covered(store, window, filter_of(params)), "queued": queued(store, now=now)}
+    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
+    return {
+        "coverage": covered(store, window, keep, estimates(store, None, window, keep)),
+        "queued": queued(store, now=now),
+    }
 
 
-def covered(store: Store, window: Window, keep: Filter) -> list[dict[str, Any]]:
-    """The rows of `coverage` for a window and filter."""
+def covered(store: Store, window: Window, keep: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+    """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
     only = (
         f" SEMI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
         if keep
         else ""
     )
     rows = store.read(
-        "WITH d AS (SELECT trace_id, span_id, split_part(evaluator, '@', 1) AS evaluator, pi, u, sampled, reason"
-        "   FROM raw.decisions WHERE latest AND reason <> 'late' AND request_time >= $first AND request_time < $last),"
-        " g AS (SELECT trace_id, span_id, evaluator, status, created_at, hash(trace_id, span_id, evaluator) AS k"
-        "   FROM raw.scores WHERE source = 'online' AND request_time >= $first AND request_time < $last),"
-        " r AS (SELECT k, max(created_at) AS latest_at FROM g GROUP BY k HAVING count(*) > 1),"
-        " v AS (SELECT g.* FROM g LEFT JOIN r ON r.k = g.k WHERE r.k IS NULL OR r.latest_at = g.created_at)"
-        " SELECT d.evaluator, count(*) AS eligible,"
-        "   count(*) FILTER (d.sampled OR (d.reason = 'budget' AND d.u < d.pi)) AS selected,"
-        "   count(*) FILTER (d.sampled AND v.status = 'ok') AS scored,"
-        "   count(*) FILTER (d.sampled AND v.status = 'skipped') AS skipped,"
-        "   count(*) FILTER (d.sampled AND v.status = 'invalid') AS invalid,"
-        "   count(*) FILTER (d.sampled AND v.status = 'error') AS error,"
-        "   count(*) FILTER (NOT d.sampled AND d.reason = 'budget' AND d.u < d.pi) AS dropped,"
-        "   avg((d.pi <= 0)::INTEGER) AS uncovered_share"
-        " FROM d LEFT JOIN v ON v.trace_id = d.trace_id AND v.span_id = d.span_id AND v.evaluator = d.evaluator"
-        f"{only} GROUP BY d.evaluator ORDER BY d.evaluator",
+        "SELECT split_part(evaluator, '@', 1) AS evaluator, count(*) AS eligible,"
+        "   count(*) FILTER (sampled OR (reason = 'budget' AND u < pi)) AS selected,"
+        "   count(*) FILTER (NOT sampled AND reason = 'budget' AND u < pi) AS dropped,"
+        "   avg((pi <= 0)::INTEGER) AS uncovered_share"
+        " FROM (SELECT * FROM raw.decisions WHERE latest AND reason <> 'late'"
+        f"   AND request_time >= $first AND request_time < $last) d{only} GROUP BY 1 ORDER BY 1",
         {**window.parameters, **keep.parameters},
-    )
-    return rows.dicts()
+    ).dicts()
+    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in buckets:
+        verdicts[one.evaluator].update(one.online)
+    return [
+        row
+        | {"scored": verdicts[row["evaluator"]]["ok"]}
+        | {status: verdicts[row["evaluator"]][status] for status in ("skipped", "invalid", "error")}
+        for row in rows
+    ]
 
 
 def queued(store: Store, *, now: datetime) -> int:

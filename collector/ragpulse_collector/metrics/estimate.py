@@ -6,8 +6,8 @@ Equal to `ragpulse_evaluators.statistics.hajek` on the same values (a test holds
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from ragpulse_evaluators.statistics import Estimate
@@ -41,7 +41,18 @@ class Moments:
     @classmethod
     def of(cls, row: Sequence[Any]) -> Moments | None:
         """Read the ten columns of MOMENTS; None where nothing was measured."""
-        return cls(int(row[0]), *row[1:-1], int(row[-1])) if row[0] else None
+        n, *sums, between = row
+        return cls(*[int(n), *sums, int(between)]) if n else None
+
+    @classmethod
+    def joined(cls, parts: Iterable[Moments]) -> Moments | None:
+        """Add up the sums of parts that share no unit; None for nothing."""
+        rows = [astuple(one) for one in parts]
+        if not rows:
+            return None
+        n, *sums, least, most, between = zip(*rows, strict=True)
+        added: list[Any] = [sum(n), *map(math.fsum, sums), min(least), max(most), sum(between)]
+        return cls(*added)
 
     @property
     def mean(self) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.metrics.estimate import MOMENTS, Moments
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
+from ragpulse_collector.metrics.quality import evaluators_in
 from ragpulse_collector.metrics.units import sample_of
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
@@ -38,7 +39,8 @@ def cost_per_good_answer(
         f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY ALL",
         {**window.parameters, **keep.parameters},
     ).rows
-    shares = _good_shares(store, window, keep, groups)
+    names = _pair(evaluators_in(store, window))
+    shares = _good_shares(store, window, keep, groups, names)
     found = []
     for cost, n, unknown, *group in rows:
         share = shares.get(tuple(group))
@@ -54,16 +56,16 @@ def cost_per_good_answer(
                 "unknown_share": unknown,
             }
         )
-    return {"evaluators": _pair(store, window), "groups": found, "judge_cost_usd": _judge_cost(store, window)}
+    return {"evaluators": names, "groups": found, "judge_cost_usd": _judge_cost(store, window)}
 
 
-def cost_of_good(store: Store, window: Window, keep: Filter) -> dict[str, Any] | None:
-    """Value and interval for the whole window; None where cost or quality is unknown."""
-    cost, n = store.read(
-        f"SELECT sum(cost_usd), count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
-        {**window.parameters, **keep.parameters},
-    ).rows[0]
-    return _ratio(cost, n, _good_shares(store, window, keep, ()).get(()))
+def cost_of_good(
+    store: Store, window: Window, keep: Filter, names: Sequence[str], *, cost: float | None, requests: int
+) -> dict[str, Any] | None:
+    """Value and interval for the whole window, of the evaluators at hand; None where cost or quality is unknown."""
+    if cost is None or not requests:
+        return None
+    return _ratio(cost, requests, _good_shares(store, window, keep, (), _pair(names)).get(()))
 
 
 def _ratio(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
@@ -76,25 +78,22 @@ def _ratio(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any]
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
     """The first of these evaluators that measured anything in the window."""
-    rows = store.read(
-        "SELECT DISTINCT evaluator FROM raw.scores WHERE status = 'ok' AND source IN ('online', 'replay')"
-        " AND request_time >= $first AND request_time < $last AND evaluator IN (SELECT unnest($names::VARCHAR[]))",
-        {**window.parameters, "names": list(names)},
-    ).rows
-    found = {name for (name,) in rows}
-    return next((name for name in names if name in found), None)
+    return _first(names, evaluators_in(store, window))
 
 
-def _pair(store: Store, window: Window) -> list[str]:
-    chosen = (first_of(store, window, FAITHFUL), first_of(store, window, RELEVANT))
+def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
+    return next((name for name in names if name in known), None)
+
+
+def _pair(known: Sequence[str]) -> list[str]:
+    chosen = (_first(FAITHFUL, known), _first(RELEVANT, known))
     return [name for name in chosen if name is not None]
 
 
 def _good_shares(
-    store: Store, window: Window, keep: Filter, groups: tuple[str, ...]
+    store: Store, window: Window, keep: Filter, groups: tuple[str, ...], names: Sequence[str]
 ) -> dict[tuple[Any, ...], Estimate]:
     """The estimated share of good answers per group: both verdicts pass; draws are nested, so the smaller pi counts."""
-    names = _pair(store, window)
     if not names or names[0] not in FAITHFUL:
         return {}
     first = sample_of(store, names[0], window, keep, columns=groups)
@@ -104,7 +103,7 @@ def _good_shares(
         parameters = {**parameters, **second.parameters}
         joined = (
             f" JOIN (SELECT * FROM ({second.sql}) WHERE status = 'ok' AND pi > 0) b"
-            " ON b.trace_id = a.trace_id AND b.span_id = a.span_id"
+            " ON hash(b.trace_id, b.span_id) = hash(a.trace_id, a.span_id)"
         )
         good, pi = f"{good} AND {_GOOD.format('b')}", "least(a.pi, b.pi)"
     listed = "".join(f", a.{group}" for group in groups)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.metrics.quality import Bucket
 from ragpulse_collector.metrics.window import Window, iso
 from ragpulse_collector.store import Store
 
-__all__ = ["markers"]
+__all__ = ["prompts", "versions"]
+
+_MOST = 50
 
 
-def markers(store: Store, window: Window, evaluator: str | None = None) -> list[dict[str, Any]]:
-    """Return `{"t", "kind", "text"}` for each beginning inside the window, but not for what was there before it."""
-    found = _prompts(store, window)
-    if evaluator is not None:
-        found += _versions(store, window, evaluator)
-    return sorted(found, key=lambda marker: str(marker["t"]))
-
-
-def _prompts(store: Store, window: Window) -> list[dict[str, Any]]:
+def prompts(store: Store, window: Window) -> list[dict[str, Any]]:
+    """Return `{"t", "kind", "text"}` for each prompt version that began inside the window, its first one apart."""
     rows = store.read(
         "SELECT prompt_name, prompt_version, min(start_time) AS t FROM raw.trace_facts"
         " WHERE latest AND prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last"
         " GROUP BY prompt_name, prompt_version QUALIFY row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1"
-        " ORDER BY t LIMIT 50",
+        f" ORDER BY t LIMIT {_MOST}",
         window.parameters,
     ).rows
     return [
@@ -32,14 +30,15 @@ def _prompts(store: Store, window: Window) -> list[dict[str, Any]]:
     ]
 
 
-def _versions(store: Store, window: Window, evaluator: str) -> list[dict[str, Any]]:
-    rows = store.read(
-        "SELECT version, judge, min(request_time) AS t FROM raw.scores WHERE evaluator = $evaluator"
-        " AND source = 'online' AND status = 'ok' AND request_time >= $first AND request_time < $last"
-        " GROUP BY version, judge QUALIFY row_number() OVER (ORDER BY t) > 1 ORDER BY t LIMIT 50",
-        {"evaluator": evaluator, **window.parameters},
-    ).rows
+def versions(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+    """The same for the versions and judges of an evaluator, from its buckets: online verdicts only, the first apart."""
+    began: dict[tuple[str | None, str | None], datetime] = {}
+    for one in buckets:
+        if one.first is not None:
+            line = (one.version, one.judge)
+            began[line] = min(began.get(line, one.first), one.first)
+    ordered = sorted(began.items(), key=lambda item: item[1])[1 : _MOST + 1]
     return [
         {"t": iso(at), "kind": "version", "text": f"{evaluator} {version}{f' judged by {judge}' if judge else ''}"}
-        for version, judge, at in rows
+        for (version, judge), at in ordered
     ]

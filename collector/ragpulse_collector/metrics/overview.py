@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.metrics.coverage import covered, queued
 from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.good import cost_of_good
-from ragpulse_collector.metrics.quality import Bucket, current, estimates, evaluators_in
-from ragpulse_collector.metrics.window import Window, iso, window_of
+from ragpulse_collector.metrics.quality import Bucket, current, evaluators_in, joined
+from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
+from ragpulse_collector.metrics.window import iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, msprt
@@ -23,49 +23,59 @@ _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
 
-def overview(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before."""
-    now = clock()
-    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
-    rows = covered(store, window, keep)
+def overview(
+    store: Store,
+    params: Mapping[str, Any],
+    *,
+    clock: Callable[[], datetime] = utc_now,
+    snapshots: Snapshots | None = None,
+) -> dict[str, Any]:
+    """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before.
+
+    With `snapshots` the charts of the same range share what was read for it.
+    """
+    given = {"step": "auto", "width": 120, **params, "group_by": ()}
+    asked = snapshots.of(given) if snapshots else snapshot_of(store, given, now=clock())
+    window, keep = asked.window.whole, asked.keep
+    found, before = joined(asked.quality(None)), asked.before()
+    rows = covered(store, window, keep, found)
+    names = evaluators_in(store, window)
+    told = _traffic(asked)
     return {
-        **_traffic(store, window, keep, now),
-        "quality": [_headline(store, name, window, keep) for name in evaluators_in(store, window)],
+        **told,
+        "quality": [_headline(name, found, before) for name in names],
         "dropped": sum(row["dropped"] for row in rows),
-        "queued": queued(store, now=now),
+        "queued": queued(store, now=asked.now),
         "coverage": rows,
-        "cost_per_good_answer": cost_of_good(store, window, keep),
+        "cost_per_good_answer": cost_of_good(
+            store, window, keep, names, cost=told["cost_usd"], requests=told["n_traces"]
+        ),
     }
 
 
-def _traffic(store: Store, window: Window, keep: Filter, now: datetime) -> dict[str, Any]:
-    n, errors, cost, unknown, tokens = store.read(
-        "SELECT count(*), count(*) FILTER (error), sum(cost_usd), avg((cost_usd IS NULL)::INTEGER),"
-        " sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)) FROM traces"
-        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
-        {**window.parameters, **keep.parameters},
-    ).rows[0]
-    newest = store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
+def _traffic(asked: Snapshot) -> dict[str, Any]:
+    buckets = [one.values for one in asked.traffic()]
+    n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
+    costs = [one["cost"] for one in buckets if one["cost"] is not None]
+    newest = asked.store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
     return {
         "newest_span": iso(newest[1]),
-        "lag_s": None if newest[0] is None else max(0.0, (now - newest[0]).total_seconds()),
+        "lag_s": None if newest[0] is None else max(0.0, (asked.now - newest[0]).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
-        "cost_usd": cost,
-        "cost_unknown_share": unknown,
-        "tokens": tokens or 0,
+        "cost_usd": math.fsum(costs) if costs else None,
+        "cost_unknown_share": 1.0 - known / n if n else None,
+        "tokens": sum(one["tokens"] or 0 for one in buckets),
     }
 
 
-def _headline(store: Store, evaluator: str, window: Window, keep: Filter) -> dict[str, Any]:
-    both = Window(window.before.first, window.last, 0, split=window.first)
-    buckets = estimates(store, evaluator, both, keep)
-    chosen = current([one for one in buckets if one.at == window.first])
+def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> dict[str, Any]:
+    chosen = current(one for one in now if one.evaluator == evaluator)
     if chosen is None:
         empty = {"version": None, "judge": None, **point(None), "always": None, "passing_rate": None}
         return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
-    earlier = _same([one for one in buckets if one.at < window.first], chosen)
-    before = earlier.estimate if earlier else None
+    earlier = _same(before, chosen)
+    was = earlier.estimate if earlier else None
     return {
         "evaluator": evaluator,
         "version": chosen.version,
@@ -73,8 +83,8 @@ def _headline(store: Store, evaluator: str, window: Window, keep: Filter) -> dic
         **chosen.point(),
         "always": _always(chosen.estimate),
         "passing_rate": chosen.passing_rate,
-        "previous": None if before is None else {"value": before.estimate, "lo": before.lo, "hi": before.hi},
-        "verdict": _verdict(chosen.estimate, before),
+        "previous": None if was is None else {"value": was.estimate, "lo": was.lo, "hi": was.hi},
+        "verdict": _verdict(chosen.estimate, was),
     }
 
 
@@ -87,9 +97,10 @@ def _always(found: Estimate | None) -> list[float] | None:
     return None if sequence is None else [max(0.0, sequence.lo), min(1.0, sequence.hi)]
 
 
-def _same(buckets: list[Bucket], chosen: Bucket) -> Bucket | None:
+def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
     """The bucket of the same version and judge: two versions are never compared as if they were one."""
-    return next((one for one in buckets if (one.version, one.judge) == (chosen.version, chosen.judge)), None)
+    line = (chosen.evaluator, chosen.version, chosen.judge)
+    return next((one for one in buckets if (one.evaluator, one.version, one.judge) == line), None)
 
 
 def shift(now: Estimate, before: Estimate) -> dict[str, float] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from ragpulse_collector.metrics.estimate import MOMENTS, Moments, point
@@ -14,32 +16,71 @@ from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.store import Store
 from ragpulse_evaluators.statistics import Estimate
 
-__all__ = ["Bucket", "current", "estimates", "evaluators_in"]
+__all__ = ["Bucket", "current", "estimates", "evaluators_in", "joined"]
 
 _INVALID_SHARE = 0.05
 """Above this share of unreadable or failed verdicts a bucket shows bounds: long contexts fail more often."""
+_FAILURES = ("skipped", "invalid", "error")
+_SUMS = (
+    "min(request_time), max(request_time), count(*), sum(1 / pi), coalesce(sum(passing::INTEGER / pi), 0),"
+    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0)"
+)
+"""Beside the moments, of the verdicts of one status: a key of the grouping costs a fifth of as many FILTERs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Bucket:
     """What one version of an evaluator says about one group in one bucket of request time."""
 
+    evaluator: str
     group: tuple[Any, ...]
     version: str | None
     judge: str | None
     at: datetime
-    estimate: Estimate | None
+    moments: Moments | None
     """None where no verdict could be read."""
     counts: dict[str, int]
     """Verdicts that are no number: skipped, invalid, error."""
+    online: dict[str, int]
+    """Verdicts by status without those of replays."""
+    missing: float
+    """What the unreadable and failed ones weigh."""
     dropped: int
-    """Selected units that a cap left out."""
-    bounds: tuple[float, float] | None
-    """Where much is missing: the value if all of it failed, and if all of it passed."""
+    """Selected units that a cap left out ..."""
+    dropped_weight: float
+    """... and what they weigh."""
+    first: datetime | None
+    """The earliest request with an online verdict ..."""
     last: datetime
-    """The latest request in it."""
-    passing_rate: float | None
-    """The weighted share that passes, where the evaluator says what passing is."""
+    """... and the latest of all."""
+    passed: float
+    """What passing answers weigh ..."""
+    called: float
+    """... of those that the evaluator calls passing or not."""
+    bounded: bool
+    """Whether the measure lies in 0..1."""
+
+    @cached_property
+    def estimate(self) -> Estimate | None:
+        """The mean and its interval; None where no verdict could be read."""
+        return self.moments.estimate(bounds=(0.0, 1.0) if self.bounded else None) if self.moments else None
+
+    @property
+    def passing_rate(self) -> float | None:
+        """The weighted share that passes, where the evaluator says what passing is."""
+        return self.passed / self.called if self.called else None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Where much is missing: the value if all of it failed, and if all of it passed."""
+        failed = self.counts["invalid"] + self.counts["error"]
+        n = self.moments.n if self.moments else 0
+        away = self.missing + self.dropped_weight
+        hatched = self.dropped > 0 or failed > _INVALID_SHARE * (n + failed)
+        if not (hatched and self.bounded and away):
+            return None
+        wy, w = (self.moments.wy, self.moments.w) if self.moments else (0.0, 0.0)
+        return wy / (w + away), (wy + away) / (w + away)
 
     def point(self) -> dict[str, Any]:
         """The point as the API shows it, without its time."""
@@ -47,39 +88,77 @@ class Bucket:
         return point(self.estimate) | {"counts": self.counts, "dropped": self.dropped, "bounds": bounds}
 
 
+def joined(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """Return one bucket per evaluator, version, judge and group: what the whole range says, from its parts."""
+    lines: dict[tuple[Any, ...], list[Bucket]] = {}
+    for one in buckets:
+        lines.setdefault((one.evaluator, one.version, one.judge, one.group), []).append(one)
+    return [_joined(line) for line in lines.values()]
+
+
+def _joined(line: Sequence[Bucket]) -> Bucket:
+    return Bucket(
+        evaluator=line[0].evaluator,
+        group=line[0].group,
+        version=line[0].version,
+        judge=line[0].judge,
+        at=min(one.at for one in line),
+        moments=Moments.joined(one.moments for one in line if one.moments is not None),
+        counts=_added(one.counts for one in line),
+        online=_added(one.online for one in line),
+        missing=sum(one.missing for one in line),
+        dropped=sum(one.dropped for one in line),
+        dropped_weight=sum(one.dropped_weight for one in line),
+        first=min((one.first for one in line if one.first is not None), default=None),
+        last=max(one.last for one in line),
+        passed=sum(one.passed for one in line),
+        called=sum(one.called for one in line),
+        bounded=line[0].bounded,
+    )
+
+
+def _added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in parts:
+        total.update(one)
+    return {**dict.fromkeys(_FAILURES, 0), **total}
+
+
 def estimates(
     store: Store,
-    evaluator: str,
+    evaluator: str | None,
     window: Window,
     keep: Filter,
     *,
     groups: tuple[str, ...] = (),
     family: str = "quality",
 ) -> list[Bucket]:
-    """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket."""
+    """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket.
+
+    For one evaluator, or for all of them (None) in one pass.
+    """
     sample = sample_of(store, evaluator, window, keep, columns=groups)
     y = f"(CASE WHEN status = 'ok' THEN {MEASURES[family]} END)"
+    keys = f"evaluator, {window.bucket('request_time')} AS t{''.join(f', {group}' for group in groups)}, version, judge"
     rows = store.read(
-        f"SELECT version, judge, {window.bucket('request_time')} AS t, max(request_time), {MOMENTS.format(y=y)},"
-        " count(*) FILTER (status = 'skipped'), count(*) FILTER (status = 'invalid'),"
-        " count(*) FILTER (status = 'error'),"
-        " coalesce(sum(1 / pi) FILTER (status IN ('invalid', 'error')), 0),"
-        " sum(passing::INTEGER / pi) FILTER (status = 'ok')"
-        " / sum(1 / pi) FILTER (status = 'ok' AND passing IS NOT NULL)"
-        f"{''.join(f', {group}' for group in groups)}"
+        f"SELECT {keys}, source, status, {_SUMS}, {MOMENTS.format(y=y)}"
         f" FROM ({sample.sql}) WHERE pi IS NOT NULL GROUP BY ALL",
         sample.parameters,
     ).rows
     lost = _dropped(store, evaluator, window, keep, groups)
-    bounded = family != "score"
-    found = [_bucket(row, lost.get((row[2], *row[19:]), (0, 0.0)), bounded=bounded) for row in rows]
-    return sorted(found, key=lambda one: (one.at, str(one.group), one.last, str(one.version)))
+    lines: dict[tuple[Any, ...], list[_Part]] = {}
+    place = 4 + len(groups)
+    for row in rows:
+        moments = Moments.of(row[place + 8 :])
+        lines.setdefault(row[:place], []).append(_Part(*[*row[place : place + 8], moments]))
+    found = [_bucket(key, parts, lost.get(key[:-2], (0, 0.0)), family != "score") for key, parts in lines.items()]
+    return sorted(found, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
 
 
-def current(buckets: Sequence[Bucket]) -> Bucket | None:
+def current(buckets: Iterable[Bucket]) -> Bucket | None:
     """The bucket of the version in force: the one with the latest request, the larger of equals."""
-    measured = [one for one in buckets if one.estimate is not None]
-    return max(measured, key=lambda one: (one.last, one.estimate.n if one.estimate else 0), default=None)
+    measured = [one for one in buckets if one.moments is not None]
+    return max(measured, key=lambda one: (one.last, one.moments.n if one.moments else 0), default=None)
 
 
 def evaluators_in(store: Store, window: Window) -> list[str]:
@@ -92,45 +171,59 @@ def evaluators_in(store: Store, window: Window) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _bucket(row: Sequence[Any], lost: tuple[int, float], *, bounded: bool) -> Bucket:
-    version, judge, at, last = row[:4]
-    moments = Moments.of(row[4:14])
-    skipped, invalid, error, missing = row[14:18]
-    n = moments.n if moments else 0
-    hatched = lost[0] > 0 or invalid + error > _INVALID_SHARE * (n + invalid + error)
-    away = missing + lost[1]
-    bounds = None
-    if hatched and bounded and away:
-        wy, w = (moments.wy, moments.w) if moments else (0.0, 0.0)
-        bounds = (wy / (w + away), (wy + away) / (w + away))
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The verdicts of one source and status in a bucket."""
+
+    source: str
+    status: str
+    first: datetime
+    last: datetime
+    n: int
+    weight: float
+    passed: float
+    called: float
+    moments: Moments | None
+
+
+def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], lost: tuple[int, float], bounded: bool) -> Bucket:
+    evaluator, at, *group, version, judge = key
+    answers = [one for one in parts if one.status == "ok"]
     return Bucket(
-        group=tuple(row[19:]),
+        evaluator=evaluator,
+        group=tuple(group),
         version=version,
         judge=judge,
         at=at,
-        estimate=moments.estimate(bounds=(0.0, 1.0) if bounded else None) if moments else None,
-        counts={"skipped": skipped, "invalid": invalid, "error": error},
+        moments=Moments.joined(one.moments for one in answers if one.moments is not None),
+        counts=_added({one.status: one.n} for one in parts if one.status in _FAILURES),
+        online=_added({one.status: one.n} for one in parts if one.source == "online"),
+        missing=sum(one.weight for one in parts if one.status in ("invalid", "error")),
         dropped=lost[0],
-        bounds=bounds,
-        last=last,
-        passing_rate=row[18],
+        dropped_weight=lost[1],
+        first=min((one.first for one in answers if one.source == "online"), default=None),
+        last=max(one.last for one in parts),
+        passed=sum(one.passed for one in answers),
+        called=sum(one.called for one in answers),
+        bounded=bounded,
     )
 
 
 def _dropped(
-    store: Store, evaluator: str, window: Window, keep: Filter, groups: tuple[str, ...]
+    store: Store, evaluator: str | None, window: Window, keep: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[Any, ...], tuple[int, float]]:
-    """Selected units that a cap left out, by bucket and group: how many, and what they weigh."""
+    """Selected units that a cap left out, by evaluator, bucket and group: how many, and what they weigh."""
+    named = "" if evaluator is None else " AND d.evaluator = $evaluator"
     left_out = (
-        "raw.decisions d WHERE d.latest AND d.evaluator = $evaluator AND d.reason = 'budget' AND NOT d.sampled"
+        f"raw.decisions d WHERE d.latest{named} AND d.reason = 'budget' AND NOT d.sampled"
         " AND d.pi > 0 AND d.request_time >= $first AND d.request_time < $last"
     )
-    parameters = {"evaluator": evaluator, **window.parameters}
+    parameters = {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters}
     if not store.read(f"SELECT 1 FROM {left_out} LIMIT 1", parameters).rows:
         return {}
     rows = store.read(
-        f"SELECT {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)}, count(*),"
-        f" sum(1 / d.pi) FROM (SELECT * FROM {left_out}) d"
+        f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
+        f" count(*), sum(1 / d.pi) FROM (SELECT * FROM {left_out}) d"
         f" JOIN (SELECT * FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
         # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
         " WHERE d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",

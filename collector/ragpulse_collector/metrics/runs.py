@@ -113,13 +113,15 @@ class Share:
     version: str
 
 
-def shares(store: Store, evaluator: str) -> list[Share]:
-    """Return the finished share of each replay of an evaluator."""
+def shares(store: Store, evaluator: str | None) -> list[Share]:
+    """Return the finished share of each replay of an evaluator (None: of any)."""
+    if not store.read("SELECT 1 FROM raw.runs LIMIT 1").rows:
+        return []
     rows = store.read(
         "WITH runs AS (SELECT a.run_id, arg_max(a.spec, a.created_at) AS spec, arg_max(a.total, a.created_at) AS total,"
         "   any_value(a.version) AS version,"
         "   arg_max(a.status, a.created_at) AS status FROM raw.runs a"
-        "   WHERE a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
+        "   WHERE $name::VARCHAR IS NULL OR a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
         " open AS (SELECT j.run_id, min(j.u) AS u FROM raw.eval_jobs j JOIN runs r ON r.run_id = j.run_id"
         "   AND r.status <> 'done' ANTI JOIN (SELECT job_id FROM raw.run_items WHERE run_id IS NOT NULL) i"
         "   ON i.job_id = j.job_id GROUP BY j.run_id)"

@@ -26,8 +26,7 @@ class Window:
     first: datetime
     last: datetime
     step_s: int
-    """0: the whole range is one bucket, or two where there is a `split`."""
-    split: datetime | None = None
+    """0: the whole range is one bucket."""
 
     @property
     def whole(self) -> Window:
@@ -41,10 +40,6 @@ class Window:
 
     def bucket(self, column: str) -> str:
         """The SQL expression of a column's bucket start."""
-        if self.split is not None:
-            return (
-                f"CASE WHEN {column} < '{self.split}' THEN TIMESTAMP '{self.first}' ELSE TIMESTAMP '{self.split}' END"
-            )
         if self.step_s == 0:
             return f"TIMESTAMP '{self.first}'"
         return f"time_bucket(INTERVAL {self.step_s} SECOND, {column}, TIMESTAMP '{_ORIGIN}')"

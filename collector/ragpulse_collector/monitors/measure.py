@@ -13,7 +13,7 @@ from typing import Any
 from ragpulse_collector.metrics.coverage import covered
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.series import NAMES
+from ragpulse_collector.metrics.traffic import NAMES
 from ragpulse_collector.metrics.units import MEASURES
 from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.monitors.condition import Condition, Reading
@@ -44,7 +44,8 @@ def readings(
     keep, groups = filter_of(options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family == "coverage":
-        row = next((row for row in covered(store, window, keep) if row["evaluator"] == evaluator), None)
+        seen = estimates(store, evaluator, window.whole, keep)
+        row = next((row for row in covered(store, window, keep, seen) if row["evaluator"] == evaluator), None)
         return {"{}": _exact(row["scored"], row["selected"], confidence) if row else Reading(None, None, None)}
     if family in MEASURES:
         found = estimates(store, evaluator, window.whole, keep, groups=groups, family=family)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.filters import dimensions
-from ragpulse_collector.metrics.markers import markers
+from ragpulse_collector.metrics.filters import Filter, dimensions
+from ragpulse_collector.metrics.snapshot import Snapshot
 from ragpulse_collector.metrics.window import Window, duration_s, iso
 from ragpulse_collector.monitors.alert import deliver
 from ragpulse_collector.monitors.condition import (
@@ -155,7 +155,7 @@ class Monitors:
         window = Window(change.began - timedelta(days=7), at, 0)
         began = [
             (datetime.fromisoformat(str(mark["t"])).replace(tzinfo=None), mark["text"])
-            for mark in markers(self._store, window, evaluator)
+            for mark in Snapshot(self._store, window, Filter(), (), now=at).markers(evaluator)
         ]
         close = [(abs(when - change.began), when, text) for when, text in began if abs(when - change.began) <= near]
         if not close:

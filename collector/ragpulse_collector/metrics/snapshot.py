@@ -1,0 +1,126 @@
+"""What the headline and every chart of one range and filter are drawn from, read once however many ask."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
+from ragpulse_collector.metrics.markers import prompts, versions
+from ragpulse_collector.metrics.quality import Bucket, estimates
+from ragpulse_collector.metrics.runs import Share, shares
+from ragpulse_collector.metrics.traffic import TrafficBucket, traffic
+from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+
+__all__ = ["Snapshot", "Snapshots", "snapshot_of"]
+
+_MOST = 16
+"""So many ranges and filters are held at once, those asked for last."""
+
+
+class Snapshot:
+    """One range, filter and grouping; each part is read when first asked for, by one thread, and kept."""
+
+    def __init__(self, store: Store, window: Window, keep: Filter, groups: tuple[str, ...], *, now: datetime) -> None:
+        self.store, self.window, self.keep, self.groups, self.now = store, window, keep, groups, now
+        self._lock = threading.RLock()
+        self._kept: dict[object, Any] = {}
+        self.took_s = 0.0
+        """How long its parts took to read."""
+
+    def traffic(self) -> list[TrafficBucket]:
+        """Every metric of the traffic per group and bucket."""
+        found: list[TrafficBucket] = self._once(
+            "traffic", lambda: traffic(self.store, self.window, self.keep, self.groups)
+        )
+        return found
+
+    def quality(self, evaluator: str | None, family: str = "quality") -> list[Bucket]:
+        """The buckets of one evaluator; of all (None), which spares the reading when each is asked for afterwards."""
+
+        def read() -> list[Bucket]:
+            return estimates(self.store, evaluator, self.window, self.keep, groups=self.groups, family=family)
+
+        with self._lock:
+            if evaluator is not None and (None, family) in self._kept:
+                return [one for one in self._kept[None, family] if one.evaluator == evaluator]
+            found: list[Bucket] = self._once((evaluator, family), read)
+            return found
+
+    def before(self) -> list[Bucket]:
+        """Every evaluator over the window of equal length before this one, as one bucket; at times an older reading."""
+        found: list[Bucket] = self._once(
+            "before", lambda: (self.now, estimates(self.store, None, self.window.before, self.keep))
+        )[1]
+        return found
+
+    def inherit(self, older: Snapshot) -> None:
+        """Take over what moved by less than a thousandth of its length since: the window before."""
+        kept = older._kept.get("before")
+        if kept is not None and (self.now - kept[0]) * 1000 < self.window.last - self.window.first:
+            self._kept["before"] = kept
+
+    def scopes(self) -> set[tuple[str, str]]:
+        """Versions and conditions of replays that were about some of the range's traces only."""
+        found: list[Share] = self._once("replays", lambda: shares(self.store, None))
+        return {(share.version, share.where) for share in found if share.where}
+
+    def markers(self, evaluator: str | None = None, family: str = "quality") -> list[dict[str, Any]]:
+        """Where a prompt, and where a version or judge of this evaluator began: `{"t", "kind", "text"}` in order."""
+        found = list(self._once("prompts", lambda: prompts(self.store, self.window)))
+        if evaluator is not None:
+            found += versions(evaluator, self.quality(evaluator, family))
+        return sorted(found, key=lambda marker: str(marker["t"]))
+
+    def _once(self, part: object, read: Callable[[], Any]) -> Any:
+        with self._lock:
+            if part not in self._kept:
+                begun = time.monotonic()
+                self._kept[part] = read()
+                self.took_s += time.monotonic() - begun
+            return self._kept[part]
+
+
+def snapshot_of(store: Store, params: Mapping[str, Any], *, now: datetime, skip: tuple[str, ...] = ()) -> Snapshot:
+    """Read range, filter and grouping of a question; raises ValueError that names the mistake."""
+    return Snapshot(store, window_of(params, now=now), filter_of(params, skip=skip), dimensions(params), now=now)
+
+
+class Snapshots:
+    """Gives questions about the same range the same snapshot for a second: a page asks a dozen at once.
+
+    One that takes longer to read serves longer, by twice that time. The window before a range is read again when it
+    has moved by a thousandth of its length.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        timer: Callable[[], float] = time.monotonic,
+        keep_s: float = 1.0,
+    ) -> None:
+        self._store, self._clock, self._timer, self._keep_s = store, clock, timer, keep_s
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Snapshot]] = {}
+
+    def of(self, params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Snapshot:
+        """Return the snapshot of a question, made now or just before; raises ValueError that names the mistake."""
+        asked = snapshot_of(self._store, params, now=self._clock(), skip=skip)
+        key = repr((params.get("from"), params.get("to"), asked.window.step_s, asked.keep, asked.groups))
+        with self._lock:
+            at = self._timer()
+            made, known = self._known.pop(key, (at, asked))
+            if at - made > self._keep_s + 2.0 * known.took_s:
+                asked.inherit(known)
+                made, known = at, asked
+            self._known[key] = made, known
+            while len(self._known) > _MOST:
+                self._known.pop(next(iter(self._known)))
+            return known
