@@ -29,6 +29,7 @@ from ragpulse_collector.metrics.explain import explain
 from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.metrics.plan import check, plan
 from ragpulse_collector.metrics.series import series
+from ragpulse_collector.metrics.snapshot import Snapshots
 from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
@@ -97,10 +98,11 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
 
 
 def _measures(store: Store) -> tuple[Operation, ...]:
+    snapshots = Snapshots(store)
     return (
-        _get("metrics", partial(series, store), "A metric over request time.", "name", "step", "width", "group_by",
+        _get("metrics", partial(series, store, snapshots=snapshots), "A metric over request time.", "name", "step", "width", "group_by",
              "corrected", *FILTERS),
-        _get("overview", partial(overview, store), "The headline of a time range.", *FILTERS),
+        _get("overview", partial(overview, store, snapshots=snapshots), "The headline of a time range.", *FILTERS),
         _get("coverage", partial(coverage, store), "What was eligible, selected, scored and dropped.", *FILTERS),
         _get("exemplars", partial(exemplars, store), "The worst, median and best traces behind a point.", "metric", "t",
              "step", *FILTERS),
