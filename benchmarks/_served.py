@@ -15,6 +15,12 @@ from pathlib import Path
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+def cpu_s(pid: int) -> float:
+    """CPU seconds a process has used so far, system time included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
 class Server:
     """One process on a free port; `first_200_s` is the time from its start to its first answer."""
 
@@ -42,8 +48,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """CPU seconds used so far, system time included."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return cpu_s(self.pid)
 
     def memory_mb(self, which: str) -> float:
         """`VmRSS` (now) or `VmHWM` (peak) in MB of 2**20 bytes."""

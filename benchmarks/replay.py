@@ -30,6 +30,7 @@ from ragpulse_collector.worker import RecordedCalls, Worker
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.cache import CachedJudge
 from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.gate import Gate, GatedJudge
 
 CENT = 0.01
 CONCURRENCY = 8
@@ -56,7 +57,8 @@ class Judged(Evaluator):
 
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__()
-        self.judge = self.recorded = CachedJudge(Coin(), RecordedCalls(store))
+        self.gate = Gate(CONCURRENCY)
+        self.judge = self.recorded = CachedJudge(GatedJudge(Coin(), self.gate), RecordedCalls(store))
 
     def estimate(self, case: Case) -> Estimate:
         """One call of a thousand tokens."""
@@ -80,7 +82,7 @@ def working(folder: Path) -> Iterator[tuple[EmbeddedStore, Worker, Replays]]:
 
     store = EmbeddedStore(folder / "replay.duckdb", decode=lambda _: Batch())
     judged = Judged(store)
-    worker = Worker(store, lambda _name, **_: judged, Ledger(store, Caps(), price=price), concurrency=CONCURRENCY)
+    worker = Worker(store, lambda _name, **_: judged, Ledger(store, Caps(), price=price), gate=judged.gate)
     replays = Replays(store, lambda _name, **_: judged, price=price, wake=worker.wake, clock=lambda: NOON)
     worker.start()
     try:
@@ -148,8 +150,8 @@ def verdicts(store: EmbeddedStore) -> str:
 
 def killed_replay(folder: Path, *, kills: int, units: int) -> dict[str, Any]:
     """Kill the replay at evenly spread points, let it end, repeat it; report what is on disk."""
-    # Each kill may leave one reservation per running call, which stays counted: the cap must hold all the same.
-    cap = CENT * (units + kills * CONCURRENCY) * 1.001
+    # Each kill may leave the reservations of all cases under way, which stay counted: the cap must hold all the same.
+    cap = CENT * (units + kills * 3 * CONCURRENCY) * 1.001
     for number in range(kills):
         run_child(folder, units, cap, kill_at=1 + number * units // (kills + 1))
     run_child(folder, units, cap, kill_at=None)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Caps", "Controller", "Ledger", "OverBudget", "Pacer", "Price", "Reservation"]
@@ -49,7 +49,7 @@ class Reservation:
     usd: float
     job_id: str
     day: datetime
-    """Midnight of the UTC day it belongs to."""
+    """Any instant of the UTC day it belongs to."""
     run_id: str | None = None
     run_cap: float | None = None
     """The replay's own cap; a replay with one does not draw on the online budget."""
@@ -78,49 +78,68 @@ class Ledger:
             raise OverBudget(f"the price of {name} is unknown and there is no token ceiling: add it to [prices]")
         return ceiling * (input_tokens + output_tokens) / 1e6
 
-    def reserve(self, reservation: Reservation) -> Callable[[Transaction], None]:
-        """Return the work that checks every cap and sets the money aside, for `store.write`; it raises OverBudget."""
+    def reserve(self, tx: Transaction, wanted: Sequence[Reservation]) -> list[OverBudget | None]:
+        """Set money aside for each that every cap on it allows, in their order; the answer refuses the others."""
+        spent: dict[_Account, float] = {}
+        refusals = [self._refusal(tx, spent, reservation) for reservation in wanted]
+        granted = [one for one, refusal in zip(wanted, refusals, strict=True) if refusal is None]
+        tx.append("ledger", _COLUMNS, [_entry(reservation, "reserve", reservation.usd) for reservation in granted])
+        return refusals
 
-        def work(tx: Transaction) -> None:
-            self._check(tx, reservation)
-            _append(tx, [_entry(reservation, "reserve", reservation.usd)])
-
-        return work
-
-    def settle(self, tx: Transaction, reservation: Reservation, actual_usd: float | None) -> None:
-        """Replace the reservation by what was really spent; an unknown price keeps the reservation as the spending."""
-        spent = reservation.usd if actual_usd is None else actual_usd
-        _append(tx, [_entry(reservation, "release", -reservation.usd), _entry(reservation, "spend", spent)])
+    def settle(self, tx: Transaction, settled: Iterable[tuple[Reservation, float | None]]) -> None:
+        """Replace reservations by what was really spent; an unknown price keeps the reservation as the spending."""
+        entries = []
+        for reservation, actual_usd in settled:
+            spent = reservation.usd if actual_usd is None else actual_usd
+            entries += [_entry(reservation, "release", -reservation.usd), _entry(reservation, "spend", spent)]
+        tx.append("ledger", _COLUMNS, entries)
 
     def spent(self, day: datetime, *, evaluator: str | None = None) -> float:
         """USD spent or set aside online on a UTC day, of one evaluator or in all."""
-        return _spent(self._store.read, day, evaluator)
+        return _Account(day=day.date(), evaluator=evaluator).read(self._store.read)
 
-    def _check(self, tx: Transaction, wanted: Reservation) -> None:
-        if wanted.run_id is not None and wanted.run_cap is not None:
-            rows = tx.execute("SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id = ?", [wanted.run_id]).rows
-            _demand(wanted.usd, rows[0][0], wanted.run_cap, f"replay {wanted.run_id}")
-            return
+    def _refusal(self, tx: Transaction, spent: dict[_Account, float], wanted: Reservation) -> OverBudget | None:
+        """Book what is wanted on every account that limits it, or on none and say which refuses."""
+        caps = list(self._caps_on(wanted))
+        for account, cap, whose in caps:
+            if account not in spent:
+                spent[account] = account.read(tx.execute)
+            if spent[account] + wanted.usd > cap * (1 + 1e-12):
+                left = max(0.0, cap - spent[account])
+                return OverBudget(f"{whose} is {cap:.4g} USD, {left:.4g} left, this needs {wanted.usd:.4g}")
+        for account, _, _ in caps:
+            spent[account] += wanted.usd
+        return None
+
+    def _caps_on(self, wanted: Reservation) -> Iterable[tuple[_Account, float, str]]:
+        """The accounts that limit a reservation, each with its cap and whose it is."""
         if wanted.run_id is not None:
+            if wanted.run_cap is not None:
+                yield _Account(run_id=wanted.run_id), wanted.run_cap, f"replay {wanted.run_id}"
             return
         if self.caps.usd_per_day is not None:
-            _demand(wanted.usd, _spent(tx.execute, wanted.day, None), self.caps.usd_per_day, "the day's judge budget")
+            yield _Account(day=wanted.day.date()), self.caps.usd_per_day, "the day's judge budget"
         own = self.caps.per_evaluator.get(wanted.evaluator)
         if own is not None:
-            spent = _spent(tx.execute, wanted.day, wanted.evaluator)
-            _demand(wanted.usd, spent, own, f"the day's budget of {wanted.evaluator}")
+            account = _Account(day=wanted.day.date(), evaluator=wanted.evaluator)
+            yield account, own, f"the day's budget of {wanted.evaluator}"
 
 
-def _demand(wanted: float, spent: float, cap: float, whose: str) -> None:
-    if spent + wanted > cap * (1 + 1e-12):
-        raise OverBudget(f"{whose} is {cap:.4g} USD, {max(0.0, cap - spent):.4g} left, this needs {wanted:.4g}")
+@dataclass(frozen=True, kw_only=True)
+class _Account:
+    """Whose entries a cap counts: a replay's, or the online ones of a day, of one evaluator or of all."""
 
+    run_id: str | None = None
+    day: date | None = None
+    evaluator: str | None = None
 
-def _spent(read: Callable[..., Any], day: datetime, evaluator: str | None) -> float:
-    sql = "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE day = ?::DATE AND run_id IS NULL"
-    if evaluator is None:
-        return float(read(sql, [day]).rows[0][0])
-    return float(read(f"{sql} AND evaluator = ?", [day, evaluator]).rows[0][0])
+    def read(self, read: Callable[..., Rows]) -> float:
+        """USD spent or set aside."""
+        sql = (
+            "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id IS NOT DISTINCT FROM $run"
+            " AND ($day IS NULL OR day = $day::DATE) AND ($evaluator IS NULL OR evaluator = $evaluator)"
+        )
+        return float(read(sql, {"run": self.run_id, "day": self.day, "evaluator": self.evaluator}).rows[0][0])
 
 
 def _entry(reservation: Reservation, kind: str, usd: float) -> tuple[Any, ...]:
@@ -134,10 +153,6 @@ def _entry(reservation: Reservation, kind: str, usd: float) -> tuple[Any, ...]:
         usd,
         utc_now(),
     )
-
-
-def _append(tx: Transaction, entries: Iterable[tuple[Any, ...]]) -> None:
-    tx.append("ledger", _COLUMNS, list(entries))
 
 
 @dataclass(slots=True)
@@ -217,13 +232,13 @@ class Pacer:
         keep = 1.0 - self.reserve
         found: list[float] = []
         if self._caps.usd_per_day is not None:
-            left = self._caps.usd_per_day * keep - _spent(self._store.read, midnight, None)
+            left = self._caps.usd_per_day * keep - _Account(day=midnight.date()).read(self._store.read)
             demands = {key: controller.demand or 0.0 for key, controller in self._controllers.items()}
             whole = sum(demands.values())
             found.append(left * demands.get(name, 0.0) / whole if whole and demands.get(name) else left)
         own = self._caps.per_evaluator.get(name)
         if own is not None:
-            found.append(own * keep - _spent(self._store.read, midnight, name))
+            found.append(own * keep - _Account(day=midnight.date(), evaluator=name).read(self._store.read))
         return max(0.0, min(found)) if found else None
 
     def _selected(self, since: datetime, now: datetime) -> dict[str, float]:

@@ -24,6 +24,7 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.judge import model_of
 
 __all__ = ["Replays"]
 
@@ -107,6 +108,7 @@ class Replays:
         self._run(run_id)
         going = ("running", "external")
         self._store.write(lambda tx: set_status(tx, run_id, "cancelled", only_from=going)).result()
+        self._wake()
         return self.get(run_id)
 
     def resume(self, run_id: str, *, max_usd: float | None = None) -> dict[str, Any]:
@@ -184,7 +186,7 @@ class Replays:
     def _cost(self, evaluator: Evaluator, input_tokens: int, output_tokens: int) -> tuple[float | None, str | None]:
         if evaluator.judge is None or input_tokens + output_tokens == 0:
             return 0.0, None
-        model = str(getattr(evaluator.judge, "model", evaluator.judge.id))
+        model = model_of(evaluator.judge)
         cost = self._price(model, input_tokens, output_tokens) if self._price else None
         return cost, None if cost is not None else f"the price of {model} is unknown: add it to [prices]"
 

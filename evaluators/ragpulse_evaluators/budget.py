@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import BudgetExceeded
-from ragpulse_evaluators.judge import Judge, Message, rest, transcript, warmed
+from ragpulse_evaluators.judge import Judge, Message, Wrapped, transcript
 from ragpulse_evaluators.result import JudgeCall
 from ragpulse_evaluators.tokens import count_tokens
 
@@ -35,7 +35,7 @@ class Purse:
         self.spent_usd += spent
 
 
-class BudgetedJudge:
+class BudgetedJudge(Wrapped):
     """Asks `judge` only while the purse allows it.
 
     `prices` are USD per input and per output token; a reply is reserved at `max_reply_tokens`. A call whose provider
@@ -45,21 +45,10 @@ class BudgetedJudge:
     def __init__(
         self, judge: Judge, purse: Purse, prices: tuple[float, float], *, max_reply_tokens: int = 1024
     ) -> None:
-        self.id = judge.id
-        self._judge = judge
+        super().__init__(judge)
         self._purse = purse
         self._prices = prices
         self._reply_tokens = max_reply_tokens
-        self.temperature = getattr(judge, "temperature", None)
-
-    def with_temperature(self, temperature: float) -> BudgetedJudge:
-        """The same judge at another temperature, under the same purse."""
-        judge = warmed(self._judge, temperature)
-        return BudgetedJudge(judge, self._purse, self._prices, max_reply_tokens=self._reply_tokens)
-
-    async def aclose(self) -> None:
-        """Close what the asked judge holds open."""
-        await rest(self._judge)
 
     async def ask(
         self,
@@ -75,7 +64,7 @@ class BudgetedJudge:
         self._purse.reserve(reserved)
         spent = reserved  # a request that failed may still be billed
         try:
-            calls = await self._judge.ask(messages, n=n, schema=schema, logprobs=logprobs)
+            calls = await self._asked.ask(messages, n=n, schema=schema, logprobs=logprobs)
             spent = sum(self._price(call) for call in calls)
             return calls
         finally:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import ConfigurationError, NoRecording
-from ragpulse_evaluators.judge import Judge, Message, rest, warmed
+from ragpulse_evaluators.judge import Judge, Message, Wrapped
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
+
+Found = TypeVar("Found")
 
 
 class JudgeCache(Protocol):
@@ -32,10 +35,14 @@ def call_key(
     judge_id: str, messages: Sequence[Message], *, schema: type[BaseModel] | None, logprobs: bool, index: int
 ) -> str:
     """sha256 of everything that was asked, and which sample of it: 20 samples of one question stay 20 calls."""
-    shape = schema.model_json_schema() if schema else None
-    asked = [judge_id, [dict(message) for message in messages], shape, logprobs, index]
+    asked = [judge_id, [dict(message) for message in messages], _shape(schema), logprobs, index]
     text = json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _shape(schema: type[BaseModel] | None) -> dict[str, Any] | None:
+    return schema.model_json_schema() if schema else None
 
 
 class FileCache:
@@ -74,7 +81,7 @@ class FileCache:
             file.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
 
 
-class CachedJudge:
+class CachedJudge(Wrapped):
     """Answers from the cache where it can, else asks `judge` and records; `judge=None` only replays.
 
     A replayed call is marked `cached` and costs nothing. Raises `NoRecording` where a replay-only judge has no answer.
@@ -85,18 +92,14 @@ class CachedJudge:
             raise ConfigurationError(
                 "a judge that only replays needs the id of the recorded one: CachedJudge(None, cache, id=...)"
             )
-        self.id = id or (judge.id if judge else "")
-        self._judge = judge
+        super().__init__(judge)
+        self._recorded_id = id
         self._cache = cache
-        self.temperature = getattr(judge, "temperature", None)
 
-    def with_temperature(self, temperature: float) -> CachedJudge:
-        """The same judge at another temperature, over the same recordings."""
-        return self if self._judge is None else CachedJudge(warmed(self._judge, temperature), self._cache)
-
-    async def aclose(self) -> None:
-        """Close what the asked judge holds open."""
-        await rest(self._judge)
+    @property
+    def id(self) -> str:
+        """Under which calls are recorded: the judge's, unless another was given."""
+        return self._recorded_id or self._asked.id
 
     async def ask(
         self,
@@ -108,7 +111,7 @@ class CachedJudge:
     ) -> list[JudgeCall]:
         """The recorded samples, and newly asked ones for those missing."""
         keys = [call_key(self.id, messages, schema=schema, logprobs=logprobs, index=index) for index in range(n)]
-        found = await asyncio.gather(*(self._cache.get(key) for key in keys))
+        found = await _each(self._cache.get(key) for key in keys)
         missing = [key for key, call in zip(keys, found, strict=True) if call is None]
         fresh = iter(await self._fresh(messages, missing, schema, logprobs))
         return [
@@ -122,7 +125,12 @@ class CachedJudge:
             return []
         if self._judge is None:
             raise NoRecording(f"{self.id}: no recorded answer for {messages[-1]['content'][:60]!r}")
-        calls = await self._judge.ask(messages, n=len(keys), schema=schema, logprobs=logprobs)
-        for key, call in zip(keys, calls, strict=True):
-            await self._cache.put(key, call)
+        calls = await self._asked.ask(messages, n=len(keys), schema=schema, logprobs=logprobs)
+        await _each(self._cache.put(key, call) for key, call in zip(keys, calls, strict=True))
         return calls
+
+
+async def _each(work: Iterable[Awaitable[Found]]) -> list[Found]:
+    """All at once; a single one without the cost of a task."""
+    first, *rest = work
+    return [await first] if not rest else list(await asyncio.gather(first, *rest))

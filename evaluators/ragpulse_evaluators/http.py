@@ -1,4 +1,4 @@
-"""A judge behind any OpenAI-compatible server, with the standard library only: asyncio streams, kept-alive connections.
+"""A judge behind any OpenAI-compatible server, with the standard library only, over kept-alive connections.
 
 For local models (llama.cpp, vLLM, Ollama) this needs neither litellm nor a key, and costs under a millisecond a call.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -16,14 +14,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
+from ragpulse_evaluators.http_connection import Connection, connect
 from ragpulse_evaluators.judge import Message, transcript
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("HTTPJudge", "first_token_logprobs", "judge_id")
-
-_MAX_BODY = 32 * 1024 * 1024
 
 
 def judge_id(model: str, params: Mapping[str, Any]) -> str:
@@ -71,7 +69,10 @@ class HTTPJudge:
         self._path = url.path.rstrip("/") + "/chat/completions"
         self._key = api_key
         self._timeout = timeout_s
-        self._idle: list[tuple[asyncio.AbstractEventLoop, asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: list[Connection] = []
+
+    asks_singly = True
+    """One request a sample."""
 
     def with_temperature(self, temperature: float) -> HTTPJudge:
         """The same model sampled at another temperature, over the same connections."""
@@ -92,9 +93,9 @@ class HTTPJudge:
     async def aclose(self) -> None:
         """Close the idle connections of this event loop."""
         here = asyncio.get_running_loop()
-        for loop, _, writer in self._idle:
-            if loop is here:
-                writer.close()
+        for connection in self._idle:
+            if connection.loop is here:
+                connection.close()
         self._idle.clear()
 
     async def ask(
@@ -111,7 +112,7 @@ class HTTPJudge:
             body["response_format"] = {"type": "json_object"}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": 20}
-        prompt, payload = transcript(messages), json.dumps(body).encode()
+        prompt, payload = transcript(messages), to_json(body)
         if n == 1:
             return [await self._once(prompt, payload)]
         return list(await asyncio.gather(*(self._once(prompt, payload) for _ in range(n))))
@@ -120,7 +121,7 @@ class HTTPJudge:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._timeout):
-                answer = json.loads(await self._post(payload))
+                answer = from_json(await self._post(payload))
             choice = answer["choices"][0]
             usage = answer.get("usage") or {}
             return JudgeCall(
@@ -132,30 +133,29 @@ class HTTPJudge:
                 output_tokens=usage.get("completion_tokens"),
                 logprobs=first_token_logprobs(choice),
             )
-        except (OSError, asyncio.IncompleteReadError, ValueError, KeyError, IndexError, TypeError) as broken:
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as broken:
             raise JudgeError(
                 f"{self.model} at {self._host}:{self._port}: {type(broken).__name__}: {broken}"
             ) from broken
 
     async def _post(self, payload: bytes) -> bytes:
+        request = self._head(len(payload)) + payload
         while True:
-            reader, writer, used = await self._connection()
+            connection = self._idle_one() or await connect(self._host, self._port, tls=self._tls)
             try:
-                writer.write(self._head(len(payload)) + payload)
-                await writer.drain()
-                status, headers, body = await _response(reader)
-            except (OSError, asyncio.IncompleteReadError):
-                writer.close()
-                if used:  # the server closed a kept-alive connection: ask again on a fresh one
+                reply = await connection.ask(request)
+            except OSError:
+                if connection.used:  # the server closed a kept-alive connection: ask again on a fresh one
                     continue
                 raise
-            except BaseException:
-                writer.close()
-                raise
-            self._keep(reader, writer, headers)
-            if status != 200:
-                raise JudgeError(f"{self.model}: status {status}: {body[:200].decode(errors='replace')}")
-            return body
+            if reply.keeps_alive:
+                self._idle.append(connection)
+            else:
+                connection.close()
+            if reply.status != 200:
+                told = reply.body[:200].decode(errors="replace")
+                raise JudgeError(f"{self.model}: status {reply.status}: {told}")
+            return bytes(reply.body)
 
     def _head(self, size: int) -> bytes:
         lines = [
@@ -168,45 +168,10 @@ class HTTPJudge:
             lines.append(f"Authorization: Bearer {self._key}")
         return "\r\n".join((*lines, "", "")).encode("latin-1")
 
-    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bool]:
+    def _idle_one(self) -> Connection | None:
         here = asyncio.get_running_loop()
         while self._idle:
-            loop, reader, writer = self._idle.pop()
-            if loop is here and not writer.is_closing() and not reader.at_eof():
-                return reader, writer, True
-            if loop is here:
-                writer.close()
-        context = ssl.create_default_context() if self._tls else None
-        return *await asyncio.open_connection(self._host, self._port, ssl=context, limit=_MAX_BODY), False
-
-    def _keep(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
-        if headers.get("connection", "").lower() == "close":
-            writer.close()
-        else:
-            self._idle.append((asyncio.get_running_loop(), reader, writer))
-
-
-async def _response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *rest = head.rstrip("\r\n").split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = await _chunked(reader)
-    elif "content-length" in headers:
-        body = await reader.readexactly(min(int(headers["content-length"]), _MAX_BODY))
-    else:
-        headers["connection"] = "close"
-        body = await reader.read(_MAX_BODY)
-    return int(first.split(" ", 2)[1]), headers, body
-
-
-async def _chunked(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
-    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-        body += await reader.readexactly(size)
-        await reader.readexactly(2)
-        if len(body) > _MAX_BODY:
-            raise ValueError("the reply is larger than 32 MB")
-    while await reader.readuntil(b"\r\n") != b"\r\n":
-        continue
-    return bytes(body)
+            connection = self._idle.pop()
+            if connection.loop is here and not connection.closed:
+                return connection
+        return None

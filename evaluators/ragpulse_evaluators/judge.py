@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import NoRecording
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("Judge", "Message", "ScriptedJudge", "rest", "transcript", "warmed")
+__all__ = ("Judge", "Message", "ScriptedJudge", "Wrapped", "model_of", "rest", "transcript", "warmed")
 
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
@@ -58,6 +59,43 @@ async def rest(judge: Judge | None) -> None:
     close = getattr(judge, "aclose", None)
     if close is not None:
         await close()
+
+
+def model_of(judge: Judge) -> str:
+    """The model's name, by which it is priced; a judge without one is known by its id."""
+    return str(getattr(judge, "model", judge.id))
+
+
+class Wrapped:
+    """A judge around another, whose id, model and sampling it shows as its own; subclasses write `ask`."""
+
+    def __init__(self, judge: Judge | None) -> None:
+        self._judge = judge
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # its own, and not there yet: while it is being copied
+            raise AttributeError(name)
+        return getattr(self._judge, name)
+
+    @property
+    def id(self) -> str:
+        """The id of the judge inside."""
+        return self._asked.id
+
+    @property
+    def _asked(self) -> Judge:
+        assert self._judge is not None, "only a judge that replays has none inside, and it does not ask"
+        return self._judge
+
+    def with_temperature(self, temperature: float) -> Self:
+        """The same around the judge at another temperature."""
+        copied = copy.copy(self)
+        copied._judge = None if self._judge is None else warmed(self._judge, temperature)
+        return copied
+
+    async def aclose(self) -> None:
+        """Close what the judge inside holds open."""
+        await rest(self._judge)
 
 
 class ScriptedJudge:

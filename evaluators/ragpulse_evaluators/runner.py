@@ -16,6 +16,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as as_evaluator
+from ragpulse_evaluators.gate import Gate, GatedJudge
 from ragpulse_evaluators.judge import Judge, rest
 from ragpulse_evaluators.llm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.registry import Registry, default_registry
@@ -64,13 +65,14 @@ async def evaluate(
     """Score every case with every evaluator; name → results in the order of the cases.
 
     `params` are per name, `shared` (language, api_base, ...) go to every evaluator that knows them. `concurrency`
-    bounds cases in flight over all evaluators. `max_usd` is a hard ceiling: what would exceed it becomes an `error`
-    result without being asked (`prices_usd`: per input and output token, where the model's price is not known).
-    Metrics over a set (accuracy, pass_rate, ...) return a one-item list. Raises `ConfigurationError` before the first
-    question for unknown names and parameters, and where a judge is needed but none given.
+    bounds cases in flight over all evaluators, and the requests to `judge`. `max_usd` is a hard ceiling: what would
+    exceed it becomes an `error` result without being asked (`prices_usd`: per input and output token, where the model's
+    price is not known). Metrics over a set (accuracy, pass_rate, ...) return a one-item list. Raises
+    `ConfigurationError` before the first question for unknown names and parameters, and where a judge is needed but
+    none given.
     """
     seen = [case if isinstance(case, Case) else Case.model_validate(case) for case in cases]
-    asked = _judge(judge, shared, cache, max_usd, prices_usd)
+    asked = _judge(judge, shared, cache, max_usd, prices_usd, concurrency)
     wanted = list(evaluators) if isinstance(evaluators, Sequence) and not isinstance(evaluators, str) else [evaluators]
     made = _made(wanted, registry or default_registry(), params or {}, {"judge": asked, "embedder": embedder, **shared})
     tasks = [_Task(evaluator, index) for evaluator in made.values() for index in _indices(evaluator, seen)]
@@ -185,17 +187,21 @@ def _judge(
     cache: JudgeCache | None,
     max_usd: float | None,
     prices_usd: tuple[float, float] | None,
+    concurrency: int,
 ) -> Judge | None:
     access = {key: shared.pop(key) for key in ("api_base", "api_key") if key in shared}
     asked = as_judge(judge, **access)
-    if asked is not None and max_usd is not None:
+    if asked is None:
+        return None
+    if max_usd is not None:
         known = prices_usd or (prices(asked.model) if isinstance(asked, LLMJudge) else None)
         if known is None:
             raise ConfigurationError(
                 f"no price is known for {asked.id}: pass prices_usd=(per input token, per output token)"
             )
         asked = BudgetedJudge(asked, Purse(max_usd), known)
-    return CachedJudge(asked, cache) if asked is not None and cache is not None else asked
+    asked = GatedJudge(asked, Gate(concurrency))
+    return asked if cache is None else CachedJudge(asked, cache)
 
 
 def _made(

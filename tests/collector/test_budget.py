@@ -27,33 +27,40 @@ def wanted(usd: float, *, evaluator: str = "judge", run_id: str | None = None, c
     return Reservation(evaluator=evaluator, usd=usd, job_id="ab" * 16, day=T0, run_id=run_id, run_cap=cap)
 
 
+def reserve(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> None:
+    """Reserve them in one commit; raises the first refusal."""
+    for refusal in store.write(lambda tx: ledger.reserve(tx, reservations)).result():
+        if refusal is not None:
+            raise refusal
+
+
 def test_a_reservation_without_settlement_stays_counted(store: EmbeddedStore) -> None:
     """A process killed during a call may have spent the money: the cap holds over the restart."""
     Ledger(store, Caps()).spent(T0)
-    store.write(Ledger(store, Caps(usd_per_day=1.0)).reserve(wanted(0.7))).result()
+    reserve(store, Ledger(store, Caps(usd_per_day=1.0)), wanted(0.7))
     restarted = Ledger(store, Caps(usd_per_day=1.0))
     assert restarted.spent(T0) == pytest.approx(0.7)
     with pytest.raises(OverBudget, match=r"the day's judge budget is 1 USD, 0\.3 left, this needs 0\.4"):
-        store.write(restarted.reserve(wanted(0.4))).result()
-    store.write(restarted.reserve(wanted(0.3))).result()
+        reserve(store, restarted, wanted(0.4))
+    reserve(store, restarted, wanted(0.3))
 
 
 def test_settling_books_what_was_spent(store: EmbeddedStore) -> None:
     """The rest of a reservation is free again; an unknown price keeps the whole reservation."""
     ledger = Ledger(store, Caps(usd_per_day=1.0))
     for actual, spent in ((0.2, 0.2), (None, 0.7)):
-        store.write(ledger.reserve(wanted(0.5))).result()
-        store.write(partial(ledger.settle, reservation=wanted(0.5), actual_usd=actual)).result()
+        reserve(store, ledger, wanted(0.5))
+        store.write(partial(ledger.settle, settled=[(wanted(0.5), actual)])).result()
         assert ledger.spent(T0) == pytest.approx(spent)
 
 
 def test_each_evaluator_and_day_has_its_own_account(store: EmbeddedStore) -> None:
     """A cap of one evaluator does not stop another, and tomorrow is new."""
     ledger = Ledger(store, Caps(per_evaluator={"judge": 0.5}))
-    store.write(ledger.reserve(wanted(0.5))).result()
+    reserve(store, ledger, wanted(0.5))
     with pytest.raises(OverBudget, match="budget of judge"):
-        store.write(ledger.reserve(wanted(0.1))).result()
-    store.write(ledger.reserve(wanted(9.0, evaluator="other"))).result()
+        reserve(store, ledger, wanted(0.1))
+    reserve(store, ledger, wanted(9.0, evaluator="other"))
     assert ledger.spent(T0 + timedelta(days=1)) == 0
     assert ledger.spent(T0, evaluator="other") == 9.0
 
@@ -61,10 +68,10 @@ def test_each_evaluator_and_day_has_its_own_account(store: EmbeddedStore) -> Non
 def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
     """What a replay was allowed to spend does not starve online evaluation, nor the other way round."""
     ledger = Ledger(store, Caps(usd_per_day=1.0))
-    store.write(ledger.reserve(wanted(5.0, run_id="r", cap=5.0))).result()
+    reserve(store, ledger, wanted(5.0, run_id="r", cap=5.0))
     with pytest.raises(OverBudget, match="replay r"):
-        store.write(ledger.reserve(wanted(0.1, run_id="r", cap=5.0))).result()
-    store.write(ledger.reserve(wanted(1.0))).result()
+        reserve(store, ledger, wanted(0.1, run_id="r", cap=5.0))
+    reserve(store, ledger, wanted(1.0))
     assert ledger.spent(T0) == 1.0
 
 
@@ -114,8 +121,8 @@ def test_the_pacer_reads_ledger_and_decisions(store: EmbeddedStore) -> None:
     units.save()
     caps = Caps(usd_per_day=1.0)
     ledger = Ledger(store, caps)
-    store.write(ledger.reserve(wanted(0.1))).result()
-    store.write(lambda tx: ledger.settle(tx, wanted(0.1), 0.1)).result()
+    reserve(store, ledger, wanted(0.1))
+    store.write(lambda tx: ledger.settle(tx, [(wanted(0.1), 0.1)])).result()
     pacer = Pacer(store, caps)
     store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = decided.at_time FROM (SELECT max(decided_at)"
                                       " AS at_time FROM raw.decisions) decided")).result()  # fmt: skip

@@ -19,6 +19,7 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.worker import Worker
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.gate import Gate
 
 NOW = T0 + timedelta(hours=1)
 
@@ -82,7 +83,7 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 @contextmanager
 def working(store: EmbeddedStore, one: Evaluator, *, concurrency: int = 4) -> Iterator[tuple[Replays, Worker]]:
     """A worker, and the replays that feed it."""
-    worker = Worker(store, lambda _name, **_: one, Ledger(store, Caps(), price=price), concurrency=concurrency)
+    worker = Worker(store, lambda _name, **_: one, Ledger(store, Caps(), price=price), gate=Gate(concurrency))
     worker.start()
     try:
         yield Replays(store, lambda _name, **_: one, price=price, wake=worker.wake, clock=lambda: NOW), worker

@@ -14,9 +14,10 @@ from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
 from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.worker import Worker, dead_letters, retry
+from ragpulse_collector.worker import Patience, Worker, dead_letters, retry
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.gate import Gate
 
 
 @evaluator
@@ -77,11 +78,16 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 
 @contextmanager
-def working(store: EmbeddedStore, *evaluators: Evaluator, caps: Caps | None = None, **options: Any) -> Iterator[Worker]:
+def working(
+    store: EmbeddedStore, *evaluators: Evaluator, caps: Caps | None = None, at_once: int = 4, **options: Any
+) -> Iterator[Worker]:
     """A started worker over these evaluators."""
     known = {one.name: one for one in evaluators}
     ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
-    worker = Worker(store, lambda name, **_: known[name], ledger, retry_first_s=0.001, clock=lambda: T0, **options)
+    patience = Patience(retry_first_s=0.001)
+    worker = Worker(
+        store, lambda name, **_: known[name], ledger, gate=Gate(at_once), patience=patience, clock=lambda: T0, **options
+    )
     worker.start()
     try:
         yield worker
@@ -191,7 +197,7 @@ def test_concurrency_is_bounded(store: EmbeddedStore) -> None:
     queue(store, ("judged", "said"), 20)
     gate = threading.Event()
     judge = Replies(1, gate=gate)
-    with working(store, said, Judged(judge), concurrency=3) as worker:
+    with working(store, said, Judged(judge), at_once=3) as worker:
         for _ in range(2000):
             if (worker.counts["ok"], judge.at_once) == (20, 3):
                 break
@@ -229,7 +235,7 @@ def test_the_cap_drops_what_it_cannot_pay_and_says_so(store: EmbeddedStore) -> N
     """With money for two calls, two are made; the rest are `budget` decisions with their pi kept."""
     queue(store, ("judged",), 5)
     judge = Replies(1)
-    with working(store, Judged(judge), caps=Caps(usd_per_day=0.021), concurrency=1) as worker:
+    with working(store, Judged(judge), caps=Caps(usd_per_day=0.021), at_once=1) as worker:
         assert worker.wait_idle(20)
         assert worker.counts["dropped"] == 3
     rows = store.read("SELECT sampled, reason, pi, count(*) FROM raw.decisions WHERE latest GROUP BY ALL ORDER BY ALL")
@@ -277,7 +283,7 @@ def test_stopping_leaves_the_rest_pending(store: EmbeddedStore) -> None:
     queue(store, ("judged",), 30)
     gate = threading.Event()
     judge = Replies(1, gate=gate)
-    with working(store, Judged(judge), concurrency=2) as worker:
+    with working(store, Judged(judge), at_once=2) as worker:
         while judge.at_once < 2:
             gate.wait(0.001)
         threading.Timer(0.05, gate.set).start()

@@ -22,6 +22,7 @@ from ragpulse_collector.worker import Worker
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.cache import CachedJudge
+from ragpulse_evaluators.gate import Gate, GatedJudge
 
 POLL_S = {False: 30.0, True: 1.0}
 """How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""
@@ -43,9 +44,12 @@ def join(
 ) -> Parts:
     """Make every part; nothing runs yet. Raises SettingsError for a rule that cannot run here."""
 
+    gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
+    calls = RecordedCalls(store)
+
     def recorded(judge: Judge) -> Judge:
         """Keep every judge call in the store: what was asked before is answered from there, free."""
-        return CachedJudge(judge, RecordedCalls(store))
+        return CachedJudge(GatedJudge(judge, gate), calls)
 
     told = settings.collector
     catalog = Catalog(settings, loads=loads, wrap=recorded)
@@ -58,10 +62,9 @@ def join(
         store,
         catalog.resolve,
         ledger,
+        gate=gate,
         pacer=pacer,
         poll_s=POLL_S[told.on_a_lake],
-        concurrency=settings.judge.concurrency,
-        requests_per_minute=settings.judge.requests_per_minute,
     )
     monitors = Monitors(store, settings.monitor)
     asked = operations(

@@ -7,9 +7,21 @@ Runs in its own thread with its own event loop, so that a judge's import and CPU
 
 from ragpulse_collector.worker.drift import DriftWatch
 from ragpulse_collector.worker.external import External
+from ragpulse_collector.worker.perform import Patience
 from ragpulse_collector.worker.queue import Job, dead_letters, pending, retry
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_collector.worker.work import Resolve
 from ragpulse_collector.worker.worker import Worker
 
-__all__ = ["DriftWatch", "External", "Job", "RecordedCalls", "Resolve", "Worker", "dead_letters", "pending", "retry"]
+__all__ = [
+    "DriftWatch",
+    "External",
+    "Job",
+    "Patience",
+    "RecordedCalls",
+    "Resolve",
+    "Worker",
+    "dead_letters",
+    "pending",
+    "retry",
+]

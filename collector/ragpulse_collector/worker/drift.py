@@ -17,7 +17,7 @@ from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.verdict import cost_of
 from ragpulse_collector.worker.work import Resolve
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
-from ragpulse_evaluators.judge import rest
+from ragpulse_evaluators.judge import model_of, rest
 
 __all__ = ["DriftWatch"]
 
@@ -95,16 +95,17 @@ class DriftWatch:
             result = EvaluationResult(evaluator=evaluator.name, status="error", explanation="no result in time")
         if reservation is not None:
             spent = cost_of(result) if result.calls or result.status != "error" else 0.0
-            await asyncio.wrap_future(self.store.write(lambda tx: self.ledger.settle(tx, reservation, spent)))
+            await asyncio.wrap_future(self.store.write(lambda tx: self.ledger.settle(tx, [(reservation, spent)])))
         return result
 
     def _reserve(self, evaluator: Evaluator, case: Case) -> Reservation | None:
         estimate = evaluator.estimate(case)
         if estimate.calls == 0 or evaluator.judge is None or not self.ledger.limits(evaluator.name):
             return None
-        model = str(getattr(evaluator.judge, "model", evaluator.judge.id))
-        usd = self.ledger.estimate(model, estimate.input_tokens, estimate.output_tokens)
+        usd = self.ledger.estimate(model_of(evaluator.judge), estimate.input_tokens, estimate.output_tokens)
         job_id = uuid4().hex
         reservation = Reservation(evaluator=evaluator.name, usd=usd, job_id=job_id, day=self.clock())
-        self.store.write(self.ledger.reserve(reservation)).result()
+        (refusal,) = self.store.write(lambda tx: self.ledger.reserve(tx, [reservation])).result()
+        if refusal is not None:
+            raise refusal
         return reservation

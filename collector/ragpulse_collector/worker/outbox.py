@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragpulse_collector.budget import Ledger
-from ragpulse_collector.store import Busy, Store, Transaction
-from ragpulse_collector.worker.verdict import Verdict, cost_of
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.worker.together import Together, committed
+from ragpulse_collector.worker.verdict import Verdict
 
 __all__ = ["Outbox", "append_verdicts"]
 
@@ -18,35 +18,11 @@ class Outbox:
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store, self._ledger = store, ledger
-        self._waiting: list[tuple[Verdict, asyncio.Future[None]]] = []
-        self._some = asyncio.Event()
+        self.put: Together[Verdict, None] = Together(self._write, every_s=0.02)
 
-    async def put(self, verdict: Verdict) -> None:
-        """Queue one verdict and wait for its commit."""
-        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((verdict, committed))
-        self._some.set()
-        await committed
-
-    async def run(self) -> None:
-        """Write for ever; cancel to stop once nothing waits."""
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            group, self._waiting = self._waiting, []
-            await self._write([verdict for verdict, _ in group])
-            for _, committed in group:
-                if not committed.done():
-                    committed.set_result(None)
-
-    async def _write(self, verdicts: Sequence[Verdict]) -> None:
-        while True:
-            try:
-                await asyncio.wrap_future(self._store.write(lambda tx: append_verdicts(tx, self._ledger, verdicts)))
-            except Busy as busy:
-                await asyncio.sleep(busy.retry_after_s)
-            else:
-                return
+    async def _write(self, verdicts: list[Verdict]) -> Sequence[None]:
+        await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, verdicts))
+        return [None] * len(verdicts)
 
 
 def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
@@ -55,11 +31,7 @@ def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]
     joined = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
     _append(tx, "scores", [verdict.score_row(result) for verdict, result in scored])
     _append(tx, "run_items", [verdict.item_row() for verdict in joined])
-    for verdict, result in scored:
-        if verdict.reservation is not None:
-            # A failure without an answered call costs nothing; an answer of unknown price keeps its reservation.
-            failed = result.status == "error" and not result.calls
-            ledger.settle(tx, verdict.reservation, 0.0 if failed else cost_of(result))
+    ledger.settle(tx, [(v.reservation, v.spent_usd) for v in verdicts if v.reservation is not None])
 
 
 def _append(tx: Transaction, table: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.worker.together import Together, committed
 from ragpulse_evaluators import JudgeCall
 
 __all__ = ["RecordedCalls"]
@@ -18,18 +20,29 @@ class RecordedCalls:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._find, self._keep = Together(self._found, every_s=0.005), Together(self._kept, every_s=0.02)
 
     async def get(self, key: str) -> JudgeCall | None:
         """The recorded call, or None."""
-        sql = "SELECT reply FROM raw.judge_calls WHERE key = ? LIMIT 1"
-        rows = (await asyncio.to_thread(self._store.read, sql, [key])).rows
-        return JudgeCall.model_validate_json(rows[0][0]) if rows else None
+        reply = await self._find(key)
+        return None if reply is None else JudgeCall.model_validate_json(reply)
 
     async def put(self, key: str, call: JudgeCall) -> None:
         """Record a call; the first under a key is the one that is found."""
+        await self._keep((key, call.model, call.model_dump_json()))
 
+    async def _found(self, keys: list[str]) -> Sequence[str | None]:
+        sql = (
+            "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"
+            " WHERE key IN (SELECT unnest($keys::VARCHAR[])) GROUP BY key"
+        )
+        rows = (await asyncio.to_thread(self._store.read, sql, {"keys": keys})).rows
+        replies = dict(rows)
+        return [replies.get(key) for key in keys]
+
+    async def _kept(self, calls: list[tuple[str, str, str]]) -> Sequence[None]:
         def work(tx: Transaction) -> None:
-            row = (key, call.model, call.model_dump_json(), tx.at)
-            tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [row])
+            tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [(*call, tx.at) for call in calls])
 
-        await asyncio.wrap_future(self._store.write(work))
+        await committed(self._store, work)
+        return [None] * len(calls)

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ragpulse_collector.budget import Reservation
 from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
 from ragpulse_collector.worker.queue import Job
-from ragpulse_evaluators import EvaluationResult
+from ragpulse_evaluators import EvaluationResult, JudgeCall
 
 __all__ = ["Verdict", "cost_of"]
+
+_CALLS = TypeAdapter(tuple[JudgeCall, ...])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,13 @@ class Verdict:
         """Whether this was the last attempt."""
         return self.job.attempts + 1 >= MAX_ATTEMPTS
 
+    @property
+    def spent_usd(self) -> float | None:
+        """What to book for the reservation; None keeps it whole: an answer of unknown price may have cost all of it."""
+        if self.result is None or (self.result.status == "error" and not self.result.calls):
+            return 0.0
+        return cost_of(self.result)
+
     def score_row(self, result: EvaluationResult) -> dict[str, Any]:
         """The row of `raw.scores`."""
         lo, hi = result.ci95 or (None, None)
@@ -61,7 +72,7 @@ class Verdict:
             "parts": _json(result.parts) if result.parts else None,
             "ci_lo": lo,
             "ci_hi": hi,
-            "calls": _json([call.model_dump(mode="json") for call in result.calls]) if result.calls else None,
+            "calls": _CALLS.dump_json(result.calls).decode() if result.calls else None,
             "cost_usd": cost_of(result),
             "elapsed_ms": self.elapsed_ms,
             "attempt": self.job.attempts + 1,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ragpulse_collector.metrics.runs import Run
 from ragpulse_collector.worker.queue import Job
-from ragpulse_evaluators import Case, Evaluator
+from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.judge import model_of
 
 __all__ = ["Evaluators", "Resolve", "Work"]
 
@@ -25,15 +26,15 @@ class Evaluators:
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._made: dict[str, Evaluator] = {}
+        self._made: dict[tuple[str, str], Evaluator] = {}
 
     def __call__(self, name: str, run: Run | None) -> Evaluator:
         """Return the evaluator of this name, as the replay asked for it."""
-        options = {} if run is None else {key: run.asked[key] for key in _OPTIONS if run.asked.get(key)}
-        key = json.dumps([name, options], sort_keys=True)
+        key = (name, "" if run is None else run.spec)
         if key not in self._made:
+            asked = {} if run is None else run.asked
             try:
-                self._made[key] = self._resolve(name, **options)
+                self._made[key] = self._resolve(name, **{key: asked[key] for key in _OPTIONS if asked.get(key)})
             except (ValueError, LookupError) as error:
                 return _Unavailable(name, error)
         return self._made[key]
@@ -66,6 +67,23 @@ class Work:
     """None: the store no longer has the span."""
     key: str
     """The name of its verdict; made from the job where there is no case."""
+    known: bool = False
+    """Whether a final verdict is stored under that name already."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge is asked: its gate and its budget apply."""
+        return self.evaluator.judge is not None
+
+    @property
+    def gated(self) -> bool:
+        """Whether the judge passes the gate with each request by itself."""
+        return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
+
+    def result(self, **values: Any) -> EvaluationResult:
+        """A result under the evaluator's name that it did not make itself."""
+        one = self.evaluator
+        return EvaluationResult(evaluator=one.name, version=one.version, judge=one.judge_id, **values)
 
     @property
     def estimate(self) -> Estimate:
@@ -76,4 +94,4 @@ class Work:
     def model(self) -> str | None:
         """The judge's model, for its price."""
         judge = self.evaluator.judge
-        return None if judge is None else str(getattr(judge, "model", judge.id))
+        return None if judge is None else model_of(judge)

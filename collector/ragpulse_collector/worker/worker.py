@@ -1,67 +1,43 @@
-"""The worker: claims jobs, builds their cases, runs the evaluators, and writes what they found."""
+"""The worker: claims jobs, builds their cases, and hands them to as many performers as may be under way."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import math
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
-from ragpulse_collector.budget import Ledger, OverBudget, Pacer, Reservation
+from ragpulse_collector.budget import Ledger, Pacer
 from ragpulse_collector.metrics.cases import cases_of, score_key
-from ragpulse_collector.metrics.runs import MAX_ATTEMPTS, Run, close_finished, latest_runs, set_status
+from ragpulse_collector.metrics.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.worker.outbox import Outbox
-from ragpulse_collector.worker.pace import Pace, backoff_s
-from ragpulse_collector.worker.queue import Job, drop, pending, stored_keys
-from ragpulse_collector.worker.verdict import Verdict
+from ragpulse_collector.worker.lane import Lane
+from ragpulse_collector.worker.perform import Patience, Performer
+from ragpulse_collector.worker.queue import Job, pending, stored_keys
 from ragpulse_collector.worker.work import Evaluators, Resolve, Work
-from ragpulse_evaluators import Case, EvaluationResult
-from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators import Case, Evaluator
+from ragpulse_evaluators.gate import Gate
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
-_BATCH = 64
-"""Jobs whose cases are built together."""
+_BATCH = 256
+"""Free jobs prepared together, and under way together: each waits for a commit that it shares."""
 _FETCH = 2048
 """Jobs read from the store at once: looking costs the more the longer the line is."""
-
-
-@dataclass
-class _Lane:
-    """Jobs of one kind: how many run at once, how many are under way, and which are claimed and wait."""
-
-    slots: asyncio.Semaphore
-    room: int
-    most_waiting: int
-    under_way: int = 0
-    waiting: deque[Job] = field(default_factory=deque)
-    streams: set[str] = field(default_factory=set)
-
-    @property
-    def ready(self) -> bool:
-        """Whether a waiting job can start."""
-        return bool(self.waiting) and self.under_way < self.room
-
-    @property
-    def sated(self) -> bool:
-        """Whether it needs no more jobs for now."""
-        return bool(self.waiting) or self.under_way >= self.room
 
 
 class Worker:
     """Evaluates pending jobs in a thread of its own until `stop`.
 
-    Nothing but `wake` needs to be called; a poll finds jobs that nobody announced. `concurrency` and
-    `requests_per_minute` bound the calls to judges, free evaluators run beside them.
+    Nothing but `wake` needs to be called; a poll finds jobs that nobody announced. `gate` is the one that the judges
+    pass with each request; a judge that passes none (an evaluator's own) holds it for the whole case. Evaluators
+    without a judge run beside them.
     """
 
     def __init__(
@@ -70,28 +46,21 @@ class Worker:
         resolve: Resolve,
         ledger: Ledger,
         *,
+        gate: Gate | None = None,
         pacer: Pacer | None = None,
-        concurrency: int = 4,
-        requests_per_minute: int | None = None,
-        timeout_s: float = 120.0,
+        patience: Patience | None = None,
         poll_s: float = 1.0,
-        retry_first_s: float = 0.5,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store, self._ledger, self._pacer = store, ledger, pacer
+        self._gate = gate or Gate(4)
         self._evaluators = Evaluators(resolve)
-        self._timeout_s, self._poll_s, self._retry_first_s, self._clock = timeout_s, poll_s, retry_first_s, clock
-        self._limits = (concurrency, requests_per_minute)
-        self._claimed: set[str] = set()
-        self._keys: dict[str, asyncio.Future[bool]] = {}
-        self._running: set[str] = set()
-        self._told: set[str] = set()
-        self._wakes = self._refusals = 0
-        self._since: datetime | None = None
+        self._patience, self._poll_s, self._clock = patience or Patience(), poll_s, clock
+        self._wakes = self._looked_for = 0
         self._idle = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.counts: dict[str, int] = defaultdict(int)
+        self.counts: defaultdict[str, int] = defaultdict(int)
         """Results since start by status (`error` counts attempts), plus `dropped` and `reused`."""
 
     def start(self) -> None:
@@ -114,9 +83,9 @@ class Worker:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        self._patience_s = timeout_s
+        self._last_s = timeout_s
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._stopping.set)
+            loop.call_soon_threadsafe(self._perform.stopping.set)
             loop.call_soon_threadsafe(self._signal.set)
         thread.join(timeout_s + 5.0)
 
@@ -131,46 +100,51 @@ class Worker:
             runner.run(self._run(ready))
 
     async def _run(self, ready: threading.Event) -> None:
-        concurrency, per_minute = self._limits
-        self._signal, self._stopping = asyncio.Event(), asyncio.Event()
-        self._free = _Lane(asyncio.Semaphore(8), 4 * _BATCH, _FETCH)
-        self._judged = _Lane(asyncio.Semaphore(concurrency), _BATCH + concurrency, _BATCH)
-        self._pace = Pace(per_minute, now=time.monotonic)
-        self._outbox = Outbox(self._store, self._ledger)
+        at_once = 3 * self._gate.concurrency  # while some wait for their judge others are read and written
+        batch = min(_BATCH, max(16, at_once))
+        self._judged = Lane(at_once=at_once, batch=batch)
+        self._free = Lane(at_once=_BATCH, batch=_BATCH)
+        self._signal = asyncio.Event()
+        self._claimed: set[str] = set()
+        self._running: Mapping[str, Run] = {}
+        self._since: datetime | None = None
+        self._looked_at = -math.inf
+        self._perform = Performer(
+            self._store, self._ledger, self._gate, patience=self._patience, clock=self._clock, counts=self.counts
+        )
         self._tasks: set[asyncio.Task[None]] = set()
-        writer = asyncio.create_task(self._outbox.run())
         pacing = asyncio.create_task(self._keep_pace())
         ready.set()
-        while not self._stopping.is_set():
+        while not self._perform.stopping.is_set():
             await self._turn()
         await self._drain()
-        for task in (writer, pacing):
-            task.cancel()
-        await asyncio.gather(writer, pacing, return_exceptions=True)
+        pacing.cancel()
+        await asyncio.gather(pacing, return_exceptions=True)
 
     async def _turn(self) -> None:
-        """Claim what is pending, or wait for a signal."""
+        """Prepare what is pending, or wait for a signal."""
         self._signal.clear()
         wakes = self._wakes
         try:
-            claimed = await self._claim()
+            moved = await self._advance()
         except Exception:  # noqa: BLE001 - the boundary of the loop: a failed read must not end evaluation
             _log.exception("could not claim evaluation jobs; trying again")
-            claimed = False
-        if claimed:
+            moved = False
+        if moved:
             return
-        if not self._tasks and not self._claimed:
+        if not self._claimed:
             await asyncio.to_thread(close_finished, self._store)
             if wakes == self._wakes:
                 self._idle.set()
         try:
-            await asyncio.wait_for(self._signal.wait(), self._poll_s)
+            async with asyncio.timeout(self._poll_s):
+                await self._signal.wait()
         except TimeoutError:
             return
 
     async def _drain(self) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._patience_s)
+            await asyncio.wait(self._tasks, timeout=self._last_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,21 +157,36 @@ class Worker:
                 _log.exception("could not renew the pacing of evaluations")
             await asyncio.sleep(60.0)
 
-    async def _claim(self) -> bool:
-        """Start the next batch of a lane, or fetch jobs for the lanes that have none; tells whether anything moved."""
-        runs = await asyncio.to_thread(latest_runs, self._store, status="running")
-        if runs.keys() - self._running:
-            self._since = None
-        self._running = set(runs)
+    async def _advance(self) -> bool:
+        """Claim and prepare for the lanes that run low; tells whether anything moved."""
         lanes = (self._free, self._judged)
-        if not any(lane.ready for lane in lanes) and not await self._fetch(runs):
-            return False
+        if self._looks_due(lanes):
+            await self._look()
+        moved = False
         for lane in lanes:
-            count = min(_BATCH, len(lane.waiting), max(0, lane.room - lane.under_way))
-            await self._dispatch(lane, [lane.waiting.popleft() for _ in range(count)], runs)
-        return True
+            if lane.claimed and lane.low:
+                await self._prepare(lane)
+                moved = True
+        return moved
 
-    async def _fetch(self, runs: Mapping[str, Run]) -> bool:
+    def _looks_due(self, lanes: Sequence[Lane]) -> bool:
+        """Whether the store may hold jobs that a lane needs: it is asked when told so, else now and then."""
+        if self._wakes != self._looked_for or time.monotonic() - self._looked_at >= self._poll_s:
+            return True
+        return any(lane.more and not lane.sated for lane in lanes)
+
+    async def _look(self) -> None:
+        self._looked_for, self._looked_at = self._wakes, time.monotonic()
+        runs = await asyncio.to_thread(latest_runs, self._store, status="running")
+        if runs.keys() - self._running.keys():
+            self._since = None
+        self._running = runs
+        await self._claim()
+
+    async def _claim(self) -> None:
+        """Fetch jobs for the lanes that need some."""
+        lanes = (self._free, self._judged)
+        sated = [lane for lane in lanes if lane.sated]
         waiting = await asyncio.to_thread(
             pending,
             self._store,
@@ -205,180 +194,59 @@ class Worker:
             limit=_FETCH,
             since=self._since,
             claimed=tuple(self._claimed),
-            full={stream for lane in (self._free, self._judged) if lane.sated for stream in lane.streams},
+            full={stream for lane in sated for stream in lane.streams},
         )
         self._since = waiting.since
-        taken = 0
+        for lane in lanes:
+            lane.more = lane in sated or len(waiting.jobs) == _FETCH
         for job in waiting.jobs:
-            evaluator = self._evaluators(job.evaluator, runs.get(job.run_id or ""))
-            lane = self._free if evaluator.judge is None else self._judged
-            if len(lane.waiting) < lane.most_waiting:
-                lane.waiting.append(job)
-                lane.streams.add(job.stream)
-                self._claimed.add(job.job_id)
-                taken += 1
-        if taken:
             self._idle.clear()
-        return taken > 0
+            self._claimed.add(job.job_id)
+            (self._free if self._evaluator(job).judge is None else self._judged).claim(job)
 
-    async def _dispatch(self, lane: _Lane, claimed: Sequence[Job], runs: Mapping[str, Run]) -> None:
-        """Build a batch's cases with few reads and start one task per job; those of a stopped replay are let go."""
-        jobs = [job for job in claimed if job.run_id is None or job.run_id in runs]
-        self._claimed.difference_update(job.job_id for job in set(claimed) - set(jobs))
-        if not jobs:
-            return
+    async def _prepare(self, lane: Lane) -> None:
+        """Build the cases of a batch with few reads, and start what may be under way."""
+        jobs = [lane.claimed.popleft() for _ in range(min(lane.batch, len(lane.claimed)))]
         units = list(dict.fromkeys(job.unit for job in jobs))
         cases = await asyncio.to_thread(cases_of, self._store, units)
-        works = [self._work(job, runs.get(job.run_id or ""), cases.get(job.unit)) for job in jobs]
-        known = await asyncio.to_thread(stored_keys, self._store.read, units, [work.key for work in works])
-        for work in works:
+        keys = [self._key(job, cases.get(job.unit)) for job in jobs]
+        known = await asyncio.to_thread(stored_keys, self._store.read, units, keys)
+        for job, key in zip(jobs, keys, strict=True):
+            run, evaluator = self._running.get(job.run_id or ""), self._evaluator(job)
+            lane.ready.append(Work(job, run, evaluator, cases.get(job.unit), key, known=key in known))
+        for _ in range(min(lane.free, len(lane.ready))):
             lane.under_way += 1
-            task = asyncio.create_task(self._perform(work, lane, known=work.key in known))
+            task = asyncio.create_task(self._work_off(lane))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _work(self, job: Job, run: Run | None, case: Case | None) -> Work:
-        evaluator = self._evaluators(job.evaluator, run)
-        return Work(job, run, evaluator, case, job.job_id if case is None else score_key(job.unit, case, evaluator))
+    def _evaluator(self, job: Job) -> Evaluator:
+        return self._evaluators(job.evaluator, self._running.get(job.run_id or ""))
 
-    async def _perform(self, work: Work, lane: _Lane, *, known: bool) -> None:
+    def _key(self, job: Job, case: Case | None) -> str:
+        return job.job_id if case is None else score_key(job.unit, case, self._evaluator(job))
+
+    async def _work_off(self, lane: Lane) -> None:
+        """Bring one job after the other to its end while any is ready."""
         try:
-            await self._finish(work, lane, known=known)
-        except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
-            _log.exception("evaluating %s failed; the job stays pending", work.job)
-            await self._pause(self._retry_first_s * 10)
+            while lane.ready and not self._perform.stopping.is_set():
+                work = lane.ready.popleft()
+                if len(lane.ready) == lane.at_once - 1:
+                    self._signal.set()
+                await self._bring_to_end(work)
         finally:
             lane.under_way -= 1
-            self._claimed.discard(work.job.job_id)
             self._signal.set()
 
-    async def _finish(self, work: Work, lane: _Lane, *, known: bool) -> None:
-        """Bring one job to its end; an equal job under way or finished earlier is reused, never repeated."""
-        if work.run is not None and work.evaluator.version != work.run.version:
-            await self._fail_run(work)
-            return
-        twin = self._keys.get(work.key)
-        if known or (twin is not None and await twin):
-            self.counts["reused"] += 1
-            await self._outbox.put(Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None))
-            return
-        ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._keys[work.key] = ended
-        try:
-            ended.set_result(await self._attempt_all(work, lane))
-        finally:
-            self._keys.pop(work.key, None)
-            if not ended.done():
-                ended.set_result(False)
-
-    async def _attempt_all(self, work: Work, lane: _Lane) -> bool:
-        """Try until there is a final result or no attempt is left; tells whether there is one."""
-        for attempt in range(work.job.attempts, MAX_ATTEMPTS):
-            job = replace(work.job, attempts=attempt)
-            try:
-                async with lane.slots:
-                    if self._stopping.is_set():
-                        return False
-                    verdict = await self._ask(work, job, lane)
-            except OverBudget as refusal:
-                await self._drop(work, str(refusal))
-                return False
-            await self._outbox.put(verdict)
-            self._count(verdict, lane)
-            if verdict.final:
-                return True
-            wait_s = backoff_s(attempt + 1, chance=random.random(), first=self._retry_first_s)
-            if attempt + 1 < MAX_ATTEMPTS and await self._pause(wait_s):
-                break
-        return False
-
-    async def _ask(self, work: Work, job: Job, lane: _Lane) -> Verdict:
-        """Reserve, evaluate, and say what is to be written; raises OverBudget."""
-        estimate = work.estimate
-        reservation = None if lane is self._free else await self._reserve(work, estimate)
-        if lane is self._judged:
-            await self._pace.take(estimate.calls)
-        started = time.perf_counter()
-        result = await self._evaluate(work)
-        if lane is self._judged:
-            self._pace.give_back(estimate.calls - len(result.calls))
-        return Verdict(
-            job=job,
-            score_key=work.key,
-            result=result,
-            label_version=work.evaluator.label,
-            elapsed_ms=(time.perf_counter() - started) * 1000.0,
-            reservation=reservation,
-            created_at=self._clock(),
-        )
-
-    async def _evaluate(self, work: Work) -> EvaluationResult:
-        evaluator = work.evaluator
-        own: dict[str, Any] = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
-        if work.case is None:
-            return EvaluationResult(**own, status="skipped", explanation="missing: the stored span")
-        try:
-            return await asyncio.wait_for(evaluator(work.case), self._timeout_s)
-        except TimeoutError:
-            return EvaluationResult(**own, status="error", explanation=f"no result within {self._timeout_s:g} s")
-
-    async def _reserve(self, work: Work, estimate: Estimate) -> Reservation | None:
-        """Set money aside on disk before the call; None where nothing limits it or nothing is asked."""
-        cap = None if work.run is None else work.run.max_usd
-        if estimate.calls == 0 or not self._ledger.limits(work.job.evaluator, run=work.run is not None, run_cap=cap):
-            return None
-        now = self._clock()
-        reservation = Reservation(
-            evaluator=work.job.evaluator,
-            usd=self._ledger.estimate(work.model, estimate.input_tokens, estimate.output_tokens),
-            job_id=work.job.job_id,
-            day=now,
-            run_id=work.job.run_id,
-            run_cap=cap,
-        )
-        await asyncio.wrap_future(self._store.write(self._ledger.reserve(reservation)))
-        return reservation
-
-    async def _drop(self, work: Work, reason: str) -> None:
-        """The cap refused: a drawn unit becomes a `budget` decision, a replay stops as `capped`."""
+    async def _bring_to_end(self, work: Work) -> None:
         job = work.job
-        if job.run_id is None and job.u is None:
-            # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
-            await self._outbox.put(self._refused(work, reason))
-        elif job.run_id is None:
-            await asyncio.wrap_future(self._store.write(lambda tx: drop(tx, job)))
-            self.counts["dropped"] += 1
-        else:
-            run_id = job.run_id
-            await asyncio.wrap_future(self._store.write(lambda tx: set_status(tx, run_id, "capped", error=reason)))
-        if reason not in self._told:
-            self._told.add(reason)
-            _log.warning("evaluation stopped: %s", reason)
-
-    def _refused(self, work: Work, reason: str) -> Verdict:
-        evaluator = work.evaluator
-        own: dict[str, Any] = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
-        result = EvaluationResult(**own, status="error", explanation=reason)
-        job = replace(work.job, attempts=MAX_ATTEMPTS - 1)
-        return Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result)
-
-    async def _fail_run(self, work: Work) -> None:
-        run_id = work.job.run_id or ""
-        told = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
-        await asyncio.wrap_future(self._store.write(lambda tx: set_status(tx, run_id, "failed", error=told)))
-
-    def _count(self, verdict: Verdict, lane: _Lane) -> None:
-        status = "ok" if verdict.result is None else verdict.result.status
-        self.counts[status] += 1
-        if lane is self._judged:
-            self._refusals = self._refusals + 1 if status == "error" else 0
-            if self._refusals > 1:
-                self._pace.rest(backoff_s(self._refusals - 1, chance=random.random(), first=self._retry_first_s))
-
-    async def _pause(self, seconds: float) -> bool:
-        """Sleep, or return True at once when the worker is told to stop."""
         try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+            # A replay that was stopped meanwhile takes its jobs back.
+            if job.run_id is None or job.run_id in self._running:
+                await self._perform(work)
+        except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
+            _log.exception("evaluating %s failed; the job stays pending", job)
+            await self._perform.pause(self._patience.retry_first_s * 10)
+            self._looked_at = -math.inf
+        finally:
+            self._claimed.discard(job.job_id)

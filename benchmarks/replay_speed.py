@@ -1,0 +1,157 @@
+"""1,000 stored traces through `POST /api/v1/replays` of a real collector: a loopback judge, a cap, offline checks.
+
+    python benchmarks/replay_speed.py [--short]
+
+Collector, judge and client are three processes. Beside the seconds until the client sees the replay done: the CPU
+seconds of collector and judge. Floors in the same run: the same number of bare questions to the same judge by the same
+HTTP client at the same concurrency; latency x cases / concurrency where the judge thinks; for checks without a judge,
+the evaluator alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from _judge import JudgeServer
+from _payload import body
+from _served import Server
+
+from ragpulse_collector.client import Client
+from ragpulse_evaluators import Case, HTTPJudge, evaluate
+
+CONCURRENCY = 64
+CONFIG = """
+[judge]
+model = "{base}#tiny"
+concurrency = {concurrency}
+[[rule]]
+name = "none"
+evaluators = ["refusal"]
+rate = 0.0
+"""
+CHEAP = ("is_json", "latency", "citation_check")
+
+
+class Measured:
+    """A collector with stored traces, and what one replay through it takes."""
+
+    def __init__(self, folder: Path, judge: JudgeServer, traces: int) -> None:
+        config = folder / "ragpulse.toml"
+        config.write_text(CONFIG.format(base=judge.base, concurrency=CONCURRENCY))
+        self._server = Server(folder / "speed.duckdb", "--config", str(config))
+        self._client = Client(f"http://127.0.0.1:{self._server.port}")
+        self.traces = traces
+        self._fill()
+
+    def _fill(self) -> None:
+        """Send the traces as OTLP and wait until they are decided."""
+        connection = self._server.connection()
+        for first in range(0, self.traces, 100):
+            spans = body(4 * min(100, self.traces - first), seed=first, start_ns=time.time_ns() - 10**12)
+            connection.request("POST", "/v1/traces", spans, {"Content-Type": "application/x-protobuf"})
+            assert connection.getresponse().read() is not None
+        connection.close()
+        while self.count("SELECT count(DISTINCT trace_id) FROM decisions") < self.traces:
+            time.sleep(0.1)
+
+    def count(self, sql: str) -> int:
+        """The one number that the statement answers."""
+        return int(next(iter(self._client.sql(sql).rows()[0].values())))
+
+    def replay(self, evaluators: Sequence[str], **asked: Any) -> tuple[float, float]:
+        """Run replays to their end; (seconds from being asked to the last verdict, CPU seconds of the collector)."""
+        cpu, began = self._server.cpu_s(), time.perf_counter()
+        runs = self._client.call("POST replays", {"evaluators": list(evaluators), "since": "1d", **asked})["replays"]
+        seconds = time.perf_counter() - began
+        for run in runs:
+            # Asking often would cost the collector more than the replay does; the verdicts carry their times.
+            while (told := self._client.call(f"GET replays/{run['run_id']}", {}))["status"] == "running":
+                time.sleep(0.25)
+            assert (told["status"], told["done"]) == ("done", told["total"]), told
+            times = [datetime.fromisoformat(told[name]) for name in ("created_at", "finished_at")]
+            seconds = max(seconds, (times[1] - times[0]).total_seconds())
+        return seconds, self._server.cpu_s() - cpu
+
+    def stop(self) -> None:
+        """End the collector."""
+        self._server.stop()
+
+
+@contextlib.contextmanager
+def collector(traces: int, think_s: float) -> Iterator[tuple[Measured, JudgeServer]]:
+    """A collector with stored traces beside its judge."""
+    with tempfile.TemporaryDirectory() as folder, JudgeServer(think_s) as judge:
+        measured = Measured(Path(folder), judge, traces)
+        try:
+            yield measured, judge
+        finally:
+            measured.stop()
+
+
+async def _bare(base: str, prompts: Sequence[str]) -> float:
+    """Seconds for the questions alone."""
+    left = iter(prompts)
+
+    async def client(judge: HTTPJudge) -> None:
+        for prompt in left:
+            await judge.ask([{"role": "user", "content": prompt}])
+
+    async with HTTPJudge(base, "tiny") as judge:
+        await asyncio.gather(*(client(judge) for _ in range(CONCURRENCY)))
+        left = iter(prompts)
+        began = time.perf_counter()
+        await asyncio.gather(*(client(judge) for _ in range(CONCURRENCY)))
+        return time.perf_counter() - began
+
+
+def judged(measured: Measured, server: JudgeServer, what: str, evaluator: str, **asked: Any) -> None:
+    """Print what a judged replay takes, and its floors."""
+    before = server.cpu_s()
+    seconds, cpu = measured.replay([evaluator], **asked)
+    judges = server.cpu_s() - before
+    floor = asyncio.run(_bare(server.base, ["word " * 700] * measured.traces))
+    ideal = server.think_s * measured.traces / CONCURRENCY
+    print(
+        f"{what:<32} {seconds:6.2f} s (collector {cpu:4.2f}, judge {judges:4.2f} CPU-s)"
+        f"   bare questions {floor:5.2f} s x{seconds / floor:5.2f}"
+        + (f"   latency x cases / concurrency {ideal:5.2f} s x{seconds / ideal:5.2f}" if ideal else "")
+    )
+
+
+def offline(measured: Measured) -> None:
+    """Print the jobs of cheap checks per CPU second of the collector; the floor is the evaluators alone."""
+    measured.replay(CHEAP, limit=10)
+    seconds, cpu = measured.replay(CHEAP)
+    case = Case(query="q" * 80, response="r " * 400, contexts=["c " * 250] * 5, latency_s=1.0)
+    began = time.process_time()
+    asyncio.run(evaluate([case] * measured.traces, list(CHEAP)))
+    floor = time.process_time() - began
+    jobs = measured.traces * len(CHEAP)
+    print(
+        f"{jobs} offline jobs ({', '.join(CHEAP)}): {seconds:.2f} s, {jobs / cpu:,.0f} a CPU-second;"
+        f" evaluators alone {jobs / floor:,.0f} a CPU-second"
+    )
+
+
+def main() -> None:
+    traces = 100 if "--short" in sys.argv else 1000
+    with collector(traces, 0.0) as (measured, judge):
+        offline(measured)
+        judged(measured, judge, "judge answers at once", "faithfulness")
+        judged(measured, judge, "the same, calls under a cap", "relevancy", max_usd=10.0)
+    with collector(traces, 0.05) as (measured, judge):
+        judged(measured, judge, "judge thinks 50 ms", "faithfulness")
+        seconds, cpu = measured.replay(["faithfulness"])
+        print(f"{'again: every verdict is reused':<32} {seconds:6.2f} s (collector {cpu:4.2f} CPU-s)")
+
+
+if __name__ == "__main__":
+    main()
