@@ -15,7 +15,7 @@ from ragpulse_dashboards.formats import parse_time
 __all__ = ["MAX_LINES", "THIN", "Chart", "build_chart"]
 
 THIN: Final = 10
-"""Buckets with fewer scored answers are drawn hollow."""
+"""Buckets with fewer scored answers are drawn hollow, where the collector does not say itself which are thin."""
 MAX_LINES: Final = 6
 """More lines than colours a person can tell apart are left to the table."""
 MAX_ROWS: Final = 2000
@@ -78,7 +78,6 @@ def build_chart(
         "t": grid,
         "lines": [_columns(line, grid) for line in drawn],
         "markers": _markers(answers),
-        "thin": THIN,
     }
     return Chart(
         key=key,
@@ -152,7 +151,16 @@ def _columns(line: Mapping[str, Any], grid: Sequence[int]) -> dict[str, Any]:
         columns[name] = [_finite(point.get(key)) for point in points]
     if all(value is None for value in columns["lo"]):
         del columns["lo"], columns["hi"]
+    else:
+        columns["thin"] = [_thin(point) for point in points]
     return columns
+
+
+def _thin(point: Mapping[str, Any]) -> bool:
+    """Whether too few answers stand behind a point for its interval to be trusted."""
+    n = point.get("n")
+    told = point.get("thin")
+    return bool(told) if told is not None else n is not None and n < THIN
 
 
 def _finite(value: Any) -> float | None:

@@ -90,3 +90,10 @@ def test_values_that_are_not_numbers_are_gaps() -> None:
         metric="quality:g",
     )
     assert json.loads(chart.data)["lines"][0]["v"] == [None, None]
+
+
+def test_thin_points_are_hollow_as_the_collector_says() -> None:
+    """What the API calls thin is drawn hollow; where it says nothing, fewer than ten answers are thin."""
+    told = answer({"group": {}, "points": [{**point(0, 0.8, n=50), "thin": True}, point(1, 0.8, n=9), point(2, 0.8)]})
+    chart = build_chart(key="a", title="a", answers=[("", told)], metric="quality:a")
+    assert json.loads(chart.data)["lines"][0]["thin"] == [True, True, False]

@@ -19,7 +19,7 @@ SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("best", "best sco
 OWN: Final = ("evaluator", "failing", "min_score", "max_score", "sort", "cursor")
 """What this list adds to the shared view."""
 PAGE: Final = 50
-FILTERED: Final = ("/", "/traces", "/explain", "/compare", "/documents", "/figures")
+FILTERED: Final = ("/", "/traces", "/explain", "/compare", "/documents", "/figures", "/live")
 """Pages with a filter menu."""
 SHARED: Final = frozenset(("from", "to", "back", "group_by", "for", *FILTERS))
 CSV_COLUMNS: Final = (

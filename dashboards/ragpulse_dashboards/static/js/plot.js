@@ -77,7 +77,7 @@ function drawPoints(plot, spec, roles, palette) {
       const value = line.v[index];
       if (value === null) return;
       const alone = (line.v[index - 1] ?? null) === null && (line.v[index + 1] ?? null) === null;
-      const thin = line.lo && line.n[index] !== null && line.n[index] < spec.thin;
+      const thin = line.thin?.[index];
       if (!alone && !thin && spacing < 9) return;
       const x = plot.valToPos(time, "x", true);
       const whisker = alone && line.lo && line.lo[index] !== null;
@@ -163,6 +163,7 @@ function fillTip(tip, spec, index) {
     const details = [];
     if (line.lo && line.lo[index] !== null) details.push(`${show(spec.unit, line.lo[index])} to ${show(spec.unit, line.hi[index])}`);
     if (line.n[index] !== null) details.push(`n ${line.n[index]}`);
+    if (line.thin?.[index]) details.push("few answers");
     row.append(line.label ? `${line.label} ` : "", value, details.length ? ` (${details.join(", ")})` : "");
     tip.append(row);
     spoken.push(row.textContent);
