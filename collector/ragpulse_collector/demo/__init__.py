@@ -1,6 +1,6 @@
 """`ragpulse demo`: the main job on one screen, offline.
 
-Application (decorated) ──OTLP over a socket──▶ collector ─▶ store ─▶ decide ─▶ evaluate ─▶ the table below
+Application (decorated), six hours of traffic ──OTLP over a socket──▶ collector ─▶ store ─▶ decide ─▶ evaluate ─▶ table
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from ragpulse_collector.settings import Settings
 
 __all__ = ["run"]
 
-VERSIONS = ("v1", "v2")
 DEADLINE_S = 45.0
 Say = Callable[[str], object]
 
@@ -38,7 +38,7 @@ def run(*, stay: bool, model: str | None, judge: str | None, port: int, say: Say
             asked = _ask_everything(collector.url, model, say)
             done = _wait_for_evaluations(client, asked)
             say(f"answered {asked} questions, {done} results, {time.monotonic() - started:.1f} s\n")
-            print_report(client, VERSIONS, say)
+            print_report(client, say)
             say(
                 f"\npage: {collector.url}/"
                 + ("   (Ctrl-C ends)" if stay else "   (stays up with: ragpulse demo --serve)")
@@ -51,22 +51,20 @@ def run(*, stay: bool, model: str | None, judge: str | None, port: int, say: Say
 
 
 def _ask_everything(url: str, model: str | None, say: Say) -> int:
-    import ragpulse
-    from ragpulse_collector.demo.application import Application, model_generator
-    from ragpulse_collector.demo.corpus import Index, guides, passages
+    from ragpulse_collector.demo.application import model_generator
     from ragpulse_collector.demo.questions import QUESTIONS
+    from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
 
-    ragpulse.configure(service_name="ragpulse-demo", endpoint=url, isolated=True)
-    found = passages(guides())
-    say(f"collector at {url}; {len(found)} passages of the guides indexed")
-    say(f"{len(QUESTIONS)} questions under the prompts {' and '.join(VERSIONS)}")
-    application = Application(Index(found), generate=model_generator(model, _complete) if model else None)
-    for version in VERSIONS:
-        for number, question in enumerate(QUESTIONS):
-            with ragpulse.attributes(session_id=f"session-{number}", user_id=f"user-{number}"):
-                application.answer(question, prompt_version=version)
-    ragpulse.flush(timeout=10)
-    return len(VERSIONS) * len(QUESTIONS)
+    # A model is asked once a question and version: it may cost money.
+    planned = visits(rounds=1) if model else visits()
+    say(f"collector at {url}")
+    say(f"{len(planned)} visits with {len(QUESTIONS)} questions, spread over the last {HOURS:g} hours")
+    say(f"half way the prompt {VERSIONS[0]} is replaced by {VERSIONS[1]}")
+    for body in traffic(planned, generate=model_generator(model, _complete) if model else None):
+        request = urllib.request.Request(f"{url}/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+        with urllib.request.urlopen(request, timeout=DEADLINE_S):
+            pass
+    return len(planned)
 
 
 def _complete(model: str, prompt: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragpulse_collector.client import Client
+from ragpulse_collector.demo.traffic import VERSIONS
 
 EFFICIENCY = (
     ("requests", "requests", "{:.0f}"),
@@ -20,7 +21,7 @@ QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "
 Say = Callable[[str], object]
 
 
-def print_report(client: Client, versions: Sequence[str], say: Say) -> None:
+def print_report(client: Client, say: Say, versions: Sequence[str] = VERSIONS) -> None:
     """Print one column per prompt version: efficiency, quality with interval, and the verdict."""
     say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in versions))
     for name, told, form in EFFICIENCY:
@@ -39,19 +40,21 @@ def print_report(client: Client, versions: Sequence[str], say: Say) -> None:
 
 
 def _print_verdict(client: Client, versions: Sequence[str], say: Say) -> None:
-    sides = {"a": f"prompt:{versions[0]}", "b": f"prompt:{versions[1]}", "evaluator": "groundedness", "from": "-1h"}
+    sides = {"a": f"prompt:{versions[0]}", "b": f"prompt:{versions[1]}", "evaluator": "groundedness"}
     answer = client.call("GET compare", sides)
     difference = answer["difference"]
     say(
         f"\ngroundedness, {versions[1]} against {versions[0]}: {answer['verdict']}, "
         f"difference {difference['value']:+.3f} [{difference['lo']:+.3f}, {difference['hi']:+.3f}]"
     )
+    for mark in client.metrics("quality:groundedness", from_="-24h")["markers"]:
+        say(f"{mark['text']} began {mark['t'][11:16]} UTC")
     for flip in answer["flips"][:1]:
         say(f"worst flip: {flip['query']!r}  {flip['a']:.2f} -> {flip['b']:.2f}  ({flip['explanation_b']})")
 
 
 def _by_version(client: Client, name: str) -> dict[str, dict[str, Any]]:
-    answer = client.metrics(name, from_="-1h", step="1d", group_by=["prompt_version"])
+    answer = client.metrics(name, from_="-24h", step="7d", group_by=["prompt_version"])
     return {
         series["group"]["prompt_version"]: point
         for series in answer["series"]

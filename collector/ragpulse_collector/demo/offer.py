@@ -1,0 +1,68 @@
+"""`POST demo` and `DELETE demo`: generated traffic for somebody who looks around, and its removal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from ragpulse_collector.api.data import actor_of
+from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.records import RawBody
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.retention import audit
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.schema import TABLES
+
+__all__ = ["offered"]
+
+_HELD = "SELECT count(*) FROM raw.spans WHERE service = $service"
+_TRACES = "SELECT DISTINCT trace_id FROM raw.spans WHERE service = $service"
+_OF_TRACES = tuple(name for name, declared in TABLES.items() if "trace_id UUID" in declared and name != "spans")
+
+
+def offered(store: Store) -> tuple[Operation, ...]:
+    """Return the two operations over a store."""
+    return (
+        Operation(method="POST", path="demo", run=partial(load, store), scope="admin",
+                  summary="Make generated traffic of the last hours, as the service `demo`."),
+        Operation(method="DELETE", path="demo", run=partial(remove, store), scope="admin",
+                  summary="Remove everything of the service `demo`."),
+    )  # fmt: skip
+
+
+def load(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Store the traffic; raises PermissionError (409) where it is there already. Evaluations follow by themselves."""
+    from ragpulse_collector.demo.traffic import SERVICE, traffic, visits
+
+    del params
+    if store.read(_HELD, {"service": SERVICE}).rows[0][0]:
+        raise PermissionError("demo data is here already: DELETE demo removes it")
+    planned = visits()
+    ends = max(visit.ago for visit in planned), timedelta(0)
+    first, last = (iso(utc_now() - end) for end in ends)
+    for body in traffic(planned):
+        store.submit(RawBody(signal="traces", content_type="application/x-protobuf", body=body)).result()
+    return {"service": SERVICE, "traces": len(planned), "from": first, "to": last}
+
+
+def remove(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Delete the spans of the service and all that belongs to their traces; the deletion is in the audit."""
+    from ragpulse_collector.demo.traffic import SERVICE
+
+    held = [str(trace) for (trace,) in store.read(_TRACES, {"service": SERVICE}).rows]
+    actor = actor_of(params)
+
+    def work(transaction: Transaction) -> dict[str, int]:
+        deleted = {name: _delete(transaction, name, held) for name in (*_OF_TRACES, "spans")}
+        audit(transaction, actor=actor, action="remove demo data", detail=dict(deleted))
+        return {name: count for name, count in deleted.items() if count}
+
+    return {"deleted": store.write(work).result() if held else {}}
+
+
+def _delete(transaction: Transaction, table: str, traces: list[str]) -> int:
+    sql = f"DELETE FROM raw.{table} WHERE trace_id IN (SELECT unnest($traces::UUID[]))"
+    return int(transaction.execute(sql, {"traces": traces}).rows[0][0])
