@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ragpulse_collector.api.operations import Operations
+from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.app.money import judge_is_local, judge_price
@@ -40,9 +40,18 @@ class Parts:
 
 
 def join(
-    store: StoreWithCopies, settings: Settings, *, prices: Prices, counters: Counters, loads: Iterable[str] = ()
+    store: StoreWithCopies,
+    settings: Settings,
+    *,
+    prices: Prices,
+    counters: Counters,
+    loads: Iterable[str] = (),
+    more: Iterable[Operation] = (),
 ) -> Parts:
-    """Make every part; nothing runs yet. Raises SettingsError for a rule that cannot run here."""
+    """Make every part; nothing runs yet. Raises SettingsError for a rule that cannot run here.
+
+    `more` operations join those of the table.
+    """
 
     gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
     calls = RecordedCalls(store)
@@ -80,4 +89,4 @@ def join(
         force=sampler.force,
         wake=worker.wake,
     )
-    return Parts(rules=rules, sampler=sampler, worker=worker, monitors=monitors, operations=asked)
+    return Parts(rules=rules, sampler=sampler, worker=worker, monitors=monitors, operations=Operations((*asked, *more)))
