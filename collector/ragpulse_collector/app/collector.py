@@ -22,20 +22,34 @@ from ragpulse_collector.store import Prices, open_store
 from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
+    from ragpulse_collector.api.operations import Operation
     from ragpulse_collector.app.duties import Duties
     from ragpulse_collector.app.parts import Parts
     from ragpulse_collector.otlp.intake import Flight, Limits
     from ragpulse_collector.receiver_grpc import GrpcReceiver
+    from ragpulse_collector.store import Store
+
+More = Callable[["Store"], Iterable["Operation"]]
+"""Further operations over a collector's store."""
+
+
+def no_more(store: Store) -> Iterable[Operation]:
+    """None."""
+    del store
+    return ()
 
 
 class Collector:
     """One process: `start` serves in the background (demo, tests), `run` in this thread until a signal."""
 
-    def __init__(self, settings: Settings, *, loads: Iterable[str] = ()) -> None:
-        """Open the store and bind the port; raises SettingsError, StoreError or OSError with the mend."""
+    def __init__(self, settings: Settings, *, loads: Iterable[str] = (), more: More = no_more) -> None:
+        """Open the store and bind the port; raises SettingsError, StoreError or OSError with the mend.
+
+        `more` makes further operations over the store, which the API and the pages then have.
+        """
         settings.check()
         self.settings = settings
-        self._loads = tuple(loads)
+        self._loads, self._more = tuple(loads), more
         told = settings.collector
         with ExitStack() as undo:
             self._socket = bind(told.host, told.port)
@@ -70,7 +84,14 @@ class Collector:
         from ragpulse_collector.otlp.intake import Counters
 
         self.counters = Counters()
-        return join(self.store, self.settings, prices=self._prices, counters=self.counters, loads=self._loads)
+        return join(
+            self.store,
+            self.settings,
+            prices=self._prices,
+            counters=self.counters,
+            loads=self._loads,
+            more=self._more(self.store),
+        )
 
     def start(self, *, listen: bool = True) -> None:
         """Serve and evaluate in background threads; returns once everything is there, or raises like `run`.
