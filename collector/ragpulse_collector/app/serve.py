@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.app.collector import Collector, More, no_more
 from ragpulse_collector.app.money import judge_address, judge_is_local
 from ragpulse_collector.app.server import bind
 from ragpulse_collector.settings import Settings
@@ -19,11 +19,11 @@ GRPC_PORT = 4317
 Say = Callable[[str], object]
 
 
-def serve(settings: Settings, *, loads: Sequence[str] = (), say: Say) -> None:
-    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend."""
+def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more, say: Say) -> None:
+    """Serve until SIGINT or SIGTERM, with `more` operations of the caller's; raises SettingsError, StoreError or OSError with the mend."""
     _log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
-    collector = Collector(_with_grpc(settings), loads=loads)
+    collector = Collector(_with_grpc(settings), loads=loads, more=more)
     collector.run(lambda: say("\n".join(_greeting(collector))))
 
 
