@@ -29,7 +29,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         settings = load_settings(config_path(config)).with_options("judge", {"model": judge})
         settings = settings.with_options("collector", {**options, "roles": roles.split(",") if roles else None})
         settings.check()
-        run(settings, loads=loads, say=click.echo)
+        run(settings, loads=loads, more=offered, say=click.echo)
     except (SettingsError, StoreError, OSError, ValueError) as error:
         raise Failure(str(error)) from error
     return 0
