@@ -22,6 +22,7 @@ from ragpulse_collector.cli.options import Failure, config_path, option
 def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:
     """Receive, store, evaluate and show: OTLP, API and pages on one port."""
     from ragpulse_collector.app.serve import serve as run
+    from ragpulse_collector.demo.offer import offered
     from ragpulse_collector.settings import SettingsError, load_settings
     from ragpulse_collector.store import StoreError
 
