@@ -20,7 +20,10 @@ Say = Callable[[str], object]
 
 
 def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more, say: Say) -> None:
-    """Serve until SIGINT or SIGTERM, with `more` operations of the caller's; raises SettingsError, StoreError or OSError with the mend."""
+    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend.
+
+    `more` are further operations of the caller's.
+    """
     _log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     collector = Collector(_with_grpc(settings), loads=loads, more=more)
