@@ -1,6 +1,6 @@
 """A service of several worker processes: each delivers its own, also when the server is stopped.
 
-Run: `python multiworker.py 8000 2` (port, workers). Under gunicorn it is the same: configure at import, in each worker.
+Run: `python multiworker.py 8000 2` (port, workers). Under gunicorn it is the same: see `gunicorn_app.py`.
 """
 
 import os

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from . import _wire
+from . import attributes as names
 from ._attach import AttachTracer, Forwarder
 from ._content import ContentPolicy
 from ._encode import Origin, encoder
@@ -35,9 +37,7 @@ class Runtime:
         self._lock = threading.Lock()
         self._forwarder: Forwarder | None = None
         self.transport = HttpTransport(settings)
-        origin = (_wire.resource(settings.resource), _wire.scope("ragpulse", SDK_VERSION))
-        self._traces: Origin = ("traces", *origin)
-        self._logs: Origin = ("logs", *origin)
+        self._traces, self._logs = self._origins()
         spool = None
         if settings.spool_dir:
             from ._spool import DiskSpool  # few need it, and it loads pathlib
@@ -57,6 +57,12 @@ class Runtime:
             sampler=_sampler(settings),
             isolated=settings.isolated,
         )
+
+    def _origins(self) -> tuple[Origin, Origin]:
+        """Of spans and of scores: the resource, with an identity of this process unless it was given one."""
+        resource = _wire.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self.settings.resource})
+        scope = _wire.scope("ragpulse", SDK_VERSION)
+        return ("traces", resource, scope), ("logs", resource, scope)
 
     def _part(self, record: Any, policy: ContentPolicy) -> tuple[Origin, bytes]:
         if isinstance(record, Span):
@@ -111,6 +117,7 @@ class Runtime:
     def forked(self) -> None:
         """In a forked child: new identities, an empty queue, a thread and connections of its own."""
         self._lock = threading.Lock()
+        self._traces, self._logs = self._origins()
         self.own.forked()
         if self._forwarder is not None:
             self._forwarder.forked()

@@ -1,7 +1,6 @@
 """`configure`'s arguments and the environment -> one frozen value. Nothing else of the SDK reads the environment."""
 
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -148,16 +147,21 @@ def _destination(
         logs_url=urls[1],
         headers=sent,
         chosen_by=chosen_by,
-        gzip=_gzip(env.get(f"{otel}COMPRESSION"), urls[0]),
-        timeout=_number(env.get(f"{otel}TIMEOUT"), 10.0),
-        certificate=env.get(f"{otel}CERTIFICATE"),
+        gzip=_gzip(_otlp(env, "COMPRESSION"), urls[0]),
+        timeout=_number(_otlp(env, "TIMEOUT"), 10.0),
+        certificate=_otlp(env, "CERTIFICATE"),
         client_certificate=_client_certificate(env),
     )
 
 
+def _otlp(env: Mapping[str, str], name: str) -> str | None:
+    """A setting for traces in particular, else for every signal."""
+    return env.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or env.get(f"OTEL_EXPORTER_OTLP_{name}") or None
+
+
 def _client_certificate(env: Mapping[str, str]) -> tuple[str, str | None] | None:
-    certificate = env.get("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
-    return (certificate, env.get("OTEL_EXPORTER_OTLP_CLIENT_KEY")) if certificate else None
+    certificate = _otlp(env, "CLIENT_CERTIFICATE")
+    return (certificate, _otlp(env, "CLIENT_KEY")) if certificate else None
 
 
 def _base(url: str) -> str:
@@ -185,7 +189,6 @@ def _resource(
     }
     return {
         names.SERVICE_NAME: "unknown_service:python",
-        names.SERVICE_INSTANCE_ID: str(uuid.uuid4()),
         **_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES")),
         names.SDK_NAME: "ragpulse",
         names.SDK_LANGUAGE: "python",

@@ -1,6 +1,7 @@
 """A collector for tests: a real server on a loopback port that keeps what it was sent, parsed by the stock protobuf."""
 
 import gzip
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class Collector:
         return found[0]
 
 
-def serve(collector: Collector, port: int = 0) -> ThreadingHTTPServer:
+def serve(collector: Collector, port: int = 0, tls: ssl.SSLContext | None = None) -> ThreadingHTTPServer:
     """Start answering on a loopback port."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -98,7 +99,9 @@ def serve(collector: Collector, port: int = 0) -> ThreadingHTTPServer:
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
-    collector.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    collector.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     return server
 

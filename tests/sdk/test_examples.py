@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,15 +84,54 @@ def test_starlette_stream(collector: Collector) -> None:
     assert collector.one("search").parent == root.id
 
 
+GUNICORN = ("-m", "gunicorn", "gunicorn_app:app", "--workers", "2", "--bind", "127.0.0.1:PORT", "--log-level", "error")
+SERVERS = {
+    "uvicorn": ("multiworker.py", "PORT", "2"),
+    "gunicorn": GUNICORN,
+    "gunicorn, preloaded": (*GUNICORN, "--preload"),
+}
+
+
+def _arrived(collector: Collector) -> list[int]:
+    return sorted(int(span.attributes["input.value"]) for span in list(collector.spans))
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_multiworker(collector: Collector) -> None:
-    """Two worker processes; every answered request's span arrives once, also those of the last moment."""
-    with _serving(collector, "multiworker.py", "PORT", "2") as url:
-        answers = [json.loads(_get(f"{url}/ask?q={number}")) for number in range(20)]
-    arrived = sorted(int(span.attributes["input.value"]) for span in collector.spans)
-    assert arrived == list(range(20))
-    instances = {span.resource["service.instance.id"] for span in collector.spans}
-    assert len(instances) == len({answer["pid"] for answer in answers})
+@pytest.mark.parametrize("server", SERVERS)
+def test_workers_deliver_what_they_answered(collector: Collector, server: str) -> None:
+    """Each answered request's span arrives once, also those of the last moment, and those of a worker born late."""
+    if server.startswith("gunicorn"):
+        _needs("gunicorn")
+    with _serving(collector, *SERVERS[server]) as url:
+
+        def ask(numbers: range) -> set[int]:
+            return {int(json.loads(_get(f"{url}/ask?q={number}"))["pid"]) for number in numbers}
+
+        first = ask(range(20))
+        _until(lambda: len(collector.spans) == 20)
+        killed = first.pop()
+        os.kill(killed, signal.SIGKILL)
+        _until(lambda: _gone(killed))
+        later = ask(range(20, 40))
+    assert killed not in later
+    assert _arrived(collector) == list(range(40))
+    assert len({span.resource["service.instance.id"] for span in collector.spans}) == len({killed, *first, *later})
+
+
+def _gone(pid: int) -> bool:
+    """Whether the process has ended and its parent has noticed."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def test_litellm(collector: Collector) -> None:

@@ -1,0 +1,103 @@
+"""An encrypted collector with certificates of one's own: a private authority, a certificate for the client."""
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import ragpulse
+
+from .conftest import Collector, serve
+
+if shutil.which("openssl") is None:
+    pytest.skip("openssl, which makes the certificates, is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority's, a server's and a client's certificate and key."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def make(name: str, *options: str) -> None:
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
+        command = ("openssl", "req", "-x509", "-days", "2", "-subj", f"/CN={name}", *key, "-out", f"{name}.pem")
+        subprocess.run([*command, *options], cwd=folder, check=True, capture_output=True)
+
+    signed = ("-CA", "authority.pem", "-CAkey", "authority.key", "-addext", "basicConstraints=CA:FALSE")
+    make("authority")
+    make("server", *signed, "-addext", "subjectAltName=IP:127.0.0.1")
+    make("client", *signed)
+    return folder
+
+
+@pytest.fixture
+def encrypted(certificates: Path) -> Iterator[Callable[..., Collector]]:
+    """Starts a collector with the private authority's certificate, which may ask for the client's."""
+    servers = []
+
+    def start(*, asks_for_a_certificate: bool = False) -> Collector:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+        if asks_for_a_certificate:
+            context.load_verify_locations(certificates / "authority.pem")
+            context.verify_mode = ssl.CERT_REQUIRED
+        collector = Collector()
+        servers.append(serve(collector, tls=context))
+        return collector
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def _told(collector: Collector) -> ragpulse.Stats:
+    ragpulse.configure(endpoint=collector.url)
+    ragpulse.span(name="turn")(lambda: "fine")()
+    ragpulse.flush(timeout=1)
+    told = ragpulse.stats()
+    ragpulse.shutdown(timeout=0)
+    return told
+
+
+def test_a_private_authority_is_trusted_when_named(
+    encrypted: Callable[..., Collector], certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `OTEL_EXPORTER_OTLP_CERTIFICATE`."""
+    collector = encrypted()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates / "authority.pem"))
+    assert _told(collector).exported == 1
+    assert collector.one("turn").attributes["output.value"] == "fine"
+
+
+def test_an_unknown_authority_is_not_trusted(encrypted: Callable[..., Collector]) -> None:
+    """Nothing is delivered, and the reason is told."""
+    collector = encrypted()
+    told = _told(collector)
+    assert (told.exported, told.pending, collector.spans) == (0, 1, [])
+    assert "certificate" in told.last_error.lower()
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_client_certificate_is_shown_when_named(
+    encrypted: Callable[..., Collector], certificates: Path, monkeypatch: pytest.MonkeyPatch, shown: bool
+) -> None:
+    """`..._CLIENT_CERTIFICATE` and `..._CLIENT_KEY`, also in the form for traces; without them the server refuses."""
+    collector = encrypted(asks_for_a_certificate=True)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", str(certificates / "authority.pem"))
+    if shown:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", str(certificates / "client.pem"))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", str(certificates / "client.key"))
+    told = _told(collector)
+    assert (told.exported, len(collector.spans)) == ((1, 1) if shown else (0, 0))
+
+
+def test_a_certificate_file_that_is_not_there_is_told(
+    encrypted: Callable[..., Collector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application runs on; `stats` and `doctor` say what is missing."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/authority.pem")
+    assert "FileNotFoundError" in _told(encrypted()).last_error
