@@ -6,8 +6,10 @@ import base64
 import contextlib
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
@@ -43,8 +45,10 @@ __all__ = [
     "MemoryStore",
     "app_of",
     "as_protobuf",
+    "bomb",
     "decode_json",
     "otlp_json",
+    "peak_mb",
     "serving",
     "span_body",
 ]
@@ -169,6 +173,19 @@ def _any_value(value: Any) -> dict[str, Any]:
         value = str(value)
         return {"intValue": value} if value != "nan" else {"doubleValue": "NaN"}
     return {} if value is None else {members[type(value)]: value}
+
+
+def peak_mb(pid: int) -> float:
+    """Return the most memory a process has held, in MiB (Linux)."""
+    (line,) = (row for row in Path(f"/proc/{pid}/status").read_text().splitlines() if row.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def bomb(megabytes: int) -> bytes:
+    """Return a gzip body of so many MiB of zeros, built from one compressed MiB."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = deflate.compress(bytes(1024 * 1024)) + deflate.flush(zlib.Z_FULL_FLUSH)
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * megabytes + b"\x03\0"
 
 
 if __name__ == "__main__":

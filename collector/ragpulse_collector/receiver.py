@@ -10,7 +10,6 @@ import asyncio
 from typing import NamedTuple
 
 import anyio
-import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from ragpulse_collector.otlp.answers import JSON, PROTOBUF, ContentType, Signal, failure, success
 from ragpulse_collector.otlp.handover import hand_over
-from ragpulse_collector.otlp.inflate import ENCODINGS, inflate
+from ragpulse_collector.otlp.inflate import ENCODINGS, inflate_aside
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, Ticket
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.protocol import Store
@@ -30,8 +29,6 @@ PATHS: dict[str, Signal] = {
     "/api/public/otel/v1/traces": "traces",
 }
 """The last one is where Langfuse's SDK sends, given our address as its host."""
-_ON_THE_LOOP = 16 * 1024
-"""Compressed bodies up to this are inflated at once: a thread's wake-up would cost more."""
 
 
 class Intake(NamedTuple):
@@ -81,7 +78,7 @@ class Endpoint:
         with self._intake.flight.board() as ticket:
             body = await self._read(request, ticket)
             if encoding is not None:
-                body = await self._inflated(body, encoding, ticket)
+                body = await inflate_aside(body, encoding, self._intake.limits, ticket, self._intake.inflaters)
             raw = RawBody(signal=self._signal, content_type=content_type, body=body)
             receipt = await hand_over(self._intake.store.submit, raw, self._intake.limits)
         self._intake.counters.taken(self._signal, len(body), receipt)
@@ -102,17 +99,6 @@ class Endpoint:
         except TimeoutError as error:
             raise Refusal(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from error
         return b"".join(chunks)
-
-    async def _inflated(self, body: bytes, encoding: str, ticket: Ticket) -> bytes:
-        intake = self._intake
-        if len(body) <= _ON_THE_LOOP:
-            inflated = inflate(body, encoding, intake.limits, ticket)
-        else:
-            inflated = await anyio.to_thread.run_sync(
-                inflate, body, encoding, intake.limits, ticket, limiter=intake.inflaters
-            )
-        ticket.give_back(len(body))
-        return inflated
 
 
 def _answer_type(request: Request) -> ContentType:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, NoReturn
 
+import anyio
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
@@ -18,6 +19,7 @@ from google.rpc.status_pb2 import Status
 
 from ragpulse_collector.otlp.answers import PROTOBUF, Signal, success
 from ragpulse_collector.otlp.handover import hand_over
+from ragpulse_collector.otlp.inflate import inflate_aside
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store.protocol import Store
@@ -37,8 +39,11 @@ _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
+_ENCODINGS = {b"\x1f": "gzip", b"\x78": "deflate"}
+"""A compressed message by its first byte; that of a request of OTLP, which has only field 1, is 0x0A."""
 Authorize = Callable[[str | None], bool]
 """Tells whether the bearer of an `authorization` metadata value (None: there is none) may send."""
 
@@ -52,7 +57,8 @@ class Intake(NamedTuple):
     counters: Counters
     authorize: Authorize
     reading: asyncio.Semaphore
-    """Messages coming in at once: gRPC inflates before we see a byte, so their number is what bounds the memory."""
+    """Messages coming in at once: gRPC collects a message before we see a byte, so their number bounds the memory."""
+    inflaters: anyio.CapacityLimiter
 
 
 class GrpcReceiver:
@@ -72,7 +78,15 @@ class GrpcReceiver:
     ) -> None:
         limits = limits or Limits()
         reading = asyncio.Semaphore(max(1, limits.max_in_flight_bytes // limits.max_body_bytes))
-        self._intake = Intake(store, limits, flight or Flight(limits), counters or Counters(), authorize, reading)
+        self._intake = Intake(
+            store,
+            limits,
+            flight or Flight(limits),
+            counters or Counters(),
+            authorize,
+            reading,
+            anyio.CapacityLimiter(1),
+        )
         self._host, self._port, self._credentials = host, port, credentials
         self._server: aio.Server | None = None
 
@@ -121,6 +135,9 @@ class Export:
                 async with intake.reading:
                     request = await _read(requests, intake.limits)
                     ticket.take(len(request))
+                encoding = _ENCODINGS.get(request[:1])
+                if encoding is not None:
+                    request = await inflate_aside(request, encoding, intake.limits, ticket, intake.inflaters)
                 body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request)
                 receipt = await hand_over(intake.store.submit, body, intake.limits)
         except Refusal as refusal:
@@ -150,6 +167,8 @@ def _options(limits: Limits) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", limits.max_body_bytes),
         ("grpc.max_concurrent_streams", 32),
         ("grpc.so_reuseport", 0),
+        # gRPC would inflate without a bound; as they come, messages meet the same cap and budget as over HTTP.
+        ("grpc.per_message_decompression", 0),
     ]
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
+import subprocess
+import sys
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +19,7 @@ grpc = pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo  # noqa: E402
 from google.rpc.status_pb2 import Status  # noqa: E402
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: E402
-from wire_support import MemoryStore, span_body  # noqa: E402
+from wire_support import MemoryStore, bomb, peak_mb, span_body  # noqa: E402
 
 from ragpulse_collector.otlp.intake import Counters, Limits  # noqa: E402
 from ragpulse_collector.receiver_grpc import SERVICES, GrpcReceiver  # noqa: E402
@@ -134,3 +140,46 @@ async def test_a_taken_port_is_an_os_error() -> None:
         receiver = GrpcReceiver(MemoryStore(), host="127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(OSError, match="cannot listen"):
             await receiver.start()
+
+
+async def test_compressed_messages_are_inflated_here() -> None:
+    """Gzip and deflate, as gRPC's transport offers them; what is corrupt is refused."""
+    store = MemoryStore()
+    async with _channel(store) as channel:
+        for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+            await channel.unary_unary(TRACES)(span_body(*[{"a": 1}] * 20), compression=compression)
+        error = await _refused(channel, zlib.compress(b"\n" * 100)[:-8])
+    assert [len(batch.spans) for batch in store.batches] == [20, 20]
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's account of peak memory")
+async def test_many_bombs_at_once_cost_little_memory() -> None:
+    """Twenty of a gigabyte and four that gRPC packed itself: refused for good, and the next export is served."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen([sys.executable, __file__], env=environment, stdin=-1, stdout=-1, text=True) as server:
+        port = server.stdout.readline().strip() if server.stdout else ""
+        async with grpc.aio.insecure_channel(
+            f"127.0.0.1:{port}", options=[("grpc.max_send_message_length", -1)]
+        ) as wire:
+            export = wire.unary_unary(TRACES)
+            await export(span_body({"a": 1}))
+            before = peak_mb(server.pid)
+            packed = [export(bytes(80 * 2**20), compression=grpc.Compression.Gzip) for _ in range(4)]
+            answers = await asyncio.gather(*[export(bomb(1024)) for _ in range(20)], *packed, return_exceptions=True)
+            grown = peak_mb(server.pid) - before
+            await export(span_body({"a": 1}))
+        server.communicate("")
+    assert {answer.code() for answer in answers} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert grown < 100
+
+
+async def _serve() -> None:
+    receiver = GrpcReceiver(MemoryStore(), host="127.0.0.1", port=0)
+    print(await receiver.start(), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await receiver.stop(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -194,25 +193,16 @@ def test_many_bombs_at_once_cost_little_memory() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         url = f"{server.stdout.readline().strip()}/v1/traces" if server.stdout else ""
         httpx.post(url, content=span_body({"a": 1}), headers={"content-type": PROTOBUF})
-        before = _peak_mb(server.pid)
-        codes = {*_together(url, _bomb(1024), headers, times=20), *_together(url, _bomb(10 * 1024), headers, times=1)}
-        grown = _peak_mb(server.pid) - before
+        before = wire_support.peak_mb(server.pid)
+        codes = {
+            *_together(url, wire_support.bomb(1024), headers, times=20),
+            *_together(url, wire_support.bomb(10 * 1024), headers, times=1),
+        }
+        grown = wire_support.peak_mb(server.pid) - before
         answer = httpx.post(url, content=span_body({"a": 1}), headers={"content-type": PROTOBUF})
         server.communicate("")
     assert (codes, answer.status_code) == ({413}, 200)
     assert grown < 100
-
-
-def _peak_mb(pid: int) -> float:
-    (line,) = (row for row in Path(f"/proc/{pid}/status").read_text().splitlines() if row.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
-
-
-def _bomb(megabytes: int) -> bytes:
-    """Return a gzip body of so many MiB of zeros, built from one compressed MiB."""
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
-    block = deflate.compress(bytes(1024 * 1024)) + deflate.flush(zlib.Z_FULL_FLUSH)
-    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * megabytes + b"\x03\0"
 
 
 def _together(url: str, body: bytes, headers: dict[str, str], *, times: int) -> list[int]:
