@@ -176,7 +176,7 @@ def visits(browser: Any, pages: dict[str, str], runs: int) -> dict[str, list[dic
     found: dict[str, list[dict[str, float]]] = {name: [] for name in pages}
     for number in range(runs + 1):
         for name, url in pages.items():
-            result = browser.visit("http://127.0.0.1", lambda visit, url=url: _twice(visit, url))
+            result = browser.visit("http://127.0.0.1", lambda visit, url=url: _twice(visit, url), fresh=True)
             if number:
                 found[name].append(result)
     return found

@@ -110,6 +110,7 @@ class Browser:
     """Runs a function of a Visit on the browser's own thread."""
 
     def __init__(self) -> None:
+        self._contexts: dict[tuple[Theme, int, bool], Any] = {}
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._thread.submit(self._start).result()
 
@@ -120,16 +121,31 @@ class Browser:
         self._browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
 
     def visit(
-        self, base: str, steps: Callable[[Visit], Any], *, theme: Theme = "light", width: int = 1440, js: bool = True
+        self,
+        base: str,
+        steps: Callable[[Visit], Any],
+        *,
+        theme: Theme = "light",
+        width: int = 1440,
+        js: bool = True,
+        fresh: bool = False,
     ) -> Any:
-        """A fresh context at one size and theme; returns what `steps` returns; problems fail the test."""
-        return self._thread.submit(self._visit, base, steps, theme, width, js).result()
+        """A new page at one size and theme; returns what `steps` returns; problems fail the test.
 
-    def _visit(self, base: str, steps: Callable[[Visit], Any], theme: Theme, width: int, js: bool) -> Any:
-        size: Any = {"width": width, "height": 900 if width > 800 else 844}
-        context = self._browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=js)
+        Pages of one size and theme share a context, which is cheaper than one each; cookies do not outlive a visit.
+        `fresh` gives the page a context of its own, with an empty cache.
+        """
+        return self._thread.submit(self._visit, base, steps, (theme, width, js), fresh).result()
+
+    def _visit(self, base: str, steps: Callable[[Visit], Any], kind: tuple[Theme, int, bool], fresh: bool) -> Any:
+        if fresh or kind not in self._contexts:
+            context = self._context(*kind)
+            if not fresh:
+                self._contexts[kind] = context
+        else:
+            context = self._contexts[kind]
+        page = context.new_page()
         try:
-            page = context.new_page()
             page.set_default_timeout(20_000)
             visit = Visit(page=page, base=base)
             visit.watch()
@@ -137,7 +153,14 @@ class Browser:
             assert visit.problems == []
             return result
         finally:
-            context.close()
+            page.close()
+            context.clear_cookies()
+            if fresh:
+                context.close()
+
+    def _context(self, theme: Theme, width: int, js: bool) -> Any:
+        size: Any = {"width": width, "height": 900 if width > 800 else 844}
+        return self._browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=js)
 
     def close(self) -> None:
         """End the browser this session started."""
