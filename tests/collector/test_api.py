@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
 
 Start = Callable[..., "Collector"]
+EVALUATION = {
+    "traceId": f"{1:032x}",
+    "eventName": "gen_ai.evaluation.result",
+    "attributes": [{"key": "gen_ai.evaluation.name", "value": {"stringValue": "thumbs"}}],
+}
+"""A log record that holds a score."""
 
 
 def filled(collector: Start, count: int = 4, **options: Any) -> Client:
@@ -159,8 +165,11 @@ def test_status_counts_what_came_and_what_was_refused(collector: Start) -> None:
     client = connect(running.url)
     with pytest.raises(ClientError):
         client.request("POST", "/v1/traces", body={"resourceSpans": 7})
+    client.request("POST", "/v1/logs", body={"resourceLogs": [{"scopeLogs": [{"logRecords": [EVALUATION, {}]}]}]})
     status = client.call("GET status")
     assert status["received"]["spans"] == 3
+    assert status["received"]["logs"] == 1
+    assert status["queue"] == {"bytes": 0, "bodies": 0, "oldest_s": 0.0}
     assert status["duplicates"] == 3
     assert status["rejected"]["requests_by_code"] == {"400": 1}
 

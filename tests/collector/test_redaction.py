@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,22 @@ def test_no_text_of_a_span_keeps_a_match(collector: Callable[..., Collector], tm
         assert rows
         assert SECRET not in json.dumps(rows), view
     assert MASK in json.dumps(client.call(f"GET traces/{TRACE}"))
+
+
+def test_what_people_type_is_masked_too(collector: Callable[..., Collector]) -> None:
+    """Comments, labels and names of feedback and of verdicts, over the API as from the pages."""
+    running = collector(redact=[PATTERN])
+    send(running.url, rag_trace(0))
+    client = connect(running.url)
+    while not client.sql("select 1 from traces where decided").rows():
+        time.sleep(0.02)
+    typed = {"trace_id": TRACE, "comment": f"call {SECRET}"}
+    client.call("POST scores", typed | {"name": f"thumbs {SECRET}", "label": SECRET})
+    client.call("POST labels", typed | {"evaluator": "groundedness", "passing": True, "annotator": SECRET})
+    for table in ("feedback", "labels"):
+        (row,) = client.sql(f"select * from raw.{table}").rows()
+        assert SECRET not in json.dumps(row), table
+        assert f"call {MASK}" in row.values(), table
 
 
 def test_texts_on_log_events_are_masked() -> None:

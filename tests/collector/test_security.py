@@ -345,9 +345,9 @@ def test_a_terminal_obeys_no_span(collector: Start, capsys: pytest.CaptureFixtur
 def test_metrics_have_a_bounded_number_of_labels() -> None:
     """A million names make fifty lines, and a name cannot break out of its quotes."""
     status = {
-        "received": {"requests": 1, "spans": 1, "bytes": 1}, "duplicates": 0, "late": 0, "uptime_s": 1,
+        "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0, "uptime_s": 1,
         "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
-        "evaluations": {"by_status": {}, "dropped": {}, "due": 0}, "queue": {"bytes": 0},
+        "evaluations": {"by_status": {}, "dropped": {}, "due": 0}, "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0},
         "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
     }  # fmt: skip
     quality: list[Mapping[str, Any]] = [
@@ -415,6 +415,34 @@ def test_a_slow_head_is_cut_off(collector: Start, monkeypatch: pytest.MonkeyPatc
             answer += connection.recv(4096)
         connection.sendall(b"GET /again")
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_an_answer_that_nobody_reads_is_dropped(collector: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks for much and never reads loses its connection; one that reads slowly gets everything."""
+    monkeypatch.setattr(protocol.BoundedProtocol, "unread_within_s", 0.1)
+    dropped = threading.Event()
+    lost = protocol.BoundedProtocol.connection_lost
+
+    def connection_lost(self: protocol.BoundedProtocol, error: Exception | None) -> None:
+        dropped.set()
+        lost(self, error)
+
+    monkeypatch.setattr(protocol.BoundedProtocol, "connection_lost", connection_lost)
+    parts = urlsplit(collector().url)
+    query = json.dumps({"query": "select repeat('x', 1000) as a from range(20000)"}).encode()
+    head = "POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    asked = f"{head}Content-Length: {len(query)}\r\n\r\n".encode() + query
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as connection:
+        connection.sendall(asked)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        assert dropped.wait(20)
+    dropped.clear()
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as connection:
+        connection.sendall(asked)
+        taken = 0
+        while taken < 20_000_000:
+            taken += len(connection.recv(256 * 1024))
+            assert not dropped.is_set()
 
 
 def peak_mb(pid: int) -> float:

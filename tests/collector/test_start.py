@@ -35,7 +35,19 @@ idle = sorted(sys.modules)
 collector.stop()
 print(json.dumps({"listening": listening, "idle": idle}))
 """
-NEVER = ("jinja2", "litellm", "numpy", "pandas", "polars", "pyarrow", "genai_prices", "rich", "ragpulse", "httpx")
+NEVER = (
+    "duckdb",
+    "jinja2",
+    "litellm",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "genai_prices",
+    "rich",
+    "ragpulse",
+    "httpx",
+)
 LATER = ("grpc", "google.protobuf", "opentelemetry", "ragpulse_collector.metrics", "ragpulse_collector.worker")
 FAMILIES = tuple(f"ragpulse_evaluators.{name}" for name in ("judged", "text", "ranking", "structure", "grounding"))
 

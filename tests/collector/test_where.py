@@ -29,6 +29,8 @@ from ragpulse_collector.store.where import WHERE_COLUMNS, condition
         "random() < 0.5",
         "read_text('/etc/passwd') IS NOT NULL",
         "error = ",
+        "length(repeat(query, 100000000)) > 1",
+        "list_sum(list_transform([1], lambda x: x)) > 0",
     ],
 )
 def test_rules_and_filters_refuse_alike(where: str) -> None:

@@ -19,8 +19,9 @@ def names_only(params: Mapping[str, Any]) -> None:
     for name in FILES:
         if params.get(name):
             raise ValueError(
-                f"{name}: files are not taken over HTTP; `ragpulse replay --load FILE` runs them in its own process,"
-                " `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml) makes the collector know them"
+                f"{name}: files are not taken over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
+                " process and sends the results, `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml)"
+                " makes the collector know them"
             )
     judge = params.get("judge") or ""
     if not isinstance(judge, str) or _ADDRESS.search(judge):

@@ -17,6 +17,7 @@ def _counters(status: Mapping[str, Any]) -> Iterator[str]:
     received, rejected = status["received"], status["rejected"]
     yield from _family("ragpulse_received_requests_total", "counter", "OTLP requests answered.", received["requests"])
     yield from _family("ragpulse_received_spans_total", "counter", "Spans accepted.", received["spans"])
+    yield from _family("ragpulse_received_logs_total", "counter", "Log events kept.", received["logs"])
     yield from _family("ragpulse_received_bytes_total", "counter", "Inflated bytes accepted.", received["bytes"])
     yield from _family("ragpulse_rejected_spans_total", "counter", "Spans refused.", rejected["spans"])
     codes = rejected["requests_by_code"]
@@ -34,7 +35,10 @@ def _counters(status: Mapping[str, Any]) -> Iterator[str]:
 
 def _gauges(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _family("ragpulse_uptime_seconds", "gauge", "Seconds since start.", status["uptime_s"])
-    yield from _family("ragpulse_queue_bytes", "gauge", "Accepted, not yet on disk.", status["queue"]["bytes"])
+    queue = status["queue"]
+    yield from _family("ragpulse_queue_bytes", "gauge", "Accepted, not yet on disk.", queue["bytes"])
+    yield from _family("ragpulse_queue_bodies", "gauge", "Requests waiting for the disk.", queue["bodies"])
+    yield from _family("ragpulse_queue_oldest_seconds", "gauge", "How long the oldest waits.", queue["oldest_s"])
     yield from _family("ragpulse_evaluations_due", "gauge", "Jobs waiting.", status["evaluations"]["due"])
     yield from _family("ragpulse_database_bytes", "gauge", "Size of the file.", status["db"]["size_bytes"])
     yield from _family("ragpulse_judge_spent_usd", "gauge", "Spent today (UTC).", status["judge"]["spent_today_usd"])

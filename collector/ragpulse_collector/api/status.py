@@ -5,36 +5,28 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queue import Backlog
 
 VERSION = version("ragpulse")
-
-
-class Received(Protocol):
-    """The receiver's counters, as far as they are reported."""
-
-    body_bytes: int
-    rejected: int
-    duplicates: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return `requests` by "signal code"."""
-        ...
 
 
 class Status:
     """Answers the operation; holds when the process started."""
 
     def __init__(
-        self, store: Store, settings: Settings, *, counters: Received, queued_bytes: Callable[[], int] = lambda: 0
+        self, store: Store, settings: Settings, *, counters: Counters, backlog: Callable[[], Backlog] = Backlog
     ) -> None:
-        self._store, self._settings, self._counters, self._queued_bytes = store, settings, counters, queued_bytes
+        self._store, self._settings, self._counters, self._backlog = store, settings, counters, backlog
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,7 +40,7 @@ class Status:
             "db": _sizes(collector.db),
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
-            "queue": {"bytes": self._queued_bytes()},
+            "queue": asdict(self._backlog()),
             "evaluations": self._evaluations(),
             "judge": self._judge(),
             "roles": list(collector.roles),
@@ -57,18 +49,22 @@ class Status:
     def _received(self) -> dict[str, Any]:
         by_code: dict[str, int] = {}
         taken = 0
-        for told, count in self._counters.as_dict()["requests"].items():
-            code = told.rpartition(" ")[2]
-            if code == "200":
+        for (_, code), count in sorted(self._counters.requests.items()):
+            if code == HTTPStatus.OK:
                 taken += count
             else:
-                by_code[code] = by_code.get(code, 0) + count
+                by_code[str(code)] = by_code.get(str(code), 0) + count
         spans, newest, truncated = self._store.read(
             "SELECT count(*), max(start_time), count(*) FILTER (contexts_state = 'truncated') FROM raw.spans"
         ).rows[0]
         late = self._store.read("SELECT coalesce(sum(late_spans), 0) FROM raw.trace_facts WHERE latest").rows[0][0]
         return {
-            "received": {"requests": taken, "spans": spans, "bytes": self._counters.body_bytes},
+            "received": {
+                "requests": taken,
+                "spans": spans,
+                "logs": self._counters.logs,
+                "bytes": self._counters.body_bytes,
+            },
             "rejected": {"spans": self._counters.rejected, "requests_by_code": by_code},
             "duplicates": self._counters.duplicates,
             "newest_span": newest,

@@ -19,7 +19,11 @@ _FEEDBACK_COLUMNS = (
 MAX_TEXT = 10_000
 
 
-def label(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+Mask = Callable[[str], str]
+"""Masks what must not be stored in a text that a person typed."""
+
+
+def label(store: Store, params: Mapping[str, Any], *, mask: Mask) -> dict[str, Any]:
     """Answer `POST labels`: a person's verdict on an evaluator's question; raises ValueError, LookupError."""
     trace_id, evaluator = trace_uuid(params.get("trace_id")), _text(params, "evaluator", needed=True)
     score, passing = _number(params, "score"), _truth(params, "passing")
@@ -31,7 +35,7 @@ def label(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     span = span_number(params["span_id"]) if params.get("span_id") else unit
     score = float(bool(passing)) if score is None else score
     passing = score >= 0.5 if passing is None else passing
-    comment, annotator = _text(params, "comment"), _text(params, "annotator") or "page"
+    comment, annotator = _masked(params, "comment", mask), _masked(params, "annotator", mask) or "page"
     label_pi = _number(params, "label_pi")
 
     def work(transaction: Transaction) -> None:
@@ -42,14 +46,14 @@ def label(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"ok": True}
 
 
-def score(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+def score(store: Store, params: Mapping[str, Any], *, mask: Mask) -> dict[str, Any]:
     """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends; raises ValueError."""
-    trace_id, name = trace_uuid(params.get("trace_id")), _text(params, "name") or "feedback"
-    value, label_text = _number(params, "score"), _text(params, "label")
+    trace_id, name = trace_uuid(params.get("trace_id")), _masked(params, "name", mask) or "feedback"
+    value, label_text = _number(params, "score"), _masked(params, "label", mask)
     if value is None and label_text is None:
         raise ValueError("a score needs `score` (a number) or `label` (a text)")
     span = f"{span_number(params['span_id']):016x}" if params.get("span_id") else None
-    comment = _text(params, "comment") or _text(params, "explanation")
+    comment = _masked(params, "comment", mask) or _masked(params, "explanation", mask)
 
     def work(transaction: Transaction) -> None:
         identity = uuid.uuid4().hex
@@ -93,6 +97,11 @@ def _text(params: Mapping[str, Any], name: str, *, needed: bool = False) -> str 
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a text")
     return value[:MAX_TEXT]
+
+
+def _masked(params: Mapping[str, Any], name: str, mask: Mask) -> str | None:
+    text = _text(params, name)
+    return None if text is None else mask(text)
 
 
 def _number(params: Mapping[str, Any], name: str) -> float | None:

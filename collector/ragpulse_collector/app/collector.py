@@ -89,6 +89,7 @@ class Collector:
             self.settings,
             prices=self._prices,
             counters=self.counters,
+            backlog=self.store.backlog,
             loads=self._loads,
             more=self._more(self.store),
         )

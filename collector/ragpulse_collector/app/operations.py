@@ -17,6 +17,7 @@ from ragpulse_collector.api.sql import sql
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
+from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.budget import Ledger
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.blame import blame
@@ -69,7 +70,7 @@ def operations(
         (
             *reads,
             *_rules(rules),
-            *_writes(store, catalog, force, wake),
+            *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
             *_replays(replays, External(store)),
             *_drift(_watch(store, settings, catalog, ledger)),
             *_monitors(monitors),
@@ -219,14 +220,16 @@ def _data(store: StoreWithCopies, prices: Prices) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _writes(store: Store, catalog: Catalog, force: Force, wake: Callable[[], None]) -> tuple[Operation, ...]:
+def _writes(
+    store: Store, catalog: Catalog, force: Force, wake: Callable[[], None], mask: writes.Mask
+) -> tuple[Operation, ...]:
     evaluate = partial(writes.force, queue=force, known=catalog.online, wake=wake)
     return (
-        Operation(method="POST", path="labels", run=partial(writes.label, store), scope="admin",
+        Operation(method="POST", path="labels", run=partial(writes.label, store, mask=mask), scope="admin",
                   summary="A person's verdict.",
                   parameters=("trace_id", "span_id", "evaluator", "score", "passing", "comment", "annotator",
                               "label_pi")),
-        Operation(method="POST", path="scores", run=partial(writes.score, store), scope="ingest",
+        Operation(method="POST", path="scores", run=partial(writes.score, store, mask=mask), scope="ingest",
                   summary="Feedback on a trace.",
                   parameters=("trace_id", "span_id", "name", "score", "label", "comment")),
         Operation(method="POST", path="evaluate", run=evaluate, scope="admin", summary="Evaluate one trace now.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ragpulse_collector.api.operations import Operation, Operations
@@ -18,6 +18,7 @@ from ragpulse_collector.replay import Replays
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
+from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.worker import Worker
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_evaluators import Judge
@@ -45,6 +46,7 @@ def join(
     *,
     prices: Prices,
     counters: Counters,
+    backlog: Callable[[], Backlog] = Backlog,
     loads: Iterable[str] = (),
     more: Iterable[Operation] = (),
 ) -> Parts:
@@ -81,7 +83,7 @@ def join(
         settings,
         catalog=catalog,
         rules=rules,
-        status=Status(store, settings, counters=counters),
+        status=Status(store, settings, counters=counters, backlog=backlog),
         replays=Replays(store, catalog.resolve, price=price, wake=worker.wake),
         monitors=monitors,
         ledger=ledger,

@@ -27,13 +27,9 @@ _SPAN_JSON = ("attributes", "events", "resource", "metadata", "mapped_from")
 
 def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
     """Return a decoder whose texts are masked; raises SettingsError for a pattern that is none."""
-    if not patterns:
+    redactor = Redactor.of(patterns)
+    if redactor is None:
         return decode
-    try:
-        pattern = re.compile("|".join(f"(?:{part})" for part in patterns))
-    except re.error as error:
-        raise SettingsError(f"[collector] redact: {error}") from error
-    redactor = Redactor(pattern)
 
     def decode_masked(body: RawBody) -> Batch:
         return redactor.batch(decode(body))
@@ -41,11 +37,27 @@ def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:
     return decode_masked
 
 
+def masking(patterns: Sequence[str]) -> Callable[[str], str]:
+    """Return the function that masks a text that a person typed; raises SettingsError for a pattern that is none."""
+    redactor = Redactor.of(patterns)
+    return str if redactor is None else redactor.text
+
+
 class Redactor:
     """Replaces whatever the pattern matches by `[redacted]`, in place."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> Redactor | None:
+        """Return the redactor of all patterns, None where there are none; raises SettingsError for one that is none."""
+        if not patterns:
+            return None
+        try:
+            return cls(re.compile("|".join(f"(?:{part})" for part in patterns)))
+        except re.error as error:
+            raise SettingsError(f"[collector] redact: {error}") from error
 
     def batch(self, batch: Batch) -> Batch:
         """Mask all texts of a batch."""

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
 
 from ragpulse_collector.records import Receipt
 
@@ -49,6 +48,8 @@ class Counters:
     """Spans and log records refused inside bodies that were taken."""
     duplicates: int = 0
     """Spans that had been stored before."""
+    logs: int = 0
+    """Log records whose content or score was kept."""
 
     def taken(self, signal: str, size: int, receipt: Receipt) -> None:
         """Count a body that was taken."""
@@ -56,20 +57,12 @@ class Counters:
         self.body_bytes += size
         self.rejected += receipt.rejected
         self.duplicates += receipt.duplicates
+        if signal == "logs":
+            self.logs += receipt.accepted
 
     def refused(self, signal: str, status: int) -> None:
         """Count a request that was answered with an error."""
         self.requests[signal, status] += 1
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts for JSON."""
-        requests = {f"{signal} {code}": count for (signal, code), count in sorted(self.requests.items())}
-        return {
-            "requests": requests,
-            "body_bytes": self.body_bytes,
-            "rejected": self.rejected,
-            "duplicates": self.duplicates,
-        }
 
 
 class Flight:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.ceiling import Ceiling
 from ragpulse_collector.store.connection import Deadline
 from ragpulse_collector.store.protocol import Busy, Refused, Rows
 
@@ -30,7 +31,7 @@ class UserSql:
     def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection], *, check: Check | None = None) -> None:
         self._cursor = cursor
         self._check = check
-        self._slots = threading.BoundedSemaphore(_AT_A_TIME)
+        self._slots, self._ceiling = threading.BoundedSemaphore(_AT_A_TIME), Ceiling()
 
     def run(self, sql: str, parameters: Sequence[Any], *, timeout_s: float, max_rows: int) -> Rows:
         """Answer one SELECT; raises Refused, TimeoutError, Busy (two queries run already)."""
@@ -41,7 +42,8 @@ class UserSql:
             try:
                 if self._check is not None:
                     self._check(cursor, sql)
-                return _answer(cursor, sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+                with self._ceiling:
+                    return _answer(cursor, sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
             finally:
                 cursor.close()
         finally:
@@ -60,7 +62,7 @@ def _answer(
             if deadline.passed:
                 raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
             raise Refused("the query was interrupted") from error
-        except duckdb.OutOfMemoryException as error:
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
             raise Refused("the query needs more memory than is allowed: narrow it, e.g. by start_time") from error
         except duckdb.Error as error:
             raise Refused(str(error)) from error

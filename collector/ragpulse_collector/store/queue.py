@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ class BodyItem:
     future: Future[Receipt] = field(default_factory=Future)
     batch: Batch | None = None
     """Set once decoded."""
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def size(self) -> int:
@@ -40,6 +42,15 @@ class WorkItem:
 Item = BodyItem | WorkItem
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What was accepted and is not on disk yet: bytes and number of bodies, and how long the oldest has waited."""
+
+    bytes: int = 0
+    bodies: int = 0
+    oldest_s: float = 0.0
+
+
 class WriterQueue:
     """Items on their way to disk, in order: they wait, are decoded by one thread and committed in groups by another.
 
@@ -56,10 +67,11 @@ class WriterQueue:
         self._closed = self._drained = False
         self._changed = threading.Condition()
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the bodies that wait."""
-        return self._bytes
+    def backlog(self) -> Backlog:
+        """Return what waits, decoded or not."""
+        with self._changed:
+            since = [item.since for item in (*self._decoded, *self._waiting) if isinstance(item, BodyItem)]
+            return Backlog(self._bytes, len(since), time.monotonic() - min(since) if since else 0.0)
 
     def put(self, item: Item) -> None:
         """Add an item; raises Busy when full or closed. A body larger than the whole queue passes when it is empty."""

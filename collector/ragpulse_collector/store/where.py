@@ -23,6 +23,11 @@ _TYPES = {
     "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
     "late_spans": "INTEGER", "feedback": "DOUBLE",
 }  # fmt: skip
+_GROWING = frozenset({
+    "array_resize", "bitstring", "format", "generate_series", "list_resize", "lpad", "printf", "range", "repeat",
+    "rpad",
+})  # fmt: skip
+"""Functions whose result may be of any size, however small what they are given."""
 _OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample")
 
 
@@ -69,5 +74,9 @@ def _check_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) ->
     more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
     if more or any(node.get(key) for key in _OTHER_CLAUSES):
         raise ValueError(f"where {text!r}: one boolean expression over the columns of traces is expected")
-    if {part.get("class") for part in nodes(clause)} & {"SUBQUERY", "PARAMETER", "WINDOW"}:
-        raise ValueError(f"where {text!r}: no subqueries, parameters or window functions")
+    parts = list(nodes(clause))
+    if {part.get("class") for part in parts} & {"SUBQUERY", "PARAMETER", "WINDOW", "LAMBDA"}:
+        raise ValueError(f"where {text!r}: no subqueries, parameters, lambdas or window functions")
+    growing = {str(part.get("function_name")) for part in parts} & _GROWING
+    if growing:
+        raise ValueError(f"where {text!r}: the function {min(growing)} is not for conditions")

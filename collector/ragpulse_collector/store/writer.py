@@ -127,6 +127,7 @@ class Writer:
         # A failed COMMIT has left the transaction already.
         with contextlib.suppress(duckdb.Error):
             self._cursor.rollback()
+        self._appender.forget()
 
     def _refuse(self, items: list[Item], error: BaseException) -> None:
         _log.error("the disk refused a group of %d: %s", len(items), error)

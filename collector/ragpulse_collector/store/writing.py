@@ -14,7 +14,7 @@ from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.protocol import Busy, Transaction
-from ragpulse_collector.store.queue import BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.writer import Writer
@@ -70,10 +70,9 @@ class Writing(Reading):
         self._queue.put(item)
         return item.future
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of bodies that were accepted and are not on disk yet."""
-        return self._queue.waiting_bytes
+    def backlog(self) -> Backlog:
+        """Return what was accepted and is not on disk yet."""
+        return self._queue.backlog()
 
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""

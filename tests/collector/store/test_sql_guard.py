@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import threading
 from typing import Any
 
@@ -114,6 +116,28 @@ def test_a_query_that_needs_too_much_memory_is_refused(kit: Any) -> None:
     with pytest.raises(Refused, match="memory"):
         store.run_user_sql("SELECT list(repeat('x', 1000) || i) FROM range(1000000) t(i)")
     assert store.run_user_sql("SELECT 1").rows == [(1,)]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the ceiling is the kernel's account of memory")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT length(repeat('x', 2000000000))",
+        "SELECT repeat('x', 60000000) FROM range(50)",
+        "SELECT list_sum(range(100000000))",
+        "SELECT format('{:>2000000000}', 'a')",
+        "SELECT [repeat('x', 100000) FOR i IN range(20000)]",
+        "WITH RECURSIVE t AS (SELECT 'x' a UNION ALL SELECT a || a FROM t WHERE length(a) < 1e10) SELECT max(a) FROM t",
+    ],
+)
+def test_what_functions_make_is_bounded_too(kit: Any, sql: str) -> None:
+    """Memory that the engine's own limit does not see: refused at once, and everything else goes on."""
+    store = kit.store()
+    with pytest.raises(Refused, match="memory"):
+        store.run_user_sql(sql)
+    store.write(lambda transaction: transaction.append("meta", ("key", "value"), [("a", "b")])).result()
+    assert store.run_user_sql("SELECT value FROM raw.meta WHERE key = 'a'").rows == [("b",)]
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
 
 
 def test_two_queries_run_at_a_time(kit: Any) -> None:

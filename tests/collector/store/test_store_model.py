@@ -154,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
         stored = self.store.read("SELECT trace_id, span_id FROM spans ORDER BY 1, 2").rows
         assert stored == sorted((f"{trace:032x}", f"{span:016x}") for trace, span in self.model)
         assert self.store.read("SELECT count(*) FROM raw.audit").rows == [(self.work_done,)]
-        assert self.store.waiting_bytes == 0
+        assert self.store.backlog().bytes == 0
 
     def teardown(self) -> None:
         """Close and remove the file."""
