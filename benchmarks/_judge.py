@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from _served import cpu_s
+
+from ragpulse_evaluators import HTTPJudge
 
 BODY = b'{"choices":[{"message":{"content":"YES"}}],"usage":{"prompt_tokens":300,"completion_tokens":1}}'
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
@@ -36,6 +39,18 @@ class JudgeServer:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+async def bare_questions(base: str, prompts: Sequence[str], concurrency: int) -> None:
+    """Put the questions and nothing else: the floor of everything that asks a judge."""
+    left = iter(prompts)
+
+    async def client(judge: HTTPJudge) -> None:
+        for prompt in left:
+            await judge.ask([{"role": "user", "content": prompt}])
+
+    async with HTTPJudge(base, "tiny") as judge:
+        await asyncio.gather(*(client(judge) for _ in range(concurrency)))
 
 
 class _Answering(asyncio.Protocol):

@@ -9,35 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ragpulse_evaluators import Case, HTTPJudge, JudgeCall, evaluate, get_evaluator
-from ragpulse_evaluators.http import _response
+from _judge import JudgeServer, bare_questions
 
-SERVER = """
-import asyncio
-BODY = b'{"choices":[{"message":{"content":"YES"}}],"usage":{"prompt_tokens":300,"completion_tokens":1}}'
-REPLY = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(BODY) + BODY
-async def serve(reader, writer):
-    try:
-        while head := await reader.readuntil(b"\\r\\n\\r\\n"):
-            size = int(head.lower().split(b"content-length:")[1].split(b"\\r\\n")[0])
-            await reader.readexactly(size)
-            writer.write(REPLY)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
-async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-asyncio.run(main())
-"""
+from ragpulse_evaluators import Case, HTTPJudge, JudgeCall, evaluate, get_evaluator
 
 
 class SleepingJudge:
@@ -94,38 +73,17 @@ async def _bare(judge: SleepingJudge, count: int) -> None:
 
 
 async def loopback(count: int, concurrency: int) -> None:
-    """Floor: the same bytes through the same sockets, without evaluators."""
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        made = cases(count)
-        async with HTTPJudge(f"http://127.0.0.1:{port}/v1", "tiny") as judge:
+    """Floor: bare questions of the same size by the same HTTP client, without evaluators."""
+    made = cases(count)
+    with JudgeServer() as server:
+        async with HTTPJudge(server.base, "tiny") as judge:
             evaluator = get_evaluator("faithfulness", judge=judge)
             spent = await timed(lambda: evaluate(made, [evaluator], concurrency=concurrency))
         prompt = (await get_evaluator("faithfulness", judge=SleepingJudge(0))(made[0])).calls[0].prompt
-        floor = await timed(lambda: _raw(port, prompt, count, concurrency))
-    finally:
-        server.kill()
-        server.wait()
+        floor = await timed(lambda: bare_questions(server.base, [prompt] * count, concurrency))
     line(
         f"{count} cases, loopback judge, concurrency {concurrency}", spent, "s", floor, "<= 1 s", spent <= count / 1000
     )
-
-
-async def _raw(port: int, prompt: str, count: int, concurrency: int) -> None:
-    body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": prompt}], "temperature": 0.0}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    left = iter(range(count))
-
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in left:
-            writer.write(head + body)
-            await _response(reader)
-        writer.close()
-
-    await asyncio.gather(*(client() for _ in range(concurrency)))
 
 
 async def waiting(count: int, concurrency: int, latency_s: float) -> None:

@@ -2,10 +2,10 @@
 
     python benchmarks/replay_speed.py [--short]
 
-Collector, judge and client are three processes. Beside the seconds until the client sees the replay done: the CPU
-seconds of collector and judge. Floors in the same run: the same number of bare questions to the same judge by the same
-HTTP client at the same concurrency; latency x cases / concurrency where the judge thinks; for checks without a judge,
-the evaluator alone.
+Collector, judge and client are three processes. Beside the seconds until the last verdict: the CPU seconds of collector
+and judge, storing included. Floors in the same run: as many bare questions to the same judge by the same HTTP
+client at the same concurrency; latency x cases / concurrency where the judge thinks; for checks without a judge, the
+evaluators alone. A few cases go before each (imports).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from _judge import JudgeServer
+from _judge import JudgeServer, bare_questions
 from _payload import body
 from _served import Server
 
 from ragpulse_collector.client import Client
-from ragpulse_evaluators import Case, HTTPJudge, evaluate
+from ragpulse_evaluators import Case, evaluate
 
 CONCURRENCY = 64
 CONFIG = """
@@ -96,28 +96,14 @@ def collector(traces: int, think_s: float) -> Iterator[tuple[Measured, JudgeServ
             measured.stop()
 
 
-async def _bare(base: str, prompts: Sequence[str]) -> float:
-    """Seconds for the questions alone."""
-    left = iter(prompts)
-
-    async def client(judge: HTTPJudge) -> None:
-        for prompt in left:
-            await judge.ask([{"role": "user", "content": prompt}])
-
-    async with HTTPJudge(base, "tiny") as judge:
-        await asyncio.gather(*(client(judge) for _ in range(CONCURRENCY)))
-        left = iter(prompts)
-        began = time.perf_counter()
-        await asyncio.gather(*(client(judge) for _ in range(CONCURRENCY)))
-        return time.perf_counter() - began
-
-
 def judged(measured: Measured, server: JudgeServer, what: str, evaluator: str, **asked: Any) -> None:
     """Print what a judged replay takes, and its floors."""
     before = server.cpu_s()
     seconds, cpu = measured.replay([evaluator], **asked)
     judges = server.cpu_s() - before
-    floor = asyncio.run(_bare(server.base, ["word " * 700] * measured.traces))
+    began = time.perf_counter()
+    asyncio.run(bare_questions(server.base, ["word " * 700] * measured.traces, CONCURRENCY))
+    floor = time.perf_counter() - began
     ideal = server.think_s * measured.traces / CONCURRENCY
     print(
         f"{what:<32} {seconds:6.2f} s (collector {cpu:4.2f}, judge {judges:4.2f} CPU-s)"
@@ -145,9 +131,11 @@ def main() -> None:
     traces = 100 if "--short" in sys.argv else 1000
     with collector(traces, 0.0) as (measured, judge):
         offline(measured)
+        measured.replay(["faithfulness", "relevancy"], limit=5)
         judged(measured, judge, "judge answers at once", "faithfulness")
         judged(measured, judge, "the same, calls under a cap", "relevancy", max_usd=10.0)
     with collector(traces, 0.05) as (measured, judge):
+        measured.replay(["faithfulness"], limit=5)
         judged(measured, judge, "judge thinks 50 ms", "faithfulness")
         seconds, cpu = measured.replay(["faithfulness"])
         print(f"{'again: every verdict is reused':<32} {seconds:6.2f} s (collector {cpu:4.2f} CPU-s)")

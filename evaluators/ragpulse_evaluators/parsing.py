@@ -51,6 +51,8 @@ class Words:
     repair: str
     examples: str
     canary: str
+    question: str
+    """What the evaluator `judge` asks where nothing else is asked."""
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ragpulse_evaluators import Case, JudgeCall, get_evaluator
+from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.templates import mark_of
 
 ORDERS = (
@@ -142,3 +143,22 @@ async def test_a_canary_exposes_a_verdict_copied_from_the_material() -> None:
     exposed = await get_evaluator(name, judge=CopyingJudge(honest=False), canary=True)(case)
     assert (exposed.status, exposed.score) == ("invalid", None)
     assert (await get_evaluator(name, judge=CopyingJudge(honest=True), canary=True)(case)).score == 0.0
+
+
+async def test_a_canary_is_asked_of_every_sample() -> None:
+    """Of several samples those copied out of the material are dropped; where all are, nothing is left to average."""
+    case = attacked("response", ORDERS[-2])
+    assert (await get_evaluator("judge", judge=CopyingJudge(honest=False), n=3)(case)).score == 1.0
+    exposed = await get_evaluator("judge", judge=CopyingJudge(honest=False), n=3, canary=True)(case)
+    assert (exposed.status, exposed.score, len(exposed.calls)) == ("invalid", None, 3)
+    assert (await get_evaluator("judge", judge=CopyingJudge(honest=True), n=3, canary=True)(case)).score == 0.0
+    with pytest.raises(ConfigurationError, match="bare marks"):
+        get_evaluator("geval", judge=CopyingJudge(honest=True), canary=True)
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "contain"), ("zh", "包含"), ("pt", "contém")])
+async def test_the_question_asked_by_default_is_in_the_evaluators_language(language: str, words: str) -> None:
+    """`judge` without a question asks whether the reference is contained, in the language of the rest of the prompt."""
+    case = Case(response="r", reference="g")
+    result = await get_evaluator("judge", judge=NaiveJudge(marked_away), language=language)(case)
+    assert words in result.calls[0].prompt.split("<ground_truth")[0]

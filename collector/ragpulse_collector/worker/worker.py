@@ -26,7 +26,7 @@ from ragpulse_evaluators.gate import Gate
 __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
-_BATCH = 256
+_BATCH = 512
 """Free jobs prepared together, and under way together: each waits for a commit that it shares."""
 _FETCH = 2048
 """Jobs read from the store at once: looking costs the more the longer the line is."""

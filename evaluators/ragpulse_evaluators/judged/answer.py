@@ -238,12 +238,8 @@ class AnswerRelevancy(JudgedEvaluator):
     async def _questions(self, case: Case, session: Session) -> list[Question]:
         prompt, form = self.render("question", case), '{"question": "...", "noncommittal": 0 | 1}'
         if self._n == 1:
-            return [await session.read(prompt, lambda t: read_model(t, Question), form=form, schema=Question)]
-        replies = await session.ask(prompt, n=self._n, schema=Question)
-        found = [question for reply in replies if (question := _question(reply.completion)) is not None]
-        if not found:
-            raise Unreadable(f"none of {len(replies)} replies holds a question")
-        return found
+            return [await session.read(prompt, _question, form=form, schema=Question)]
+        return await session.samples(prompt, _question, n=self._n, schema=Question)
 
     async def _closeness(self, case: Case, questions: Sequence[str], session: Session) -> list[float]:
         query = case.query or ""
@@ -260,8 +256,5 @@ class AnswerRelevancy(JudgedEvaluator):
         return self._n if self._embedder else 2 * self._n
 
 
-def _question(text: str) -> Question | None:
-    try:
-        return read_model(text, Question)
-    except Unreadable:
-        return None
+def _question(text: str) -> Question:
+    return read_model(text, Question)

@@ -78,6 +78,8 @@ class GEval(JudgedEvaluator):
             raise ConfigurationError(f"geval: dimension of {task} is one of {', '.join(known)}, not {dimension!r}")
         if n < 1:
             raise ConfigurationError("geval: n is at least 1")
+        if options.get("canary"):
+            raise ConfigurationError("geval: its replies are bare marks, which can carry no canary")
         super().__init__(evaluated=task, dimension=dimension, n=n, use_logprobs=use_logprobs, **options)
         self._task, self._n, self._logprobs = task, n, use_logprobs
         self._asked = [known[dimension.casefold()]] if dimension else list(DIMENSIONS[task])

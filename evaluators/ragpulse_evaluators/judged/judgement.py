@@ -14,13 +14,11 @@ from ragpulse_evaluators.judge import warmed
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, either, rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import Words, read_number, read_verdict
+from ragpulse_evaluators.parsing import Words, read_number, read_verdict, words_of
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
 __all__ = ("Judgement",)
-
-_QUESTION = "Does the predicted answer contain the ground truth answer? Say True if yes, False if no."
 
 
 def _number_or_verdict(value: Any) -> Any:
@@ -53,6 +51,7 @@ def read_judgement(text: str, words: Words) -> Judged:
 class Judgement(JudgedEvaluator):
     """The answer to `question` about the response: true or false, or a number in 0..1.
 
+    Without a `question` it is whether the response contains the reference, asked in the evaluator's language.
     Three modes by what the case holds: query and reference, reference only, query only. With `n` samples the score is
     their mean, `parts["scores"]` the list and `ci95` the mean ± 1.96·s/√n cut to 0..1 (one sample: the whole range).
     """
@@ -61,11 +60,20 @@ class Judgement(JudgedEvaluator):
     needs = frozenset({"response"})
     parser: ClassVar[str] = "judgement"
 
-    def __init__(self, *, question: str = _QUESTION, n: int = 1, threshold: float | None = 0.5, **options: Any) -> None:
-        if n < 1 or not question.strip():
+    def __init__(
+        self,
+        *,
+        question: str | None = None,
+        n: int = 1,
+        threshold: float | None = 0.5,
+        language: str = "en",
+        **options: Any,
+    ) -> None:
+        self._question = words_of(language).question if question is None else question
+        if n < 1 or not self._question.strip():
             raise ConfigurationError("judge: question is a text, n at least 1")
-        super().__init__(threshold=threshold, question=question, n=n, **options)
-        self._question, self._n = question, n
+        super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
+        self._n = n
         if self.judge is not None and n > 1:
             self.judge = warmed(self.judge, 1.0)  # equal samples would be one sample
 
@@ -74,27 +82,17 @@ class Judgement(JudgedEvaluator):
         if case.query is None and not case.references:
             raise MissingField("query", "reference")
         prompt = self.render("evaluate", case, question=self._question)
-        found = await (self._one(prompt, session) if self._n == 1 else self._several(prompt, session))
+        found = await self._asked(prompt, session)
         scores = [judged.score for judged in found]
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=found[0].reason or None, parts=parts)
 
-    async def _one(self, prompt: str, session: Session) -> list[Judged]:
+    async def _asked(self, prompt: str, session: Session) -> list[Judged]:
         reader = either(Judged, lambda text: read_judgement(text, self.words))
+        if self._n > 1:
+            return await session.samples(prompt, reader, n=self._n, schema=Judged)
         form = '{"reason": "...", "score": true | false}'
         return [await session.read(prompt, reader, form=form, schema=Judged)]
-
-    async def _several(self, prompt: str, session: Session) -> list[Judged]:
-        reader = either(Judged, lambda text: read_judgement(text, self.words))
-        found = []
-        for call in await session.ask(prompt, n=self._n, schema=Judged):
-            try:
-                found.append(reader(call.completion))
-            except Unreadable:
-                continue
-        if not found:
-            raise Unreadable(f"none of {self._n} replies can be read")
-        return found
 
     def calls_for(self, case: Case) -> int:
         """One a sample."""

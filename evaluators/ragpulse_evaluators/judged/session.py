@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -51,10 +52,7 @@ class Session:
         schema: type[BaseModel] | None = None,
     ) -> Found:
         """Ask, and read the reply; if it cannot be read ask once more showing `form`, then raise `Unreadable`."""
-        messages = _messages(prompt)
-        if self._canary:
-            messages = [*messages, {"role": "user", "content": self.words.canary.format(mark=self._canary)}]
-            schema = None  # no provider would let the canary through a schema that does not name it
+        messages, schema = self._with_canary(prompt, schema)
         reply = (await self.ask(messages, schema=schema))[0].completion
         try:
             return parse(self._proven(reply))
@@ -62,6 +60,33 @@ class Session:
             if not self._repair:
                 raise
             return parse(self._proven(await self._asked_again(messages, reply, unreadable, form, schema)))
+
+    async def samples(
+        self,
+        prompt: str | Sequence[Message],
+        parse: Callable[[str], Found],
+        *,
+        n: int,
+        schema: type[BaseModel] | None = None,
+    ) -> list[Found]:
+        """Ask `n` times and read what can be read; raises `Unreadable` where nothing can."""
+        messages, schema = self._with_canary(prompt, schema)
+        found = []
+        for call in await self.ask(messages, n=n, schema=schema):
+            with contextlib.suppress(Unreadable):
+                found.append(parse(self._proven(call.completion)))
+        if not found:
+            raise Unreadable(f"none of {n} replies can be read")
+        return found
+
+    def _with_canary(
+        self, prompt: str | Sequence[Message], schema: type[BaseModel] | None
+    ) -> tuple[Sequence[Message], type[BaseModel] | None]:
+        messages = _messages(prompt)
+        if not self._canary:
+            return messages, schema
+        told = {"role": "user", "content": self.words.canary.format(mark=self._canary)}
+        return [*messages, told], None  # no provider would let the canary through a schema that does not name it
 
     def _proven(self, reply: str) -> str:
         """The reply, if it carries the canary: an object copied out of the material cannot."""
