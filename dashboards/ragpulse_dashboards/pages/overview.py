@@ -18,6 +18,8 @@ __all__ = ["routes"]
 BUCKETS: Final = 120
 """Points a chart asks for: a card is about 500 px wide, and a point with an interval needs 4."""
 MAX_QUALITY: Final = 8
+SHORT: Final = ("-1h", "-6h")
+"""Ranges that a young store is shown by."""
 
 EFFICIENCY: Final = (
     ("latency", "Latency", ("latency_p50", "latency_p95", "latency_p99"), False),
@@ -106,15 +108,17 @@ def _origin(request: Request) -> str:
 
 
 async def _fitting(site: Site, view: View) -> View:
-    """The range the URL asks for; where it asks for none and all data of the day is of the last hour, that hour."""
+    """The range the URL asks for; where it asks for none, the shortest one that holds all there is of the day."""
     if view.given:
         return view
-    one = {**view.filters, "limit": 1}
-    hour, before = await asyncio.gather(
-        site.api("GET traces", {**one, "from": "-1h"}),
-        site.api("GET traces", {**one, "from": view.start, "to": "-1h"}),
-    )
-    return replace(view, start="-1h") if hour.get("traces") and not before.get("traces") else view
+
+    async def held(**range_: str) -> bool:
+        answer = await site.api("GET traces", {**view.filters, "from": view.start, "limit": 1, **range_})
+        return bool(answer.get("traces"))
+
+    anything, *older = await asyncio.gather(held(), *(held(to=start) for start in SHORT))
+    fitting = next((start for start, found in zip(SHORT, older, strict=True) if not found), view.start)
+    return replace(view, start=fitting) if anything else view
 
 
 async def _metrics(
