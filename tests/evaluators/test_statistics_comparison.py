@@ -183,6 +183,15 @@ def test_few_disagreements_get_two_pseudo_labels() -> None:
     assert float(found.hi or 0) - float(found.lo or 0) > 0.1
 
 
+@pytest.mark.parametrize(("guess", "truth"), [(1.0, 1.0), (0.0, 1.0), (0.5, 0.5), (1.0, 0.25)])
+def test_labels_that_all_say_the_same_are_not_certain(guess: float, truth: float) -> None:
+    """A judge and people without any spread still leave an interval."""
+    found = ppi_mean([guess] * 500, [guess] * 50, [truth] * 50)
+    assert found is not None
+    assert found.estimate == pytest.approx(truth, abs=0.03)
+    assert float(found.hi or 0) - float(found.lo or 0) > 0.02
+
+
 def test_a_hundred_labels_narrow_a_yes_or_no_rate_by_a_third() -> None:
     """Eight disagreements of a hundred: near the bound 1 - √(1 - ρ²/(1 + n/N)), which is 0.37 at ρ = 0.82."""
     human = [1.0] * 70 + [0.0] * 30

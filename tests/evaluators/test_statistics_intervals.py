@@ -127,6 +127,15 @@ def test_an_interval_is_no_surer_than_the_heavy_weights() -> None:
     assert float(found.lo or 0) < 0.85  # at least one of the nine could be a failure
 
 
+def test_weights_nearly_alike_have_the_published_interval() -> None:
+    """Wilson with min(n, m(1-m)/SE²) where Kish's n is at least 0.7 n: a factor of two between the chances."""
+    values, pi = [1.0, 0.0, 1.0, 1.0] * 10, [0.5] * 20 + [1.0] * 20
+    found = some(hajek(values, pi))
+    trials = min(40.0, found.estimate * (1 - found.estimate) / float(found.se or 1) ** 2)
+    assert found.n_eff > 28
+    assert tuple(found) == pytest.approx(tuple(some(wilson(found.estimate * trials, trials))))
+
+
 def test_graded_scores_of_equal_weights_have_students_interval() -> None:
     """m ± t·SE with n-1 degrees of freedom, as published."""
     values = [0.2, 0.9, 0.4, 0.7, 0.5]

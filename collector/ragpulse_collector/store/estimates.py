@@ -1,8 +1,8 @@
 """The estimator of docs/statistics.md as SQL: Hajek's mean and its interval, equal to `statistics.hajek` to 1e-9.
 
-Scored units are weighted by 1/pi. Scores in 0..1: Wilson with n* = m(1-m)/SE², where SE² is at least what Kish's n of
-such spread gives, times Korn and Graubard's factor of degrees of freedom; graded scores of equal weights: Student, cut
-at 0 and 1; all equal: Wilson with Kish's n.
+Scored units are weighted by 1/pi. Scores in 0..1: Wilson with n* = min(n, m(1-m)/SE²), graded ones Student cut at 0 and
+1, all equal ones Wilson with Kish's n. Where Kish's n is below 0.7 n: Wilson with n* at most Kish's n of such spread,
+times Korn and Graubard's factor of degrees of freedom.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def hajek(source: str, *, keys: str) -> str:
                    sum((y - m) ** 2 / pi) / any_value(w) / any_value(kish) AS pooled
             FROM picked JOIN means USING ({keys}) GROUP BY {keys}),
         widths AS (
-            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, n - kish < 1e-6 * n AS alike,
+            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, kish >= 0.7 * n AS alike,
                    student_975(greatest(1.0, round(kish - 1, 3))) AS t
             FROM spread),
         sized AS (
-            SELECT *, CASE WHEN low = high OR greatest(se, pooled) = 0 THEN kish
+            SELECT *, CASE WHEN low = high OR se = 0 THEN kish
+                           WHEN alike THEN least(n, p * (1 - p) / se ** 2)
                            ELSE p * (1 - p) / greatest(se ** 2, pooled) END
                       * CASE WHEN alike THEN 1.0 ELSE (student_975(greatest(1.0, n - 1)) / t) ** 2 END AS trials
             FROM widths)

@@ -41,22 +41,24 @@ def ppi_mean(
 
     PPI++ (Angelopoulos, Duchi, Zrnic 2023): mean(human - λ·judge, labelled) + λ·mean(judge, all), λ in [0, 1] chosen
     for the smallest variance, both means Hajek-weighted by `pi_all` and `pi_labelled` (the chance that an answer was
-    judged, respectively judged and labelled). Binary scores with fewer than 10 disagreements take two pseudo-labels,
-    one disagreement each way, without which the interval is far too narrow (and λ = 1 below 30 labels, which cannot
-    tell it). None without labels.
+    judged, respectively judged and labelled). Binary scores with fewer than 10 disagreements (or agreements) take two
+    pseudo-labels, one disagreement each way, without which the interval is far too narrow (and λ = 1 below 30 labels,
+    which cannot tell it). None without labels.
     """
     pi_all = pi_all if pi_all is not None else [1.0] * len(judge_all)
     pi_labelled = pi_labelled if pi_labelled is not None else [1.0] * len(human)
     if len(judge_labelled) != len(human):
         raise ValueError(f"{len(judge_labelled)} judged but {len(human)} human labels")
     # Refuses unequal lengths, non-finite scores and chances outside (0, 1], with the same words everywhere.
-    if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None:
+    only = hajek(human, pi_labelled)
+    if hajek(judge_all, pi_all) is None or hajek(judge_labelled, pi_labelled) is None or only is None:
         return None
     weights_all, weights = [1.0 / pi for pi in pi_all], [1.0 / pi for pi in pi_labelled]
     scores = [*judge_all, *judge_labelled, *human]
     binary = all(score in (0.0, 1.0) for score in scores)
     guesses, truths, seen = list(judge_labelled), list(human), effective_n(weights)
-    few = binary and sum(a != b for a, b in zip(guesses, truths, strict=True)) < _FEW_DISAGREEMENTS
+    agreed = sum(a == b for a, b in zip(guesses, truths, strict=True))
+    few = binary and min(agreed, len(truths) - agreed) < _FEW_DISAGREEMENTS
     if few:
         guesses, truths = [*guesses, 0.0, 1.0], [*truths, 1.0, 0.0]
         weights += [math.fsum(weights) / len(weights)] * 2
@@ -68,6 +70,8 @@ def ppi_mean(
     estimate, se = lam * base + shift, math.hypot(lam * base_se, shift_se)
     half = normal_quantile(0.5 + confidence / 2.0) * se
     lo, hi = estimate - half, estimate + half
+    if shift_se <= 0.0 and only.lo is not None and only.hi is not None:
+        lo, hi = min(estimate, only.lo), max(estimate, only.hi)
     if all(0.0 <= score <= 1.0 for score in scores):
         lo, estimate, hi = (min(1.0, max(0.0, value)) for value in (lo, estimate, hi))
     return CorrectedEstimate(

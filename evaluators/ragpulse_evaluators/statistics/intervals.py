@@ -61,9 +61,10 @@ def hajek(
 
     `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
     this very list of requests instead (each term of the variance times 1-π). Scores within `bounds` get Wilson's
-    interval with n* = m(1-m)/SE² trials, at most Kish's n of the same spread, times Korn and Graubard's factor
-    for degrees of freedom (1 where all weights are equal); graded scores of equal weights get Student's, cut at
-    `bounds`; where all are equal, Wilson with Kish's n. Values outside `bounds` count as unbounded. `thin` marks
+    interval with n* = min(n, m(1-m)/SE²) trials; graded ones Student's, cut at `bounds`. Where weights lie far apart
+    (Kish's n below 0.7 n) n* is at most Kish's n of the same spread, times Korn and Graubard's factor for degrees of
+    freedom, and graded scores get Wilson's interval, too.
+    Where all are equal: Wilson with Kish's n. Values outside `bounds` count as unbounded. `thin` marks
     intervals that rest on too little to keep their level. None without values; ValueError for unequal lengths, a
     non-finite value or π outside (0, 1].
     """

@@ -12,6 +12,8 @@ __all__ = ["WeightedMean", "wilson_bounds"]
 
 _FEW = 10.0
 """Below so many effective answers no interval from weighted ones keeps its word: a handful carries it."""
+_ALIKE = 0.7
+"""From this share of n on, Kish's number calls weights alike: the plain formula keeps its word there (simulated)."""
 _RARE = 5.0
 """A graded mean near an end rests on its few low (or high) scores; fewer than so many leave Student's law unmet."""
 
@@ -39,47 +41,51 @@ class WeightedMean:
         """Mean and interval; `bounds` None, or scores beyond them, mean an open scale."""
         upper = 0.5 + confidence / 2.0
         equal = self.least == self.most
-        thin = self.kish < _FEW
         if bounds is None or self.least < bounds[0] or self.most > bounds[1]:
-            return self._told(None if equal else self._student(upper), thin)
+            return self._told(None if equal else self._student(upper), rare=False)
         low, high = bounds
         width = high - low
         p = min(1.0, max(0.0, (self.mean - low) / width))
-        trials = self._trials(p * (1.0 - p) * width * width)
-        thin = thin or (self.between and not equal and trials * min(p, 1.0 - p) < _RARE)
-        if self.between and not equal and self._alike:
+        variance = p * (1.0 - p) * width * width
+        graded = self.between and not equal
+        rare = graded and variance * min(p, 1.0 - p) < _RARE * self._cautious_error
+        if graded and self._alike:
             ends = self._student(upper)
-            return self._told((max(low, ends[0]), min(high, ends[1])), thin)
-        lo, hi = wilson_bounds(p, trials * self._freedom(upper), confidence)
-        return self._told((low + lo * width, low + hi * width), thin)
+            return self._told((max(low, ends[0]), min(high, ends[1])), rare=rare)
+        lo, hi = wilson_bounds(p, self._trials(variance) * self._freedom(upper), confidence)
+        return self._told((low + lo * width, low + hi * width), rare=rare)
 
     @property
     def _alike(self) -> bool:
-        """Whether all weights are the same, but for rounding."""
-        return self.n - self.kish < 1e-6 * self.n
+        return self.kish >= _ALIKE * self.n
+
+    @property
+    def _cautious_error(self) -> float:
+        """SE², but at least what Kish's number of such spread gives: heavy answers of which none failed are not sure."""
+        return max(self.se * self.se, self.variance * self.unseen / self.kish)
 
     def _trials(self, variance: float) -> float:
-        """n*: yes-or-no answers as informative as these scores, at most Kish's number of such spread.
-
-        The observed error alone may not claim more: heavy answers of which none failed yet would look certain.
-        """
-        pooled = self.variance * self.unseen / self.kish
-        error = max(self.se * self.se, pooled)
-        return self.kish if self.least == self.most or error <= 0.0 else variance / error
+        """n*: yes-or-no answers as informative as these scores; Kish's number where all are equal."""
+        if self.least == self.most or self.se <= 0.0:
+            return self.kish
+        if self._alike:
+            return min(variance / (self.se * self.se), self.n / self.unseen)
+        return variance / self._cautious_error
 
     def _freedom(self, upper: float) -> float:
-        """Korn and Graubard's (1998) factor: unequal weights leave as many degrees of freedom as Kish's number says."""
+        """Korn and Graubard's (1998) factor: weights apart leave as many degrees of freedom as Kish's number says."""
         if self._alike:
             return 1.0
-        quantiles = (student_quantile(upper, _degrees(one)) for one in (float(self.n), self.kish))
-        return (next(quantiles) / next(quantiles)) ** 2
+        whole, left = (student_quantile(upper, _degrees(one)) for one in (float(self.n), self.kish))
+        return (whole / left) ** 2
 
     def _student(self, upper: float) -> tuple[float, float]:
         half = student_quantile(upper, _degrees(self.kish)) * self.se
         return self.mean - half, self.mean + half
 
-    def _told(self, ends: tuple[float, float] | None, thin: bool) -> Estimate:
+    def _told(self, ends: tuple[float, float] | None, *, rare: bool) -> Estimate:
         lo, hi = ends or (None, None)
+        thin = self.kish < _FEW or rare
         return Estimate(estimate=self.mean, se=self.se, lo=lo, hi=hi, n=self.n, n_eff=self.kish, thin=thin)
 
 
