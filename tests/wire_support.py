@@ -144,8 +144,9 @@ def as_protobuf(body: bytes) -> bytes:
     request = orjson.loads(body)
     for envelope in request["resourceSpans"]:
         for span in (span for scope in envelope["scopeSpans"] for span in scope["spans"]):
-            for key in ("traceId", "spanId", "parentSpanId"):
-                span[key] = base64.b64encode(bytes.fromhex(span.get(key, ""))).decode()
+            for item in (span, *span.get("links", ())):
+                ids = {key: item[key] for key in ("traceId", "spanId", "parentSpanId") if key in item}
+                item |= {key: base64.b64encode(bytes.fromhex(value)).decode() for key, value in ids.items()}
     return json_format.ParseDict(request, ExportTraceServiceRequest()).SerializeToString()
 
 

@@ -95,6 +95,8 @@ class SpanRecord:
     resource: str = "{}"
     events: str | None = None
     """Span events as JSON text: [{"name", "time", "attributes"}]."""
+    links: str | None = None
+    """Links to other spans as JSON text: [{"trace_id", "span_id", "attributes"}]."""
     mapped_from: str = "{}"
     """JSON object: canonical field → attribute it was taken from."""
 
@@ -123,7 +125,8 @@ class ContentRecord:
 class ScoreRecord:
     """A score that arrived over the wire: feedback of a person or another tool's evaluation."""
 
-    trace_id: str
+    trace_id: str | None
+    """None: known by its response id only; the store finds the span, be it there already or yet to come."""
     span_id: str | None
     """None: the score belongs to the trace's first unit."""
     time_ns: int

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, decode_json, otlp_json
+from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, attribute_pairs, decode_json, otlp_json
 
 from ragpulse_collector.conventions import decode, remap, restore_attributes
 from ragpulse_collector.records import RawBody, SpanRecord
@@ -146,6 +147,18 @@ def test_odd_times_are_stored_and_flagged(times: dict[str, Any], duration: int, 
     record = decode_json(times).spans[0]
     assert (record.end_ns - record.start_ns, orjson.loads(record.mapped_from).get("flags")) == (duration, flags)
     assert remap(record) == record
+
+
+@pytest.mark.parametrize("encode", [bytes, as_protobuf], ids=["json", "protobuf"])
+def test_links_are_kept(encode: Callable[[bytes], bytes]) -> None:
+    """Where they lead and what is said of them, in both encodings; remapping leaves them as they are."""
+    link = {"traceId": "a" * 32, "spanId": "b" * 16, "attributes": attribute_pairs({"why": "retry"})}
+    body = encode(otlp_json({"links": [link]}))
+    (record,) = decode(
+        RawBody(signal="traces", content_type=PROTOBUF if encode is as_protobuf else JSON, body=body)
+    ).spans
+    kept = [{"trace_id": "a" * 32, "span_id": "b" * 16, "attributes": {"why": "retry"}}]
+    assert orjson.loads(record.links or "") == orjson.loads(remap(record).links or "") == kept
 
 
 def test_events_are_kept_with_nanoseconds() -> None:

@@ -85,6 +85,14 @@ def test_a_score_without_a_trace_is_refused() -> None:
     assert "trace_id" in (batch.message or "")
 
 
+def test_a_score_with_a_response_id_needs_no_trace() -> None:
+    """The specification lets an evaluation event name the response only."""
+    attributes = {"gen_ai.evaluation.name": "x", "gen_ai.response.id": "r-1"}
+    batch = _decode({"eventName": SCORE, "traceId": "", "spanId": "", "attributes": attributes})
+    assert [(score.trace_id, score.span_id, score.response_id) for score in batch.scores] == [(None, None, "r-1")]
+    assert batch.rejected == 0
+
+
 def test_ordinary_logs_are_accepted_and_not_kept() -> None:
     """An application's log lines are no business of ours, with or without a trace."""
     batch = _decode({"body": {"stringValue": "started"}}, {"eventName": "device.boot", "traceId": ""})

@@ -19,7 +19,7 @@ from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
 
 AROUND = timedelta(hours=2)
 """With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
-_JSON = ("attributes", "mapped_from", "resource", "events", "metadata", "tags", "parts", "calls")
+_JSON = ("attributes", "mapped_from", "resource", "events", "links", "metadata", "tags", "parts", "calls")
 _FACTS = ", ".join(FACT_COLUMNS)
 # The id is compared in its own type: a filter on the hex text of the views would read every row.
 _SPANS = f"{VIEWS['spans']} WHERE s.trace_id = $id"

@@ -22,7 +22,7 @@ _SPAN_TEXTS = (
     "name", "query", "response", "status_message", "error_type", "session_id", "user_id", "prompt_name",
     "prompt_version", "variant", "response_id", "service", "service_version", "environment", "model", "provider",
 )  # fmt: skip
-_SPAN_JSON = ("attributes", "events", "resource", "metadata", "mapped_from")
+_SPAN_JSON = ("attributes", "events", "links", "resource", "metadata", "mapped_from")
 
 
 def redacting(decode: Decode, patterns: Sequence[str]) -> Decode:

@@ -53,6 +53,7 @@ def remap(record: SpanRecord) -> SpanRecord:
         if getattr(fresh, name) is None and name not in orjson.loads(record.mapped_from)
     }
     stored: dict[str, Any] = {"upstream_pi": record.upstream_pi, "resource": record.resource, "events": record.events}
+    stored["links"] = record.links
     return replace(fresh, **{**stored, **kept})
 
 

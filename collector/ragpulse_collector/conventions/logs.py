@@ -33,9 +33,11 @@ def add_log(batch: Batch, log: WireLog, mapper: Mapper) -> None:
 
 
 def _add(batch: Batch, log: WireLog, record: Any, target: list[Any]) -> None:
-    if not valid_trace_id(log.trace_id):
+    if not (valid_trace_id(log.trace_id) or (isinstance(record, ScoreRecord) and record.response_id)):
         batch.rejected += 1
-        batch.message = "log records with GenAI content or scores need the trace_id of the span they belong to"
+        batch.message = (
+            "log records with GenAI content need the trace_id of the span they belong to, scores that or a response id"
+        )
     elif record is not None:
         target.append(record)
 
@@ -47,9 +49,10 @@ def _score(log: WireLog) -> ScoreRecord | None:
     if name is None:
         return None
     human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
+    known = valid_trace_id(log.trace_id)
     return ScoreRecord(
-        trace_id=log.trace_id,
-        span_id=log.span_id if valid_span_id(log.span_id) else None,
+        trace_id=log.trace_id if known else None,
+        span_id=log.span_id if known and valid_span_id(log.span_id) else None,
         time_ns=log.time_ns,
         name=name,
         score=number(attributes.get(names.EVALUATION_SCORE), carrier),

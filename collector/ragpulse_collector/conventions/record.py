@@ -23,7 +23,7 @@ from ragpulse_collector.conventions import (
 )
 from ragpulse_collector.conventions.rules import Carrier, Mapping, RuleBook
 from ragpulse_collector.conventions.values import parsed
-from ragpulse_collector.otlp import Origin, Vector, WireEvent, WireSpan
+from ragpulse_collector.otlp import Origin, Vector, WireEvent, WireLink, WireSpan
 from ragpulse_collector.records import Batch, SpanRecord, Status
 
 _log = logging.getLogger(__name__)
@@ -73,18 +73,15 @@ class Mapper:
         start = span.start_ns or span.end_ns
         if "cost_usd" in fields:
             fields["cost_source"] = "provider"
-        if "status" not in fields:
-            fields["status"] = _STATUS.get(span.status_code, "unset")
-        if fields["status"] != "error":
-            fields.pop("status_message", None)
-        elif span.status_message:
-            fields["status_message"] = span.status_message
+        _settle_status(span, fields)
         if mapping.truncated or _lost_contexts(span, fields):
             fields["contexts_truncated"] = True
         if span.trace_state:
             fields["upstream_pi"] = _upstream_pi(span.trace_state)
         if span.events:
             fields["events"] = _events(span.events)
+        if span.links:
+            fields["links"] = _links(span.links)
         fields["trace_id"] = span.trace_id
         fields["span_id"] = span.span_id
         fields["parent_span_id"] = span.parent_span_id
@@ -118,6 +115,16 @@ def _from_origin(origin: Origin) -> dict[str, Any]:
     scope = {SCOPE_NAME: origin.scope_name, SCOPE_VERSION: origin.scope_version}
     text = lifting.attributes_text({**resource, **{key: value for key, value in scope.items() if value}}, {})
     return {"resource": text, **{key: str(value) for key, value in values.items() if value is not None}}
+
+
+def _settle_status(span: WireSpan, fields: dict[str, Any]) -> None:
+    """A dialect's own status wins; only errors have a message."""
+    if "status" not in fields:
+        fields["status"] = _STATUS.get(span.status_code, "unset")
+    if fields["status"] != "error":
+        fields.pop("status_message", None)
+    elif span.status_message:
+        fields["status_message"] = span.status_message
 
 
 def _flags(span: WireSpan, values: dict[str, Any]) -> list[str]:
@@ -162,6 +169,14 @@ def _events(events: list[WireEvent]) -> str:
     rows = [
         {"name": event.name, "time": _instant(event.time_ns), "attributes": lifting.escape(event.attributes)}
         for event in events
+    ]
+    return lifting.json_text(rows)
+
+
+def _links(links: list[WireLink]) -> str:
+    rows = [
+        {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": lifting.escape(link.attributes)}
+        for link in links
     ]
     return lifting.json_text(rows)
 

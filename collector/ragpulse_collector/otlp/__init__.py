@@ -5,6 +5,16 @@ answer ◀─ success | partial_success | failure, in the encoding of the reques
 """
 
 from ragpulse_collector.otlp.parse import check_metrics, parse_logs, parse_spans
-from ragpulse_collector.otlp.wire import Origin, Vector, WireEvent, WireLog, WireSpan
+from ragpulse_collector.otlp.wire import Origin, Vector, WireEvent, WireLink, WireLog, WireSpan
 
-__all__ = ["Origin", "Vector", "WireEvent", "WireLog", "WireSpan", "check_metrics", "parse_logs", "parse_spans"]
+__all__ = [
+    "Origin",
+    "Vector",
+    "WireEvent",
+    "WireLink",
+    "WireLog",
+    "WireSpan",
+    "check_metrics",
+    "parse_logs",
+    "parse_spans",
+]

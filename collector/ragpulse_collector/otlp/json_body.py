@@ -21,6 +21,7 @@ from ragpulse_collector.otlp.wire import (
     Origin,
     Vector,
     WireEvent,
+    WireLink,
     WireLog,
     WireSpan,
 )
@@ -95,6 +96,7 @@ def _span(span: Message, origin: Origin) -> WireSpan:
             WireEvent(_text(event, "name"), _integer(event, "timeUnixNano"), _attributes(event))
             for event in _messages(span, "events")
         ],
+        [WireLink(_id(link, "traceId"), _id(link, "spanId"), _attributes(link)) for link in _messages(span, "links")],
     )
 
 

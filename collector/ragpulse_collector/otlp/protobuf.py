@@ -20,7 +20,16 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from ragpulse_collector.otlp.wire import VECTOR_LENGTH, Attributes, Origin, Vector, WireEvent, WireLog, WireSpan
+from ragpulse_collector.otlp.wire import (
+    VECTOR_LENGTH,
+    Attributes,
+    Origin,
+    Vector,
+    WireEvent,
+    WireLink,
+    WireLog,
+    WireSpan,
+)
 from ragpulse_collector.records import DecodeError
 
 _KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
@@ -117,6 +126,10 @@ def _span(span: Any, origin: Origin) -> WireSpan:
         [
             WireEvent(event.name, event.time_unix_nano, dict(map(_KNOWN.__getitem__, event.attributes)))
             for event in span.events
+        ],
+        [
+            WireLink(link.trace_id.hex(), link.span_id.hex(), dict(map(_KNOWN.__getitem__, link.attributes)))
+            for link in span.links
         ],
     )
 

@@ -36,6 +36,15 @@ class WireEvent:
 
 
 @dataclass(slots=True)
+class WireLink:
+    """A link of a span to another; ids are what the sender gave."""
+
+    trace_id: str
+    span_id: str
+    attributes: Attributes
+
+
+@dataclass(slots=True)
 class WireSpan:
     """A span as it came over the wire; `end_ns` is 0 where the sender gave none."""
 
@@ -52,6 +61,7 @@ class WireSpan:
     dropped_attributes: int
     origin: Origin
     events: list[WireEvent] = field(default_factory=list)
+    links: list[WireLink] = field(default_factory=list)
 
 
 @dataclass(slots=True)

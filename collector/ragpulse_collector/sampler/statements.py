@@ -26,7 +26,8 @@ WAITING = """
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
     told AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
-            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback WHERE received_at >= $low
+            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback
+            WHERE received_at >= $low AND trace_id IS NOT NULL
             UNION ALL SELECT trace_id, received_at, time FROM raw.content_events WHERE received_at >= $low)
         GROUP BY trace_id),
     touched AS (

@@ -9,6 +9,7 @@ from ragpulse_collector.records import Batch, Receipt, SpanRecord
 from ragpulse_collector.store.content_events import ContentEvents
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.recent import RecentSpans, span_key
+from ragpulse_collector.store.response_scores import ResponseScores
 from ragpulse_collector.store.rows import Appendable, instant
 from ragpulse_collector.store.schema import columns
 
@@ -23,6 +24,7 @@ class Ingest:
     def __init__(self, *, recent_spans: int, opened: datetime) -> None:
         self._recent = RecentSpans(generation=recent_spans, since_ns=_nanoseconds(opened))
         self._events = ContentEvents()
+        self._scores = ResponseScores()
         self._fresh: dict[int, SpanRecord] = {}
         """What this transaction adds, by key; two spans of one key are taken for one."""
         self._now_ns = 0
@@ -38,7 +40,9 @@ class Ingest:
         self._events.join(transaction, rows, contents, self._fresh.values())
         for span in self._fresh.values():
             rows.add_span(span, transaction.at)
-        for score in (score for batch in batches for score in batch.scores):
+        scores = [score for batch in batches for score in batch.scores]
+        self._scores.join(transaction, scores, self._fresh.values())
+        for score in scores:
             rows.add_score(score, transaction.at)
         for table, table_rows in rows.tables():
             transaction.append(table, columns(table), table_rows)
@@ -49,11 +53,13 @@ class Ingest:
         """The transaction is on disk."""
         self._recent.add(self._fresh, self._now_ns)
         self._events.remember()
+        self._scores.remember()
         self._fresh = {}
 
     def forget(self) -> None:
         """The transaction was rolled back."""
         self._events.forget()
+        self._scores.forget()
         self._fresh = {}
 
     def _take(self, batch: Batch, stored: set[tuple[str, int]]) -> Receipt:

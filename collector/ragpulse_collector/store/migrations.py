@@ -13,7 +13,9 @@ from ragpulse_collector.store.views import create_views, views_digest
 Execute = Callable[[str], Any]
 Fetch = Callable[[str], list[tuple[Any, ...]]]
 
-STEPS: dict[int, tuple[str, ...]] = {}
+STEPS: dict[int, tuple[str, ...]] = {
+    2: ("ALTER TABLE raw.spans ADD COLUMN links VARCHAR", "ALTER TABLE raw.feedback ADD COLUMN response_id VARCHAR"),
+}
 """version → the statements that lead from version-1 to it; a step is never changed once released."""
 
 
@@ -54,7 +56,7 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
 def _upgrade(execute: Execute, version: int) -> None:
     if version == 0:
         _create(execute)
-    for step in range(max(version, 1) + 1, SCHEMA_VERSION + 1):
+    for step in range(version + 1, SCHEMA_VERSION + 1) if version else ():
         for statement in STEPS[step]:
             execute(statement)
     if version != SCHEMA_VERSION:

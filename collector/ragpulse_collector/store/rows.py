@@ -85,7 +85,7 @@ class Appendable:
         self.feedback.append(
             (
                 uuid4().hex, score.trace_id, span_id, microseconds(score.time_ns), at, score.name, score.score,
-                score.label, score.explanation, score.source,
+                score.label, score.explanation, score.source, score.response_id,
             )
         )  # fmt: skip
 
@@ -116,7 +116,7 @@ def _span_row(span: SpanRecord, span_id: int, start: int, at: datetime) -> Row:
         None if span.tags is None else orjson.dumps(span.tags).decode(), span.metadata, span.upstream_pi,
         contexts_state(contexts, truncated=span.contexts_truncated), None if contexts is None else len(contexts), top,
         min(span.dropped_attributes, _INT32), span.query is not None or span.response is not None, span.attributes,
-        span.resource, span.events, span.mapped_from,
+        span.resource, span.events, span.mapped_from, span.links,
     )  # fmt: skip
 
 

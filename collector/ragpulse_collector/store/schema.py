@@ -6,7 +6,7 @@ of `trace_facts` and `decisions` are ever updated, so that a view needs no windo
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TABLES: dict[str, str] = {
     "meta": "key VARCHAR, value VARCHAR",
@@ -19,7 +19,7 @@ TABLES: dict[str, str] = {
         cost_unknown_reason VARCHAR, ttft_ms DOUBLE, session_id VARCHAR, user_id VARCHAR, prompt_name VARCHAR,
         prompt_version VARCHAR, variant VARCHAR, tags VARCHAR, metadata VARCHAR, upstream_pi DOUBLE,
         contexts_state VARCHAR, n_contexts INTEGER, top_score DOUBLE, dropped_attributes INTEGER, has_text BOOLEAN,
-        attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR""",
+        attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR, links VARCHAR""",
     "contents": "trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR",
     "contexts": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, rank INTEGER, id VARCHAR, score DOUBLE, text VARCHAR,
@@ -28,9 +28,10 @@ TABLES: dict[str, str] = {
     "content_events": """
         trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, joined BOOLEAN, record VARCHAR""",
     # Scores that came over the wire or the API; the decision transaction copies them to `scores` under their unit.
+    # One that names no trace waits, by its response id, for the span that gave this response.
     "feedback": """
         feedback_id UUID, trace_id UUID, span_id UBIGINT, time TIMESTAMP, received_at TIMESTAMP, name VARCHAR,
-        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR""",
+        score DOUBLE, label VARCHAR, explanation VARCHAR, source VARCHAR, response_id VARCHAR""",
     "trace_facts": """
         trace_id UUID, revision INTEGER, latest BOOLEAN, decided_at TIMESTAMP, unit_span_id UBIGINT,
         start_time TIMESTAMP, latency_ms DOUBLE, ttft_ms DOUBLE, service VARCHAR, environment VARCHAR, name VARCHAR,

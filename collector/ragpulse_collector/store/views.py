@@ -27,7 +27,7 @@ _SPANS = f"""
            s.prompt_name, s.prompt_version, s.attributes::JSON AS attributes, s.mapped_from::JSON AS mapped_from,
            s.environment, s.service_version, s.status_message, s.variant, s.ttft_ms, s.cost_source,
            s.cost_unknown_reason, s.contexts_state, s.cache_write_tokens, s.response_id, s.tags, s.metadata,
-           s.resource, s.events, s.upstream_pi, s.received_at
+           s.resource, s.events, s.links, s.upstream_pi, s.received_at
     FROM raw.spans s LEFT JOIN raw.contents c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time"""
 

@@ -176,13 +176,17 @@ def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.
     """The steps run once, in order, inside one transaction; a failing step leaves the old file as it was."""
     kit.send(kit.store(), kit.span(1))
     kit.close()
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(migrations, "STEPS", {2: ("ALTER TABLE raw.meta ADD COLUMN a INTEGER",), 3: ("nonsense",)})
+    last = migrations.SCHEMA_VERSION
+    first = {last + 1: ("ALTER TABLE raw.meta ADD COLUMN a INTEGER",)}
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", last + 2)
+    monkeypatch.setattr(migrations, "STEPS", {**first, last + 2: ("nonsense",)})
     with pytest.raises(duckdb.ParserException):
         kit.store()
-    monkeypatch.setattr(migrations, "STEPS", {**migrations.STEPS, 3: ("ALTER TABLE raw.meta ADD COLUMN b INTEGER",)})
+    monkeypatch.setattr(migrations, "STEPS", {**first, last + 2: ("ALTER TABLE raw.meta ADD COLUMN b INTEGER",)})
     store = kit.store()
-    assert store.read("SELECT max(try_cast(value AS INTEGER)), count(a), count(b) FROM raw.meta").rows == [(3, 0, 0)]
+    assert store.read("SELECT max(try_cast(value AS INTEGER)), count(a), count(b) FROM raw.meta").rows == [
+        (last + 2, 0, 0)
+    ]
     assert store.read("SELECT count(*) FROM spans").rows == [(1,)]
     kit.close()
     assert kit.store().read("SELECT count(*) FROM raw.meta WHERE key = 'schema_version'").rows == [(2,)]
