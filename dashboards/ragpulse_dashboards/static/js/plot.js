@@ -106,6 +106,7 @@ function drawMarkers(plot, spec) {
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
   ctx.setLineDash([4 * ratio, 3 * ratio]);
+  const line = spec.unit === "ratio" ? plot.bbox.top + plot.bbox.height - 4 * ratio : plot.bbox.top + 10 * ratio; // where no curve is
   let free = -Infinity;
   for (const marker of spec.markers) {
     const x = Math.round(plot.valToPos(marker.t, "x", true));
@@ -119,7 +120,7 @@ function drawMarkers(plot, spec) {
     const right = plot.bbox.left + plot.bbox.width;
     const left = x + 4 * ratio + width > right ? x - 4 * ratio - width : x + 4 * ratio;
     if (left > free) {
-      ctx.fillText(text, left, plot.bbox.top + 10 * ratio);
+      ctx.fillText(text, left, line);
       free = left + width + 6 * ratio;
     }
   }
