@@ -1,7 +1,8 @@
 """What a decorated call costs its caller, as a ratio to the same three spans written by hand in raw OpenTelemetry.
 
 Both run interleaved in one process; the figure is the caller thread's CPU less that of the bare application, the median
-over rounds. Run: `python benchmarks/sdk_overhead.py [--traces 300] [--rounds 15]`.
+over rounds. Run: `python benchmarks/sdk_overhead.py [--traces 300] [--rounds 15]`. Another SDK in our place, in an
+environment of its own: `PYTHONPATH=sdk THAT/bin/python benchmarks/sdk_overhead.py --peer traceloop` (needs `httpx`).
 Also: import time and disabled cost. The goals are those of the SDK's issue and are printed beside the figures.
 """
 
@@ -59,59 +60,42 @@ def raw_provider(url: str) -> TracerProvider:
     return provider
 
 
-def compare(make_ours: Callable[[], None], url: str, traces: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """For each mode: (floor, ours) in microseconds above the bare application."""
-    floor = raw_provider(url)
-    applications = {
-        "bare": Bare(),
-        "raw": Raw(floor.get_tracer("raw")),
-        "spans": Spans(floor.get_tracer("raw")),
-        "ours": decorated(),
-    }
-    taken: dict[tuple[str, str], list[float]] = {}
-    make_ours()
-    for turn in range(rounds + 1):
-        for mode in MODES:
-            for name, application in applications.items():
-                if name == "spans" and mode != "sync":
-                    continue
-                cost = measure(application, mode, traces)
-                if turn:
-                    taken.setdefault((mode, name), []).append(cost)
-                ragpulse.flush(10)
-    ragpulse.shutdown(5)
-    floor.shutdown()
-    middle = {key: statistics.median(costs) for key, costs in taken.items()}
-    print(f"{'three empty SDK spans':22} sync    {middle['sync', 'spans'] - middle['sync', 'bare']:.1f} us")
-    return {
-        mode: (middle[mode, "raw"] - middle[mode, "bare"], middle[mode, "ours"] - middle[mode, "bare"])
-        for mode in MODES
-    }
+Figures = dict[str, tuple[float, float, float]]
+"""For each mode: the floor and the one measured in microseconds a trace above the bare application, and their ratio."""
 
 
-def compare_peer(name: str, url: str, traces: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """As `compare`, with another SDK's decorator in our place."""
-    decorate, _, deliver = ADAPTERS[name](url)
-    floor = raw_provider(url)
-    applications = {"bare": Bare(), "raw": Raw(floor.get_tracer("raw")), "ours": peered(decorate)}
-    taken: dict[tuple[str, str], list[float]] = {}
-    for turn in range(rounds + 1):
+def compare(ours: Any, deliver: Callable[[], object], url: str, traces: int, rounds: int) -> Figures:
+    """Applications take turns; the ratio is the median of each round's own, so that a slower spell harms none."""
+    provider = raw_provider(url)
+    tracer = provider.get_tracer("raw")
+    applications = {"bare": Bare(), "raw": Raw(tracer), "spans": Spans(tracer), "ours": ours}
+    taken: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+    for _ in range(rounds + 1):
         for mode in MODES:
+            costs = {}
             for who, application in applications.items():
-                cost = measure(application, mode, traces)
-                if turn:
-                    taken.setdefault((mode, who), []).append(cost)
-                deliver()
-    middle = {key: statistics.median(costs) for key, costs in taken.items()}
+                if who != "spans" or mode == "sync":
+                    costs[who] = measure(application, mode, traces)
+                    deliver()
+            taken[mode].append({who: cost - costs["bare"] for who, cost in costs.items()})
+    provider.shutdown()
+    warm = {mode: found[1:] for mode, found in taken.items()}
+    print(
+        f"{'three empty SDK spans':22} sync    {statistics.median([found['spans'] for found in warm['sync']]):.1f} us"
+    )
     return {
-        mode: (middle[mode, "raw"] - middle[mode, "bare"], middle[mode, "ours"] - middle[mode, "bare"])
-        for mode in MODES
+        mode: (
+            statistics.median([found["raw"] for found in costs]),
+            statistics.median([found["ours"] for found in costs]),
+            statistics.median([found["ours"] / found["raw"] for found in costs]),
+        )
+        for mode, costs in warm.items()
     }
 
 
-def report(title: str, figures: dict[str, tuple[float, float]], goals: tuple[float, ...]) -> None:
-    for (mode, (floor, ours)), goal in zip(figures.items(), goals, strict=True):
-        print(f"{title:22} {mode:7} floor {floor:7.1f} us  this {ours:7.1f} us  ratio {ours / floor:5.2f}  goal {goal}")
+def report(title: str, figures: Figures, goals: tuple[float, ...]) -> None:
+    for (mode, (floor, ours, ratio)), goal in zip(figures.items(), goals, strict=True):
+        print(f"{title:22} {mode:7} floor {floor:7.1f} us  this {ours:7.1f} us  ratio {ratio:5.2f}  goal {goal}")
 
 
 def import_ms(statement: str) -> float:
@@ -128,19 +112,22 @@ def main() -> None:
     options = arguments.parse_args()
     url, server = sink()
     if options.peer:
-        report(options.peer, compare_peer(options.peer, url, options.traces, options.rounds), GOALS["own"])
+        decorate, _, deliver = ADAPTERS[options.peer](url)
+        figures = compare(peered(decorate), deliver, url, options.traces, options.rounds)
+        report(options.peer, figures, GOALS["own"])
         server.terminate()
         return
-    own = compare(lambda: ragpulse.configure("bench", endpoint=url, isolated=True), url, options.traces, options.rounds)
-    report("own provider", own, GOALS["own"])
-    handed = TracerProvider()
-    foreign = compare(
-        lambda: ragpulse.configure("bench", endpoint=url, tracer_provider=handed), url, options.traces, options.rounds
-    )
-    report("provider handed in", foreign, GOALS["foreign"])
+
+    def measured(title: str, goals: str, **provider: Any) -> None:
+        ragpulse.configure("bench", endpoint=url, **provider)
+        figures = compare(decorated(), lambda: ragpulse.flush(10), url, options.traces, options.rounds)
+        ragpulse.shutdown(5)
+        report(title, figures, GOALS[goals])
+
+    measured("own provider", "own", isolated=True)
+    measured("provider handed in", "foreign", tracer_provider=TracerProvider())
     trace.set_tracer_provider(TracerProvider())
-    beside = compare(lambda: ragpulse.configure("bench", endpoint=url), url, options.traces, options.rounds)
-    report("global provider found", beside, GOALS["foreign"])
+    measured("global provider found", "foreign")
     ragpulse.configure("bench", enabled=False)
     application, bare = decorated(), Bare()
     costs = [measure(application, "sync", 5000) - measure(bare, "sync", 5000) for _ in range(7)]

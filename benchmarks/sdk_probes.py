@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import gc
 import gzip
-import importlib.util
 import json
 import os
 import subprocess
@@ -345,11 +344,12 @@ def one(who: str, number: str, url: str) -> None:
         deliver()
 
 
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+def _usable(who: str) -> bool:
+    """Whether it can be imported here; if not, says why it is left out."""
+    done = subprocess.run([sys.executable, "-c", f"import {MODULES[who]}"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{who} is left out: {done.stderr.strip().splitlines()[-1]}")
+    return not done.returncode
 
 
 def main() -> None:
@@ -360,7 +360,7 @@ def main() -> None:
     if options.one:
         one(*options.one)
         return
-    who = [name for name in options.who if _installed(MODULES[name])]
+    who = [name for name in options.who if _usable(name)]
     print(f"{'probe':46}" + "".join(f"{name:26}" for name in who))
     passed = dict.fromkeys(who, 0)
     for number, (title, _, _) in JUDGES.items():
