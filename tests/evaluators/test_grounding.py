@@ -161,3 +161,29 @@ async def test_results_are_json_and_repeat(name: str) -> None:
     second = await check(name, "The tower is 330 metres tall [1]. Not sold {in} Peru [7].", TOWER)
     assert first.model_dump_json() == second.model_dump_json()
     assert json.loads(json.dumps(first.parts)) == first.parts
+
+
+@pytest.mark.anyio
+async def test_an_exchanged_name_shows_in_text_without_capitals() -> None:
+    """A new word between the neighbours another one has in the evidence is an objection; a synonym there is none."""
+    context = "the harry potter books were written by the british author j. k. rowling, who worked as a lawyer."
+    wrong = await check("groundedness", "the harry kowalski books were written by the british author", context)
+    right = await check("groundedness", "rowling, who worked as an attorney.", context)
+    assert wrong.passing is False
+    assert "'kowalski' here, 'potter' in the evidence" in (wrong.explanation or "")
+    assert right.parts["sentences"][0]["reasons"] == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ("Tall metres Eiffel company me, did they or you?", "but not said in this way"),
+        ("The Tower of Eiffel or if with or by Eiffel while than metres", "link it in a way"),
+    ],
+)
+async def test_a_doubt_without_a_wrong_word_is_told(response: str, reason: str) -> None:
+    """Where every word is in the contexts, the explanation says what lowered the score most."""
+    result = await check("groundedness", response, TOWER)
+    assert result.passing is False
+    assert reason in (result.explanation or "")

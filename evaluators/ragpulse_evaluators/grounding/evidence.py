@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ragpulse_evaluators.grounding.text import Sentence, Token, split_sentences, tokenize
+from ragpulse_evaluators.grounding.lexicon import SYNONYMS
+from ragpulse_evaluators.grounding.text import Sentence, Token, split_sentences, stem, tokenize
 
 __all__ = ["ContextSentence", "EvidenceIndex", "same_root"]
 
@@ -19,6 +20,17 @@ _SHORTLIST = 12
 _STEP_GAIN = 0.12
 _MAX_POSTINGS = 500
 _MAX_ROOTS = 64
+
+
+def _by_key(rows: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    meant: dict[str, tuple[str, ...]] = {}
+    for keys in ([stem(word) for word in row] for row in rows):
+        for key in keys:
+            meant[key] = (*meant.get(key, ()), *(other for other in keys if other != key))
+    return meant
+
+
+_SYNONYMS = _by_key(SYNONYMS)
 
 
 @dataclass(frozen=True)
@@ -69,10 +81,10 @@ class EvidenceIndex:
         return roots
 
     def near(self, key: str) -> str | None:
-        """Return a key of the contexts that shares its root with this one ("motivat" and "motivation"), if any."""
-        if len(key) < 4:
-            return None
-        return next((other for other in self._roots.get(key[:4], ()) if same_root(key, other)), None)
+        """Return a key of the contexts with the same root ("motivat", "motivation") or meaning ("lawyer"), if any."""
+        same = self._roots.get(key[:4], ()) if len(key) >= 4 else ()
+        related = next((other for other in same if same_root(key, other)), None)
+        return related or next((other for other in _SYNONYMS.get(key, ()) if other in self._postings), None)
 
     def support(self, tokens: Sequence[Token]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""

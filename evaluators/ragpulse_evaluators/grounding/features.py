@@ -7,20 +7,21 @@ Shares compare wording; counts are objections. `pool` turns the findings of sent
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rapidfuzz.distance import LCSseq
 
 from ragpulse_evaluators.grounding import checks
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
-from ragpulse_evaluators.grounding.facts import negations, quantities
-from ragpulse_evaluators.grounding.lexicon import LINK_WORDS, OPENERS, SELF_WORDS
+from ragpulse_evaluators.grounding.facts import quantities
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, LINK_WORDS, OPENERS, OPINIONS, SELF_WORDS
 from ragpulse_evaluators.grounding.text import Token
 
 __all__ = ["DOUBTS", "FEATURES", "OBJECTIONS", "SHARES", "Findings", "measure", "pool"]
 
-SHARES = ("novel_share", "link_share", "order")
-DOUBTS = ("self_words", "opener", "question", "extra_negation", "length")
-OBJECTIONS = ("numbers", "units", "months", "names", "negation", "opposites")
+SHARES = ("new_share", "link_share", "order", "new_run")
+DOUBTS = ("new_weight", "new_words", "opinions", "self_words", "opener", "question")
+OBJECTIONS = ("numbers", "units", "months", "names", "negation", "opposites", "swaps")
 FEATURES = (*SHARES, *DOUBTS, *OBJECTIONS)
 
 _SHOWN_WORDS = 5
@@ -43,34 +44,39 @@ class Findings:
 def measure(tokens: Sequence[Token], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
     """Measure one sentence against its supporting context sentences (best first)."""
     evidence = [t for s in support for t in s.tokens]
-    keys = frozenset(t.key for t in evidence)
+    known = frozenset(t.key for t in evidence)
+    keys = [_evidence_key(t.key, known, index) for t in tokens]
     mine = quantities(tokens)
     theirs = quantities(evidence) if mine else []
     counted = {i for q in mine for i in range(q.position, q.end)}
     content = [i for i, t in enumerate(tokens) if _is_content(t)]
-    novel = [tokens[i] for i in content if i not in counted and _is_novel(tokens[i], index)]
-    novel_share = len(novel) / max(1, len(content))
-    same_matter = novel_share <= _SAME_MATTER
+    new = [i for i in content if i not in counted and _is_new(tokens[i], index)]
+    weighty = [i for i in new if tokens[i].norm not in LIGHT_WORDS]
+    same_matter = len(new) <= _SAME_MATTER * len(content)
     objections = {
         "numbers": checks.check_numbers(mine, theirs, evidence),
         "units": checks.check_units(mine, theirs),
         "months": checks.check_months(tokens, evidence),
         "names": checks.check_names(tokens, index),
         "negation": checks.check_negation(tokens, evidence) if same_matter else [],
-        "opposites": checks.check_opposites(tokens, keys) if same_matter else [],
+        "opposites": checks.check_opposites(tokens, known) if same_matter else [],
+        "swaps": checks.check_swaps(tokens, keys, weighty, evidence),
     }
     values = {
-        "novel_share": novel_share,
-        "link_share": sum(t.norm in LINK_WORDS and t.key not in keys for t in tokens) / max(1, len(tokens)),
-        "order": _order(tokens, support, keys, index),
-        **_doubts(tokens, text, evidence),
+        "new_share": len(new) / max(1, len(content)),
+        "link_share": sum(t.norm in LINK_WORDS and t.key not in known for t in tokens) / max(1, len(tokens)),
+        "order": LCSseq.similarity(keys, [t.key for t in support[0].tokens]) / len(keys) if keys and support else 0.0,
+        "new_run": math.log1p(_longest_new_run(keys, known)),
+        "new_weight": len(weighty) / max(1, len(content)),
+        "new_words": math.log1p(len(new)),
+        **_doubts(tokens, text, known),
         **{name: min(_CAP, len(found)) for name, found in objections.items()},
     }
-    reasons = _novel_words(novel) + [reason for found in objections.values() for reason in found]
+    reasons = _new_words([tokens[i] for i in new]) + [reason for found in objections.values() for reason in found]
     return Findings(values, tuple(reasons), len(tokens), bool(content))
 
 
-def _is_novel(token: Token, index: EvidenceIndex) -> bool:
+def _is_new(token: Token, index: EvidenceIndex) -> bool:
     return token.key not in index.keys and index.near(token.key) is None and not checks.has_alias(token, index.keys)
 
 
@@ -78,10 +84,10 @@ def _is_content(token: Token) -> bool:
     return not (token.function or token.kind == "sign" or token.negation)
 
 
-def _novel_words(novel: Sequence[Token]) -> list[str]:
+def _new_words(new: Sequence[Token]) -> list[str]:
     words: list[str] = []
     end = -1
-    for token in novel:
+    for token in new:
         if token.kind == "char" and token.start == end:
             words[-1] += token.text
         elif token.text not in words:
@@ -91,28 +97,19 @@ def _novel_words(novel: Sequence[Token]) -> list[str]:
     return ["not in the contexts: " + ", ".join(f"'{w}'" for w in words[:_SHOWN_WORDS]) + more] if words else []
 
 
-def _doubts(tokens: Sequence[Token], text: str, evidence: Sequence[Token]) -> dict[str, float]:
-    keys = frozenset(t.key for t in evidence)
-    fresh = [t for t in tokens if t.function and t.key not in keys]
-    own = [t for t in fresh if t.norm in SELF_WORDS and not checks.has_alias(t, keys)]
+def _doubts(tokens: Sequence[Token], text: str, known: frozenset[str]) -> dict[str, float]:
+    own = [t for t in tokens if t.norm in SELF_WORDS and t.key not in known and not checks.has_alias(t, known)]
     return {
+        "opinions": min(_CAP, sum(t.norm in OPINIONS and t.key not in known for t in tokens)),
         "self_words": min(_CAP, len(own)),
-        "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in keys),
+        "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in known),
         "question": float(text.rstrip().endswith(("?", "？", "؟"))),
-        "extra_negation": float(bool(negations(tokens)) and not negations(evidence)),
-        "length": math.log1p(len(tokens)),
     }
 
 
-def _order(
-    tokens: Sequence[Token], support: Sequence[ContextSentence], keys: frozenset[str], index: EvidenceIndex
-) -> float:
-    """Share of the sentence that follows the best evidence word by word in the same order."""
-    if not tokens or not support:
-        return 0.0
-    mine = [_evidence_key(t.key, keys, index) for t in tokens]
-    common: int = LCSseq.similarity(mine, [t.key for t in support[0].tokens])
-    return common / len(mine)
+def _longest_new_run(keys: Sequence[str], known: frozenset[str]) -> int:
+    """Return how many words in a row the evidence does not hold at most."""
+    return max((sum(1 for _ in run) for new, run in groupby(k not in known for k in keys) if new), default=0)
 
 
 def _evidence_key(key: str, keys: frozenset[str], index: EvidenceIndex) -> str:

@@ -23,9 +23,10 @@ class Groundedness(Evaluator):
     """Is every sentence of the response said by the contexts? With the best evidence and the reasons for doubt.
 
     Score 0..1 (passing from 0.5) of a small logistic model over wording (new words, order, runs) and hard checks
-    (numbers, units, months, names, negation, opposites); wording counts by length, a check by its worst sentence. It
-    sees surface, not meaning: a free paraphrase scores low. `parts["sentences"]` holds the fields of `SentenceEvidence`
-    (offsets in place of the evidence's text). Source: this project; measured on BEGIN (Dziri et al. 2022).
+    (numbers, units, months, names, negation, opposites, exchanged words); wording counts by length, a check by its
+    worst sentence. It sees surface, not meaning: a free paraphrase scores low. `parts["sentences"]` holds the fields of
+    `SentenceEvidence` (offsets in place of the evidence's text). Source: this project; measured on BEGIN (Dziri et al.
+    2022).
     """
 
     name = "groundedness"

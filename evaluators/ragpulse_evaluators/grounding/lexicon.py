@@ -11,15 +11,18 @@ __all__ = [
     "ALIASES",
     "FUNCTION_WORDS",
     "LEXICON_ID",
+    "LIGHT_WORDS",
     "LINK_WORDS",
     "MAGNITUDES",
     "MONTHS",
     "NEGATIONS",
     "NUMBER_WORDS",
     "OPENERS",
+    "OPINIONS",
     "OPPOSITES",
     "ORDINALS",
     "SELF_WORDS",
+    "SYNONYMS",
     "UNITS",
 ]
 
@@ -34,7 +37,7 @@ ABBREVIATIONS = _words(
 )
 
 NEGATIONS = _words(
-    "not no non never n't nt cannot cant can't neither nor none nobody nothing without don't doesn't didn't isn't "
+    "not no never n't nt cannot cant can't neither nor none nobody nothing without don't doesn't didn't isn't "
     "aren't wasn't weren't won't wouldn't can't couldn't shouldn't hasn't haven't hadn't ain't mustn't unable "
     "nunca jamás jamas ningún ninguno ninguna nada tampoco sin não nao nem nenhum nenhuma sem jamais "
     "nicht kein keine keinen keiner keinem keines nie niemals ohne weder pas aucun aucune sans jamais rien ni "
@@ -51,7 +54,8 @@ _ENGLISH = _words(
     "which what when where why how and or but so if then than as at by for from in into of off on onto out over to up "
     "with about between is are was were be been being am do does did done doing has have had having will would can "
     "could shall should may might must also too just very really quite some any each every both either such same own "
-    "well yes yeah yea oh ok okay like it's that's he's she's there's they're let's lets 're 've 'll 'd 's 'm "
+    "well yes yeah yea oh ok okay like it's that's he's she's there's they're they've they'll they'd he'll he'd she'll "
+    "she'd it'll it'd who's what's let's lets 're 've 'll 'd 's 'm "
     "however therefore thus because while during through since until against among per via re ve ll s t d m don didn "
     "doesn isn wasn actually definitely certainly mainly usually basically interestingly generally"
 )
@@ -229,6 +233,49 @@ LINK_WORDS = _words(
 )
 """Words that tie in something new; a link the evidence lacks speaks against it more than a new pronoun does."""
 
+LIGHT_WORDS = _words(
+    "use uses used using call called calls know known make makes made making get gets got getting go goes going gone "
+    "come comes came coming take takes took taking give gives gave given say says said see seen lot lots thing things "
+    "people way ways kind kinds type types sort part parts first one time times year years day days today now still "
+    "even only ever never back right sure different new old big large huge small long main major mainly mostly often "
+    "sometimes usually almost around many most more much all famous popular become becomes became include includes "
+    "including included help helps start starts started begin begins began work works various several other others "
+    "another few little something someone anything everything place places name named based"
+)
+"""Common words that commit to little on their own: a new one weighs less than another new word."""
+
+OPINIONS = _words(
+    "love loves loved loving great cool fun awesome amazing favorite favourite favorites enjoy enjoyed enjoys "
+    "interesting nice bad beautiful wonderful lovely wow haha lol hope wish glad fan fascinating exciting boring "
+    "delicious tasty crazy funny scary hate hated terrible"
+)
+"""What people say of what they like: small talk that no context holds."""
+
+_SYNONYM_ROWS = (
+    "big large huge|biggest largest|small little tiny|begin began begun start commence originate|end finish conclude|"
+    "make made create produce build built develop|buy bought purchase|use utilize|call name term|know knew known|"
+    "kid child children|movie film|show series program programme|job occupation|lawyer attorney|doctor physician|"
+    "move relocate|increase rise rose risen grow grew grown growth|enhance improve|decrease decline fall fell reduce|"
+    "vary range|release publish issue|goal target aim|sort kind type form|amount quantity|help assist aid|"
+    "get got obtain receive acquire|earn gain|give gave given provide offer supply|demonstrate display show|"
+    "say said state claim|tell told|though although|roughly approximately about around|often frequently|"
+    "usually commonly typically|mostly mainly primarily chiefly predominantly largely|fast quick rapid|"
+    "well-known famous renowned|city town|country nation|globe world|area region zone|car automobile|"
+    "place location site|company firm business corporation|people person human individual|"
+    "important significant essential|various different diverse|ancient old|launch start|"
+    "contain include comprise consist|allow permit let enable|need require|hard difficult|easy simple|happen occur|"
+    "additionally also|author writer|photo picture image|photos pictures images|shop store|meal dish|"
+    "teach taught instruct|speak spoke spoken talk|live reside|die died dead death|choose chose chosen select pick|"
+    "change alter modify|complete finish|many several numerous|extreme intense|sport game|match game|major main|"
+    "see saw seen|write wrote written|sell sold|win won|go went gone|come came|take took taken|become became|"
+    "find found|think thought|hold held|lead led|keep kept|leave left|lose lost|pay paid|meet met|run ran|"
+    "bring brought|break broke broken|drive drove driven|eat ate eaten|draw drew drawn|sing sang sung|swim swam|"
+    "throw threw thrown|wear wore worn|spend spent|send sent|stand stood|feel felt|hear heard|man men|woman women|"
+    "foot feet|wolf wolves"
+)
+SYNONYMS: tuple[tuple[str, ...], ...] = tuple(tuple(row.split()) for row in _SYNONYM_ROWS.split("|"))
+"""Words that may stand for one another, irregular forms among them."""
+
 
 def _identity(*lists: object) -> str:
     texts = [repr(sorted(entries) if isinstance(entries, frozenset) else entries) for entries in lists]
@@ -249,5 +296,8 @@ LEXICON_ID = _identity(
     ALIASES,
     OPENERS,
     LINK_WORDS,
+    LIGHT_WORDS,
+    OPINIONS,
+    _SYNONYM_ROWS,
 )
 """12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

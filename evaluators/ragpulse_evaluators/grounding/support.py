@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.features import Findings, measure, pool
 from ragpulse_evaluators.grounding.marks import blank_marks
-from ragpulse_evaluators.grounding.model import THRESHOLD, grounded_score
+from ragpulse_evaluators.grounding.model import THRESHOLD, drawback, grounded_score
 from ragpulse_evaluators.grounding.text import Sentence, split_sentences, tokenize
 
 __all__ = [
@@ -25,6 +25,16 @@ __all__ = [
 
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
+_DOUBTS = {
+    "order": "the words are in the contexts, but not said in this way",
+    "link_share": "words like 'of' or 'because' link it in a way the evidence does not",
+    "new_run": "several words in a row are not in the evidence",
+    "opinions": "it gives an opinion the evidence does not",
+    "self_words": "it speaks of 'I' or 'you', the evidence does not",
+    "opener": "it opens like an answer ('yes', 'well'), the evidence does not",
+    "question": "it asks instead of saying",
+}
+"""What to say where no word and no fact is wrong, by the feature that lowers the score most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,4 +123,4 @@ def _reasons(found: Findings, *, supported: bool) -> tuple[str, ...]:
         return ()
     if found.reasons or supported:
         return found.reasons
-    return ("the words are in the contexts, but not said in this way",)
+    return (_DOUBTS[drawback(found.values, _DOUBTS)],)
