@@ -6,7 +6,7 @@ Everything here is a pure function of its arguments; docs/conventions.md tells u
 """
 
 from ragpulse_collector.conventions.decode import decode, remap
-from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
+from ragpulse_collector.conventions.dedupe import Node, context_spans, silent_spans, token_spans
 from ragpulse_collector.conventions.lifting import restore_attributes
 
-__all__ = ["Node", "context_spans", "decode", "remap", "restore_attributes", "token_spans"]
+__all__ = ["Node", "context_spans", "decode", "remap", "restore_attributes", "silent_spans", "token_spans"]

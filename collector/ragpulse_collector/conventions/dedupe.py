@@ -6,7 +6,7 @@ Pure functions over light nodes, so that the sampler's roll-up and the case buil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
@@ -51,6 +51,21 @@ def token_spans(spans: Iterable[Node]) -> list[str]:
         if not any(above.span_id in counted for above in tree.above(node)):
             counted[node.span_id] = node
     return [node.span_id for node in nodes if node.span_id in counted]
+
+
+def silent_spans(spans: Iterable[Node], calls: Container[str]) -> list[str]:
+    """Return those of the `calls` (span ids) that neither contain nor lie in a span that states its usage.
+
+    What they cost nobody knows, so nobody knows what their trace cost.
+    """
+    nodes = list(spans)
+    tree = _Tree(nodes)
+    told = {above.span_id for node in nodes if node.has_usage for above in tree.above(node)}
+    return [
+        node.span_id
+        for node in nodes
+        if node.span_id in calls and node.span_id not in told and not any(above.has_usage for above in tree.above(node))
+    ]
 
 
 def context_spans(spans: Iterable[Node]) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from ragpulse_collector.conventions.dedupe import Node, token_spans
+from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampler import statements as sql
 from ragpulse_collector.sampler.force import force
 from ragpulse_collector.sampler.rule import OFFLINE, Rule
@@ -155,15 +155,15 @@ class Sampler:
         transaction.execute(sql.ADD_JOBS, lo | at)
 
     def _find_uncounted(self, transaction: Transaction) -> None:
-        """Name the spans whose tokens repeat another's; most traces have none and never leave SQL."""
-        rows = transaction.execute(sql.REPEATED_USAGE).rows
-        transaction.execute("CREATE OR REPLACE TEMP TABLE uncounted (trace_id UUID, span_id UBIGINT)")
-        repeated = list(_uncounted(rows))
-        if repeated:
-            traces, spans = zip(*repeated, strict=True)
+        """Name the spans that do not count as they are; most traces have none and never leave SQL."""
+        rows = transaction.execute(sql.DOUBTFUL_USAGE).rows
+        transaction.execute("CREATE OR REPLACE TEMP TABLE uncounted (trace_id UUID, span_id UBIGINT, silent BOOLEAN)")
+        found = list(_uncounted(rows))
+        if found:
+            traces, spans, silent = zip(*found, strict=True)
             transaction.execute(
-                "INSERT INTO uncounted SELECT unnest($traces::UUID[]), unnest($spans::UBIGINT[])",
-                {"traces": list(traces), "spans": [int(span, 16) for span in spans]},
+                "INSERT INTO uncounted SELECT unnest($traces::UUID[]), unnest($spans::UBIGINT[]), unnest($silent)",
+                {"traces": list(traces), "spans": [int(span, 16) for span in spans], "silent": list(silent)},
             )
 
     def _stored_low(self, transaction: Transaction) -> datetime:
@@ -174,10 +174,12 @@ class Sampler:
         return found or _LONG_AGO
 
 
-def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str]]:
-    for trace_id, spans in groupby(rows, key=lambda row: row[0]):
-        nodes = [
-            Node(span, parent, start, kind, response, usage) for _, span, parent, start, kind, response, usage in spans
-        ]
+def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool]]:
+    """Yield (trace, span, False) for usage that repeats another's, (trace, span, True) for calls that state none."""
+    for trace_id, group in groupby(rows, key=lambda row: row[0]):
+        spans = list(group)
+        nodes = [Node(*span[1:7]) for span in spans]
         counted = set(token_spans(nodes))
-        yield from ((trace_id, node.span_id) for node in nodes if node.has_usage and node.span_id not in counted)
+        yield from ((trace_id, node.span_id, False) for node in nodes if node.has_usage and node.span_id not in counted)
+        calls = {span[1] for span in spans if span[7]}
+        yield from ((trace_id, span_id, True) for span_id in silent_spans(nodes, calls))

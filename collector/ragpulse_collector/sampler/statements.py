@@ -121,17 +121,20 @@ UNIT = """
     FROM sized WHERE is_rag = any_rag"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
 
-REPEATED_USAGE = """
+DOUBTFUL_USAGE = """
     SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
-           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage
+           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage,
+           kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
     FROM placed WHERE trace_id IN (
         SELECT trace_id FROM placed
         WHERE below_usage OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+           OR (kind = 'llm' AND NOT has_usage AND status <> 'error')
         UNION
         SELECT trace_id FROM placed WHERE has_usage AND response_id IS NOT NULL
         GROUP BY trace_id, response_id HAVING count(*) > 1)
     ORDER BY trace_id"""
-"""Spans of traces in which tokens might be counted twice; all others count every span that states usage."""
+"""Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
+others count every span that states usage."""
 
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
@@ -139,8 +142,8 @@ FACT = f"""
         SELECT p.trace_id, sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
                sum(cached_tokens)::BIGINT AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
                sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
-        FROM placed p ANTI JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
-        WHERE has_usage GROUP BY p.trace_id),
+        FROM placed p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
+        WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
                any_value(known_late) AS known_late,

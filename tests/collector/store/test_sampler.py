@@ -261,6 +261,29 @@ def test_tokens_of_a_repeated_call_are_counted_once(kit: Any, rows: Any) -> None
     assert found == [(10, 2, None, "1 of 1 calls: unpriced"), (20, 4, 0.75, None)]
 
 
+@pytest.mark.parametrize(
+    ("second", "cost", "reason"),
+    [
+        ({}, None, "1 of 2 calls: unpriced"),
+        ({"cost_unknown_reason": "no input tokens"}, None, "1 of 2 calls: no input tokens"),
+        ({"status": "error"}, 0.5, None),
+        ({"parent": 2}, 0.5, None),
+        ({"kind": "tool"}, 0.5, None),
+    ],
+    ids=["silent", "with a reason", "failed", "inside a call that tells", "no call"],
+)
+def test_a_call_that_tells_nothing_makes_the_trace_unknown(
+    kit: Any, rows: Any, second: dict[str, Any], cost: float | None, reason: str | None
+) -> None:
+    """A sum that leaves a model call out would be too low; failed calls and wrappers leave none out."""
+    store = kit.store()
+    given = {"parent": 1, "kind": "llm"} | second
+    told = kit.span(2, 1, "llm", cost_usd=0.5, cost_source="provider", input_tokens=1, output_tokens=1)
+    kit.send(store, kit.span(1, kind="rag"), told, kit.span(3, given.pop("parent"), **given))
+    Sampler(store).decide(kit.later(3))
+    assert rows(store, "SELECT cost_usd, cost_unknown_reason FROM traces") == [(cost, reason)]
+
+
 def test_facts_describe_the_first_unit(kit: Any, rows: Any) -> None:
     """Latency and names are the unit's, what it does not say comes from the spans below."""
     store = kit.store()
