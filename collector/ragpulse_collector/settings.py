@@ -8,9 +8,9 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Role = Literal["ingest", "evaluate", "maintain"]
 Scope = Literal["ingest", "read", "admin"]
@@ -146,6 +146,32 @@ class MonitorSettings(_Section):
     """Key of the HMAC signature sent with the webhook."""
 
 
+class TargetSettings(_Section):
+    """One `[[target]]` (SLO): where a metric should be; the overview says whether it surely is."""
+
+    metric: str
+    min: float | None = None
+    max: float | None = None
+    """Exactly one of the two."""
+    where: str | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if (self.min is None) == (self.max is None):
+            raise ValueError("a target has either min or max")
+        return self
+
+
+class DriftSettings(_Section):
+    """The `[drift]` table: how often frozen answers are judged again, and whom to tell that a judge moved."""
+
+    every: str = "7d"
+    """`"never"`: only when asked."""
+    webhook: str | None = None
+    slack: str | None = None
+    secret: str | None = None
+
+
 class Settings(_Section):
     """Everything the collector is told."""
 
@@ -156,6 +182,8 @@ class Settings(_Section):
     evaluator: tuple[EvaluatorSpec, ...] = ()
     rule: tuple[RuleSettings, ...] = ()
     monitor: tuple[MonitorSettings, ...] = ()
+    target: tuple[TargetSettings, ...] = ()
+    drift: DriftSettings = DriftSettings()
     source: str | None = None
     """The file these came from, for messages."""
 
