@@ -5,24 +5,24 @@ Run: .venv/bin/python docs/picture.py   (needs chromium and the test group)
 
 from __future__ import annotations
 
+import importlib
 import math
 import random
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from playwright.sync_api import sync_playwright  # noqa: E402 - after the path of tests/traffic.py is known
-from traffic import rag_trace, send  # noqa: E402
+from traffic import rag_trace, send  # noqa: E402 - after the path of tests/ is known
 
 from ragpulse_collector.app import Collector  # noqa: E402
 from ragpulse_collector.client import connect  # noqa: E402
 from ragpulse_collector.settings import Settings  # noqa: E402
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 DAY_NS = 86_400 * 10**9
 TRACES = 8000
 GOOD = ("The Eiffel Tower is 330 metres tall [1].", "It is 330 metres tall [1], and the Seine flows through Paris [2].")
@@ -54,6 +54,14 @@ def week(url: str) -> None:
     send(url, batch)
 
 
+def photograph(visit: Any) -> None:
+    """Open the week and keep what is seen of it."""
+    visit.page.set_viewport_size({"width": 1280, "height": 1220})
+    visit.open("/?from=-7d")
+    visit.page.wait_for_timeout(500)
+    visit.page.screenshot(path=ROOT / "docs" / "images" / "overview.png")
+
+
 def main() -> None:
     """Send, wait for the evaluations, photograph."""
     with tempfile.TemporaryDirectory() as folder:
@@ -68,13 +76,9 @@ def main() -> None:
             if decided == 0 and state["due"] == 0 and state["done"]:
                 break
             time.sleep(0.5)
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-            page = browser.new_page(viewport={"width": 1280, "height": 1220})
-            page.goto(f"{collector.url}/?from=-7d")
-            page.wait_for_timeout(1500)
-            page.screenshot(path=ROOT / "docs" / "images" / "overview.png")
-            browser.close()
+        browser = importlib.import_module("dashboards.conftest").Browser()
+        browser.visit(collector.url, photograph)
+        browser.close()
         collector.stop()
 
 

@@ -19,14 +19,15 @@ const units = new Map([
 ]);
 const show = (unit, value) => (value === null || value === undefined ? "not measured" : (units.get(unit.toLowerCase()) || compact)(value));
 const two = (number) => String(number).padStart(2, "0");
-const day = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", month: "short", day: "numeric" });
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]; // the first Intl of a page takes 20 ms
+const day = (time) => `${time.getUTCDate()} ${MONTHS[time.getUTCMonth()]}`;
+const clock = (time) => `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
 /** 14:30 within a day; the date where a day begins. */
 function timeTick(seconds, step) {
   const time = new Date(seconds * 1000);
   const midnight = seconds % 86400 === 0;
-  return step >= 86400 || midnight ? day.format(time) : `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
+  return step >= 86400 || midnight ? day(time) : clock(time);
 }
-const clock = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 
 /** Columns for uPlot: per line its value and, where there is an interval, its edges. */
 function columns(spec) {
@@ -154,7 +155,8 @@ function options(spec, width, roles, palette, hooks) {
 function fillTip(tip, spec, index) {
   tip.replaceChildren();
   const head = document.createElement("div");
-  head.textContent = `${clock.format(new Date(spec.t[index] * 1000))} UTC`;
+  const time = new Date(spec.t[index] * 1000);
+  head.textContent = `${day(time)}, ${clock(time)} UTC`;
   tip.append(head);
   const spoken = [head.textContent];
   for (const line of spec.lines) {
