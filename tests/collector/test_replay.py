@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -35,11 +37,15 @@ class Echo:
 
     id = "echo"
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.asked, self.gate = 0, gate or threading.Event()
+        if gate is None:
+            self.gate.set()
 
     async def ask(self, messages: Any, **_: Any) -> list[JudgeCall]:
         self.asked += 1
+        while not self.gate.is_set():
+            await asyncio.sleep(0.001)
         return [JudgeCall(completion="1", cost_usd=0.01)]
 
 
@@ -171,6 +177,22 @@ def test_a_cancelled_replay_stops_and_resumes(store: EmbeddedStore) -> None:
         running.resume(run_id)
         assert worker.wait_idle(20)
         assert running.get(run_id)["done"] == 40
+
+
+def test_a_replay_cancelled_in_the_middle_takes_its_jobs_back(store: EmbeddedStore) -> None:
+    """Only what was under way ends. Resumed, the rest is asked, and nothing twice."""
+    judge = Echo(threading.Event())
+    with working(store, Judged(judge), concurrency=2) as (replays, worker):
+        run_id = replays.create({"evaluators": ["judged"]})["replays"][0]["run_id"]
+        while not judge.asked:
+            judge.gate.wait(0.001)
+        assert replays.cancel(run_id)["status"] == "cancelled"
+        judge.gate.set()
+        assert worker.wait_idle(20)
+        assert judge.asked < 40
+        replays.resume(run_id)
+        assert worker.wait_idle(20)
+        assert (replays.get(run_id)["status"], judge.asked, len(verdicts(store))) == ("done", 40, 40)
 
 
 def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:

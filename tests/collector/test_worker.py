@@ -17,7 +17,7 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.worker import Patience, Worker, dead_letters, retry
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.gate import Gate, GatedJudge
 
 
 @evaluator
@@ -52,8 +52,9 @@ class Replies:
 
     id = "replies"
 
-    def __init__(self, *replies: Any, gate: threading.Event | None = None) -> None:
-        self.replies, self.gate, self.asked, self.at_once, self.most = list(replies), gate, 0, 0, 0
+    def __init__(self, *replies: Any, gate: threading.Event | None = None, usd: float = 0.01) -> None:
+        self.replies, self.gate, self.usd = list(replies), gate, usd
+        self.asked = self.at_once = self.most = 0
 
     async def ask(self, messages: Any, **_: Any) -> list[JudgeCall]:
         self.asked += 1
@@ -66,7 +67,7 @@ class Replies:
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, Exception):
             raise reply
-        return [JudgeCall(prompt="p", completion=str(reply), model="replies", cost_usd=0.01)]
+        return [JudgeCall(prompt="p", completion=str(reply), model="replies", cost_usd=self.usd)]
 
 
 @pytest.fixture
@@ -84,10 +85,8 @@ def working(
     """A started worker over these evaluators."""
     known = {one.name: one for one in evaluators}
     ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
-    patience = Patience(retry_first_s=0.001)
-    worker = Worker(
-        store, lambda name, **_: known[name], ledger, gate=Gate(at_once), patience=patience, clock=lambda: T0, **options
-    )
+    options = {"gate": Gate(at_once), "patience": Patience(retry_first_s=0.001), "clock": lambda: T0, **options}
+    worker = Worker(store, lambda name, **_: known[name], ledger, **options)
     worker.start()
     try:
         yield worker
@@ -244,6 +243,48 @@ def test_the_cap_drops_what_it_cannot_pay_and_says_so(store: EmbeddedStore) -> N
     with working(store, Judged(judge), caps=Caps(usd_per_day=10.0)) as worker:
         assert worker.wait_idle(20)
     assert judge.asked == 2
+
+
+def test_a_job_that_does_not_fit_waits_for_cheaper_ones_under_way(store: EmbeddedStore) -> None:
+    """Reserved at a cent, each call costs a tenth: concurrency does not make the cap refuse what it can pay."""
+    queue(store, ("judged",), 20)
+    judge = Replies(1, usd=0.001)
+    with working(store, Judged(judge), caps=Caps(usd_per_day=0.031)) as worker:
+        assert worker.wait_idle(20)
+        assert (worker.counts["ok"], worker.counts["dropped"]) == (20, 0)
+    assert Ledger(store, Caps()).spent(T0) == pytest.approx(0.02)
+
+
+def test_several_calls_a_case_stay_within_the_gate(store: EmbeddedStore) -> None:
+    """An evaluator that asks three questions side by side does not exceed what the provider allows."""
+    queue(store, ("judged",), 10)
+    judge, gate = Replies(1), Gate(2)
+
+    class Asking(Judged):
+        async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+            assert self.judge is not None
+            found = await asyncio.gather(*(self.judge.ask([{"role": "user", "content": "?"}]) for _ in range(3)))
+            calls += [call for (call,) in found]
+            return float(calls[-1].completion)
+
+    with working(store, Asking(GatedJudge(judge, gate)), gate=gate) as worker:
+        assert worker.wait_idle(20)
+    assert (judge.most, judge.asked) == (2, 30)
+
+
+def test_a_stopped_worker_can_start_again(store: EmbeddedStore) -> None:
+    """The lease may be lost and won: what was claimed before is claimed anew, in another event loop."""
+    queue(store, ("judged",), 30)
+    gate = threading.Event()
+    judge = Replies(1, gate=gate)
+    with working(store, Judged(judge), at_once=2) as worker:
+        while judge.at_once < 2:
+            gate.wait(0.001)
+        worker.stop(timeout_s=0.0)
+        gate.set()
+        worker.start()
+        assert worker.wait_idle(20)
+    assert len({row[0] for row in scores(store)}) == len(scores(store)) == 30
 
 
 def test_a_forced_job_without_money_is_a_dead_letter(store: EmbeddedStore) -> None:

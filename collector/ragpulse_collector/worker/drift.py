@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 from ragpulse_collector.budget import Ledger, OverBudget, Reservation
-from ragpulse_collector.metrics.drift import Anchor, Anchors, Check, choose, drift, frozen, keep_anchors, keep_check
-from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.metrics.drift import (
+    Anchor,
+    Anchors,
+    Check,
+    choose,
+    drift,
+    frozen,
+    keep_anchors,
+    keep_check,
+    watched,
+)
+from ragpulse_collector.metrics.window import duration_s, instant, iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.verdict import cost_of
@@ -21,6 +32,7 @@ from ragpulse_evaluators.judge import model_of, rest
 
 __all__ = ["DriftWatch"]
 
+_log = logging.getLogger("ragpulse.collector")
 _TIMEOUT_S = 120.0
 
 
@@ -33,11 +45,43 @@ class DriftWatch:
     """Makes an evaluator whose judge is really asked, not its record."""
     ledger: Ledger
     concurrency: int = 4
+    every: str = "never"
+    """How long after its freezing or last check a set is judged again by `run_due`."""
+    tell: Callable[[Mapping[str, Any]], object] | None = None
+    """Called with the report after each check."""
     clock: Callable[[], datetime] = utc_now
 
     def report(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer `GET drift`; raises LookupError where nothing is frozen."""
-        return drift(self.store, params, clock=self.clock)
+        """Answer `GET drift`: one evaluator's report, without `evaluator` those of all that have a frozen set.
+
+        Raises LookupError where nothing is frozen for the one that was named.
+        """
+        if params.get("evaluator"):
+            told = drift(self.store, params, clock=self.clock)
+            due = self._due(told)
+            return told | {"next_check": None if due is None else iso(due)}
+        reports = [self.report({**params, "evaluator": name}) for name in watched(self.store)]
+        return {"watched": reports, "every": None if self.every == "never" else self.every}
+
+    def _due(self, told: Mapping[str, Any]) -> datetime | None:
+        if self.every == "never":
+            return None
+        last = instant(told["checks"][0]["at"] if told["checks"] else told["frozen_at"], now=self.clock())
+        return None if last is None else last + timedelta(seconds=duration_s(self.every))
+
+    def run_due(self) -> int:
+        """Judge every set again whose time has come; returns how many. One that fails waits for the next call."""
+        done = 0
+        for told in self.report({})["watched"]:
+            due = self._due(told)
+            if due is None or due > self.clock():
+                continue
+            try:
+                self.run({"evaluator": told["evaluator"]})
+                done += 1
+            except (PermissionError, LookupError, ValueError) as error:
+                _log.warning("the judge of %s was not checked: %s", told["evaluator"], error)
+        return done
 
     def freeze(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Choose and keep the anchors of `evaluator`, instead of earlier ones; answers the report."""
@@ -70,7 +114,10 @@ class DriftWatch:
             cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         )
         self.store.write(lambda tx: keep_check(tx, check)).result()
-        return self.report({"evaluator": anchors.evaluator})
+        told = self.report({"evaluator": anchors.evaluator})
+        if self.tell is not None:
+            self.tell(told)
+        return told
 
     async def _judge(self, evaluator: Evaluator, anchors: Anchors) -> list[EvaluationResult]:
         slots = asyncio.Semaphore(self.concurrency)

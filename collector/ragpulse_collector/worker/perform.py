@@ -52,9 +52,11 @@ class Performer:
         patience: Patience,
         clock: Callable[[], datetime],
         counts: defaultdict[str, int],
+        run_ended: Callable[[str], None],
     ) -> None:
         self._store, self._gate, self._patience, self._clock, self._counts = store, gate, patience, clock, counts
         self._reserving, self._outbox = Reserving(store, ledger, clock), Outbox(store, ledger)
+        self._run_ended = run_ended
         self._free = asyncio.Semaphore(_FREE_AT_ONCE)
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._told: set[str] = set()
@@ -64,7 +66,8 @@ class Performer:
     async def __call__(self, work: Work) -> None:
         """Bring the job to its end; an equal job under way or finished earlier is reused, never repeated."""
         if work.run is not None and work.evaluator.version != work.run.version:
-            await self._fail_run(work)
+            told = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
+            await self._end_run(work.run.run_id, "failed", told)
             return
         twin = self._keys.get(work.key)
         if work.known or (twin is not None and await twin):
@@ -140,8 +143,7 @@ class Performer:
         """The cap refused: a drawn unit becomes a `budget` decision, a replay stops as `capped`."""
         job = work.job
         if job.run_id is not None:
-            run_id = job.run_id
-            await committed(self._store, lambda tx: set_status(tx, run_id, "capped", error=reason))
+            await self._end_run(job.run_id, "capped", reason)
         elif job.u is not None:
             await committed(self._store, lambda tx: drop(tx, job))
             self._counts["dropped"] += 1
@@ -154,10 +156,9 @@ class Performer:
             self._told.add(reason)
             _log.warning("evaluation stopped: %s", reason)
 
-    async def _fail_run(self, work: Work) -> None:
-        run_id = work.job.run_id or ""
-        told = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
-        await committed(self._store, lambda tx: set_status(tx, run_id, "failed", error=told))
+    async def _end_run(self, run_id: str, status: str, reason: str) -> None:
+        await committed(self._store, lambda tx: set_status(tx, run_id, status, error=reason))
+        self._run_ended(run_id)
 
     def _count(self, work: Work, result: EvaluationResult) -> None:
         self._counts[result.status] += 1

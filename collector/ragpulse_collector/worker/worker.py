@@ -8,8 +8,9 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 
 from ragpulse_collector.budget import Ledger, Pacer
 from ragpulse_collector.metrics.cases import cases_of, score_key
@@ -106,11 +107,17 @@ class Worker:
         self._free = Lane(at_once=_BATCH, batch=_BATCH)
         self._signal = asyncio.Event()
         self._claimed: set[str] = set()
-        self._running: Mapping[str, Run] = {}
+        self._running: dict[str, Run] = {}
         self._since: datetime | None = None
         self._looked_at = -math.inf
         self._perform = Performer(
-            self._store, self._ledger, self._gate, patience=self._patience, clock=self._clock, counts=self.counts
+            self._store,
+            self._ledger,
+            self._gate,
+            patience=self._patience,
+            clock=self._clock,
+            counts=self.counts,
+            run_ended=self._let_go,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         pacing = asyncio.create_task(self._keep_pace())
@@ -199,20 +206,34 @@ class Worker:
         self._since = waiting.since
         for lane in lanes:
             lane.more = lane in sated or len(waiting.jobs) == _FETCH
-        for job in waiting.jobs:
+        for job in filter(self._wanted, waiting.jobs):
             self._idle.clear()
             self._claimed.add(job.job_id)
             (self._free if self._evaluator(job).judge is None else self._judged).claim(job)
 
+    def _let_go(self, run_id: str) -> None:
+        """A replay was capped or failed: what is claimed of it is not wanted any more."""
+        self._running.pop(run_id, None)
+        self._looked_at = -math.inf
+        self._signal.set()
+
+    def _wanted(self, job: Job) -> bool:
+        """Whether it belongs to no replay or to a running one; who starts or stops a replay wakes the worker."""
+        return job.run_id is None or job.run_id in self._running
+
     async def _prepare(self, lane: Lane) -> None:
         """Build the cases of a batch with few reads, and start what may be under way."""
-        jobs = [lane.claimed.popleft() for _ in range(min(lane.batch, len(lane.claimed)))]
+        taken, runs = list(islice(lane.claimed, lane.batch)), dict(self._running)
+        jobs = [job for job in taken if self._wanted(job)]
+        made = [(job, runs.get(job.run_id or ""), self._evaluator(job)) for job in jobs]
         units = list(dict.fromkeys(job.unit for job in jobs))
         cases = await asyncio.to_thread(cases_of, self._store, units)
-        keys = [self._key(job, cases.get(job.unit)) for job in jobs]
+        keys = [_key(job, cases.get(job.unit), evaluator) for job, _, evaluator in made]
         known = await asyncio.to_thread(stored_keys, self._store.read, units, keys)
-        for job, key in zip(jobs, keys, strict=True):
-            run, evaluator = self._running.get(job.run_id or ""), self._evaluator(job)
+        for _ in taken:  # only now: a failed read must lose none
+            lane.claimed.popleft()
+        self._claimed.difference_update(job.job_id for job in set(taken).difference(jobs))
+        for (job, run, evaluator), key in zip(made, keys, strict=True):
             lane.ready.append(Work(job, run, evaluator, cases.get(job.unit), key, known=key in known))
         for _ in range(min(lane.free, len(lane.ready))):
             lane.under_way += 1
@@ -222,9 +243,6 @@ class Worker:
 
     def _evaluator(self, job: Job) -> Evaluator:
         return self._evaluators(job.evaluator, self._running.get(job.run_id or ""))
-
-    def _key(self, job: Job, case: Case | None) -> str:
-        return job.job_id if case is None else score_key(job.unit, case, self._evaluator(job))
 
     async def _work_off(self, lane: Lane) -> None:
         """Bring one job after the other to its end while any is ready."""
@@ -241,8 +259,7 @@ class Worker:
     async def _bring_to_end(self, work: Work) -> None:
         job = work.job
         try:
-            # A replay that was stopped meanwhile takes its jobs back.
-            if job.run_id is None or job.run_id in self._running:
+            if self._wanted(job):
                 await self._perform(work)
         except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
             _log.exception("evaluating %s failed; the job stays pending", job)
@@ -250,3 +267,7 @@ class Worker:
             self._looked_at = -math.inf
         finally:
             self._claimed.discard(job.job_id)
+
+
+def _key(job: Job, case: Case | None, evaluator: Evaluator) -> str:
+    return job.job_id if case is None else score_key(job.unit, case, evaluator)
