@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 MAX_LABEL_VALUES = 50
 
 
-def render(status: Mapping[str, Any], quality: list[Mapping[str, Any]]) -> str:
-    """Return the exposition text of a status answer and the current quality estimates."""
-    return "\n".join([*_counters(status), *_gauges(status), *_quality(quality)]) + "\n"
+def render(
+    status: Mapping[str, Any], quality: list[Mapping[str, Any]], watched: Iterable[Mapping[str, Any]] = ()
+) -> str:
+    """Return the exposition text of a status answer, the current quality estimates and the watched judges."""
+    return "\n".join([*_counters(status), *_gauges(status), *_quality(quality), *drift(watched)]) + "\n"
 
 
 def _counters(status: Mapping[str, Any]) -> Iterator[str]:
@@ -49,6 +51,17 @@ def _quality(quality: list[Mapping[str, Any]]) -> Iterator[str]:
     yield from _labelled("ragpulse_quality", "gauge", "Estimate over the last day, 0..1.", "evaluator", values)
     n = {entry["evaluator"]: entry["n"] for entry in quality}
     yield from _labelled("ragpulse_quality_n", "gauge", "Scored units behind it.", "evaluator", n)
+
+
+def drift(watched: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Tell how far each watched judge has moved since its answers were frozen (reports of `GET drift`)."""
+    moves, sure = {}, {}
+    for report in watched:
+        move = next((check["judge_move"] for check in report["checks"]), None)
+        if move is not None:
+            moves[report["evaluator"]], sure[report["evaluator"]] = move["value"], int(report["state"] == "firing")
+    yield from _labelled("ragpulse_judge_drift", "gauge", "Judge's move on frozen answers.", "evaluator", moves)
+    yield from _labelled("ragpulse_judge_drift_sure", "gauge", "1: the move is sure.", "evaluator", sure)
 
 
 def _family(name: str, kind: str, told: str, value: Any) -> Iterator[str]:
