@@ -182,14 +182,15 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
 
 
 def _latest(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The newest measured point of these lines as a table row."""
+    """The newest point of these lines as a table row; one whose interval says something, where there is one."""
     measured = [
         (moment, line, point)
         for line in lines
         for moment, point in line["points"].items()
         if _finite(point.get("value")) is not None
     ]
-    return _row(*max(measured, key=lambda one: one[0])) if measured else None
+    telling = [one for one in measured if one[2].get("lo") is None or not _thin(one[2])]
+    return _row(*max(telling or measured, key=lambda one: one[0])) if measured else None
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

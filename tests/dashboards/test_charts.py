@@ -97,3 +97,15 @@ def test_thin_points_are_hollow_as_the_collector_says() -> None:
     told = answer({"group": {}, "points": [{**point(0, 0.8, n=50), "thin": True}, point(1, 0.8, n=9), point(2, 0.8)]})
     chart = build_chart(key="a", title="a", answers=[("", told)], metric="quality:a")
     assert json.loads(chart.data)["lines"][0]["thin"] == [True, True, False]
+
+
+def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
+    """The newest point stands beside the title, but one of few answers only where there is no other."""
+    full, begun = point(0, 0.8), {**point(1, 0.1, n=1), "thin": True}
+    latest = [
+        build_chart(
+            key="a", title="a", answers=[("", answer({"group": {}, "points": points}))], metric="quality:g"
+        ).latest
+        for points in ([full, begun], [begun])
+    ]
+    assert [one and one["value"] for one in latest] == [0.8, 0.1]
