@@ -63,7 +63,7 @@ class WriterQueue:
         self._group_bytes = group_bytes
         self._waiting: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
-        self._bytes = self._decoded_bytes = self._items = 0
+        self._bytes = self._undecoded_bytes = self._decoded_bytes = self._items = 0
         self._closed = self._drained = False
         self._changed = threading.Condition()
 
@@ -81,6 +81,7 @@ class WriterQueue:
             if self._items and (self._bytes + item.size > self._max_bytes or self._items >= self._max_items):
                 raise Busy("the queue before the disk is full")
             self._waiting.append(item)
+            self._undecoded_bytes += item.size
             self._count(item.size, 1)
 
     def next(self) -> Item | None:
@@ -89,7 +90,10 @@ class WriterQueue:
             while self._decoded_bytes >= self._group_bytes or not (self._waiting or self._closed):
                 self._changed.wait()
             if self._waiting:
-                return self._waiting.popleft()
+                item = self._waiting.popleft()
+                self._undecoded_bytes -= item.size
+                self._changed.notify_all()
+                return item
             self._drained = True
             self._changed.notify_all()
             return None
@@ -107,9 +111,13 @@ class WriterQueue:
             self._count(-item.size, -1)
 
     def take(self) -> list[Item]:
-        """Wait for decoded items and return them, up to a group's size; an empty list means closed and drained."""
+        """Wait for decoded items and return them, up to a group's size; an empty list means closed and drained.
+
+        While more waits to be decoded than is, a group is not worth its transaction yet: its fixed cost is that of
+        some hundred rows. Half of what waits at a time keeps both threads busy.
+        """
         with self._changed:
-            while not self._decoded and not self._drained:
+            while not self._drained and not self._is_group():
                 self._changed.wait()
             group: list[Item] = []
             size = 0
@@ -126,6 +134,9 @@ class WriterQueue:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _is_group(self) -> bool:
+        return bool(self._decoded) and self._decoded_bytes >= min(self._group_bytes, self._undecoded_bytes)
 
     def _count(self, size: int, items: int) -> None:
         self._bytes += size
