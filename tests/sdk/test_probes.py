@@ -167,6 +167,32 @@ async def test_probe_5_asend_athrow_and_aclose_pass_through(pulse: Collector) ->
     assert runs[0] == runs[1]
 
 
+async def test_probe_5_an_error_while_closing_reaches_who_closes(pulse: Collector) -> None:
+    """The stream's own clean-up runs at the close, not later, and what it raises is not swallowed."""
+
+    @ragpulse.span(name="sync")
+    def failing() -> Iterator[str]:
+        try:
+            yield "a"
+        finally:
+            raise KeyError("clean-up")
+
+    @ragpulse.span(name="async")
+    async def afailing() -> AsyncIterator[str]:
+        try:
+            yield "a"
+        finally:
+            raise KeyError("clean-up")
+
+    plain, later = failing(), afailing()
+    assert (next(plain), await anext(later)) == ("a", "a")
+    with pytest.raises(KeyError):
+        plain.close()  # type: ignore[attr-defined]
+    with pytest.raises(KeyError):
+        await later.aclose()  # type: ignore[attr-defined]
+    assert {span.attributes["error.type"] for span in _flushed(pulse).spans} == {"KeyError"}
+
+
 @pytest.mark.parametrize("made", [iter, lambda items: (item for item in items), lambda items: map(str, items)])
 def test_probe_6_a_returned_iterator_is_a_stream(pulse: Collector, made: Any) -> None:
     """A plain function that returns an iterator: recorded like a generator, its consumer outside the span."""
