@@ -94,6 +94,17 @@ def test_chrf_agrees_with_sacrebleu(response: str, references: list[str], word_o
     assert found.score == pytest.approx(expected / 100, abs=1e-9)
 
 
+@pytest.mark.parametrize("word_order", [0, 2])
+def test_chrf_agrees_with_sacrebleu_on_any_size(word_order: int) -> None:
+    """Nothing said, a lone surrogate, texts of hundreds of words, and more characters than are counted in arrays."""
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 1500)))
+    long = [" ".join(f"word{n * step % 97}" for n in range(400)) for step in (3, 5)]
+    for response, reference in (("?", "a b"), ("a\ud800b", "ab"), (long[0], long[1]), (many, many[700:] + "x")):
+        expected = sacrebleu.sentence_chrf(response, [reference], word_order=word_order).score
+        found = verdict("chrf", response, reference, word_order=word_order)
+        assert found.score == pytest.approx(expected / 100, abs=1e-9)
+
+
 class NoWordNet:
     """A WordNet without synonyms."""
 

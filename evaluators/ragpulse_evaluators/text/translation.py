@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache, partial
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any, Literal, get_args
 
 from ragpulse_evaluators.case import Case
@@ -87,9 +88,9 @@ class Chrf(_Reference):
 
 @cache
 def _chrf(word_order: int) -> Any:
-    from sacrebleu.metrics.chrf import CHRF
+    from ragpulse_evaluators.text.chrf import ArrayChrf
 
-    return CHRF(word_order=word_order)
+    return ArrayChrf(word_order=word_order)
 
 
 class Meteor(_Reference):
@@ -120,12 +121,19 @@ class NoSynonyms:
         return []
 
 
+class _Stems:
+    """A stemmer that stems a word once: texts repeat their words."""
+
+    def __init__(self, stem: Callable[[str], str]) -> None:
+        self.stem = lru_cache(maxsize=65_536)(stem)
+
+
 @cache
 def _meteor() -> Any:
     from nltk.stem.porter import PorterStemmer
     from nltk.translate.meteor_score import single_meteor_score
 
-    return partial(single_meteor_score, preprocess=str, stemmer=PorterStemmer(), wordnet=NoSynonyms())
+    return partial(single_meteor_score, preprocess=str, stemmer=_Stems(PorterStemmer().stem), wordnet=NoSynonyms())
 
 
 _entry = partial(Entry, needs=("response", "reference"), scale=Scale())
