@@ -17,11 +17,12 @@ PAGES = (
     "/explain",
     "/explain?sel_from=2026-11-21T04:00:00Z&sel_to=2026-11-21T08:00:00Z&sel_lo=900&sel_hi=1800",
     "/compare",
-    "/compare?a=prompt:v6&b=prompt:v7",
+    "/compare?a=prompt:v6&b=prompt:v7&by=variant",
     "/compare?a=variant:a&b=variant:b",
     "/evaluators",
     "/rules/new",
     "/replays",
+    "/replays?from=-24h&model=gpt-5-mini",
     f"/replays/{hexid('run0', 16)}",
     "/live",
     "/documents",
@@ -31,6 +32,8 @@ PAGES = (
     "/login",
     "/exemplars?metric=quality:groundedness&t=2026-11-21T04:00:00Z&step=900",
     "/figures?metric=latency_p50&metric=latency_p95",
+    "/figures/rows?metric=quality:groundedness&title=groundedness",
+    "/facets?for=/explain&metric=latency_ms",
     "/traces/unknown",
 )
 FIXED = [path for path in PAGES if path.count("/") == 1 and "?" not in path and path != "/login"]
@@ -80,6 +83,22 @@ def test_hostile_content_stays_text(browser: Browser, hostile_site: str) -> None
             assert visit.problems == [], path
 
     browser.visit(hostile_site, steps, theme="dark", width=390)
+
+
+def test_hostile_content_that_comes_later_stays_text(browser: Browser, hostile_site: str) -> None:
+    """Tables, filter values and the drawer are put into the page as the server escaped them: nothing runs there."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        for summary in visit.page.locator("summary").all():
+            summary.click()
+        visit.page.locator("#chart-latency td").first.wait_for()
+        visit.page.locator("[data-later] .facet").first.wait_for(state="attached")
+        visit.page.locator("#chart-latency .u-over").click(position={"x": 300, "y": 40})
+        visit.page.locator("#drawer .example").first.wait_for()
+        assert visit.page.evaluate("window.__pwned") is None
+
+    browser.visit(hostile_site, steps)
 
 
 def test_hostile_content_is_shown_as_it_is(browser: Browser, hostile_site: str) -> None:
