@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,9 +16,13 @@ import pytest
 from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 
+from ragpulse_collector.api import prometheus
 from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.metrics.drift import drift
+from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.monitors import Monitors
+from ragpulse_collector.settings import DriftSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.worker import DriftWatch
@@ -117,7 +124,8 @@ def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
     with pytest.raises(LookupError, match="no frozen set"):
         one.run({"evaluator": "mine"})
     with pytest.raises(ValueError, match="name one"):
-        one.report({})
+        one.freeze({})
+    assert one.report({}) == {"watched": [], "every": None}
 
 
 def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
@@ -160,3 +168,69 @@ def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
     with pytest.raises(PermissionError, match="the day's judge budget"):
         one.run({"evaluator": "mine"})
     assert one.report({"evaluator": "mine"})["checks"] == []
+
+
+class Calls:
+    """A receiver of webhooks."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        calls = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                calls.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedStore) -> None:
+    """Nothing before its time; then once; the alarm names the move, goes out, and stands among the monitors."""
+    told, clock = Calls(), [FROZEN]
+    settings = DriftSettings(every="7d", webhook=f"http://127.0.0.1:{told.server.server_port}/")
+    monitors = Monitors(store, (), drift=settings, clock=lambda: clock[0])
+    one = DriftWatch(
+        store=store,
+        resolve=lambda _: Versioned(90),
+        ledger=Ledger(store, Caps()),
+        every=settings.every,
+        tell=monitors.drift,
+        clock=lambda: clock[0],
+    )
+    try:
+        assert one.freeze({"evaluator": "mine", "n": 200})["next_check"] == iso(FROZEN + timedelta(days=7))
+        clock[0] = FROZEN + timedelta(days=6)
+        assert one.run_due() == 0
+        clock[0] = FROZEN + timedelta(days=7)
+        assert (one.run_due(), one.run_due()) == (1, 0)
+    finally:
+        told.close()
+    (report,) = one.report({})["watched"]
+    assert (report["state"], report["next_check"]) == ("firing", iso(FROZEN + timedelta(days=14)))
+    (body,) = told.bodies
+    assert body["text"].startswith("ALERT drift:mine: the judge of mine moved by -0.")
+    (monitor,) = monitors.list()["monitors"]
+    assert (monitor["name"], monitor["state"], monitor["hi"] < 0) == ("drift:mine", "firing", True)
+    assert monitor["false_alarm_rate"] == "at most 2.61 a year"
+
+
+def test_drift_is_a_metric() -> None:
+    """Prometheus sees how far each watched judge moved, and whether that is sure."""
+    report = {"evaluator": "mine", "state": "firing", "checks": [{"judge_move": {"value": -0.2}}]}
+    text = list(prometheus.drift([report, {"evaluator": "new", "state": "undecided", "checks": []}]))
+    assert 'ragpulse_judge_drift{evaluator="mine"} -0.2' in "\n".join(text)
+    assert 'ragpulse_judge_drift_sure{evaluator="mine"} 1' in "\n".join(text)

@@ -103,6 +103,10 @@ def test_each_stratum_has_its_own_verdict(store: EmbeddedStore) -> None:
     assert not set(verdicts.values()) & {"better", "worse"}
     assert {one["metric"]: one["verdict"] for one in told["also"]}["acceptance"] == "worse"
     assert all(one["test"]["p_adjusted"] >= one["test"]["p"] for one in told["strata"])
+    liked = {one["value"]: next(m for m in one["also"] if m["metric"] == "acceptance") for one in told["strata"]}
+    assert {value: one["verdict"] for value, one in liked.items() if one["verdict"] == "worse"} == {"billing": "worse"}
+    assert all(one["p_adjusted"] >= one["p"] for one in liked.values())
+    assert all((one["need_more"] is None) == (one["verdict"] != "not enough data") for one in liked.values())
 
 
 def test_paired_strata_are_adjusted_for_having_looked_at_all(store: EmbeddedStore) -> None:

@@ -168,6 +168,7 @@ class Collector:
             sampler=parts.sampler,
             worker=parts.worker,
             monitors=parts.monitors,
+            drift=parts.drift,
             arrivals=lambda: self._front.changes + self.counters.requests.total(),
         )
         self._duties.start()

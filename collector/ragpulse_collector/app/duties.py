@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,7 +18,7 @@ from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.worker import Worker
+from ragpulse_collector.worker import DriftWatch, Worker
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.lake import Lease
@@ -26,6 +27,7 @@ _log = logging.getLogger("ragpulse.collector")
 DECIDE_EVERY_S = 0.25
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
+CHECK_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
 GIVE_BACK_EVERY_S = 600.0
@@ -48,12 +50,14 @@ class Duties:
         sampler: Sampler,
         worker: Worker,
         monitors: Monitors,
+        drift: DriftWatch,
         arrivals: Callable[[], int],
     ) -> None:
         """`arrivals` counts what came in and may have to be decided; it grows with everything that does."""
         self._store, self._told, self._arrivals = store, told, arrivals
         self._arrived, self._busy_until, self._next_look = arrivals(), 0.0, 0.0
         self._sampler, self._worker, self._monitors = sampler, worker, monitors
+        self._drift, self._checking = drift, threading.Thread()
         self._lease = _lease(told.db) if set(told.roles) & {"evaluate", "maintain"} else None
         self._leading = False
         self._ticker = Ticker(self._jobs())
@@ -90,6 +94,7 @@ class Duties:
         jobs = []
         if "evaluate" in self._told.roles:
             jobs.append(Job("deciding units", DECIDE_EVERY_S, self._decide))
+            jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
         if "maintain" in self._told.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
             jobs.append(Job("monitors", MONITOR_EVERY_S, self._monitors.check))
@@ -106,6 +111,12 @@ class Duties:
     def _if_leading(self, run: Callable[[], object]) -> None:
         if self._leading:
             run()
+
+    def _check_judges(self) -> None:
+        """Beside the other jobs: a judge may take minutes to answer."""
+        if not self._checking.is_alive():
+            self._checking = threading.Thread(target=self._drift.run_due, name="ragpulse-drift", daemon=True)
+            self._checking.start()
 
     def _prune(self) -> None:
         oldest = utc_now() - timedelta(days=self._told.retention_days)

@@ -18,7 +18,6 @@ from ragpulse_collector.api.status import Status
 from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.redaction import masking
-from ragpulse_collector.budget import Ledger
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.metrics.blame import blame
 from ragpulse_collector.metrics.calibration import calibration, suggest
@@ -31,7 +30,7 @@ from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.metrics.plan import check, plan
 from ragpulse_collector.metrics.series import series
 from ragpulse_collector.metrics.snapshot import Snapshots
-from ragpulse_collector.monitors import Monitors
+from ragpulse_collector.monitors import Monitors, Targets
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
@@ -59,7 +58,7 @@ def operations(
     status: Status,
     replays: Replays,
     monitors: Monitors,
-    ledger: Ledger,
+    drift: DriftWatch,
     prices: Prices,
     force: Force,
     wake: Callable[[], None],
@@ -72,8 +71,8 @@ def operations(
             *_rules(rules),
             *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
             *_replays(replays, External(store)),
-            *_drift(_watch(store, settings, catalog, ledger)),
-            *_monitors(monitors),
+            *_drift(drift),
+            *_monitors(monitors, Targets(store, settings.target)),
             *_data(store, prices),
         )
     )
@@ -179,13 +178,6 @@ def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _watch(store: Store, settings: Settings, catalog: Catalog, ledger: Ledger) -> DriftWatch:
-    def asked(name: str) -> Any:
-        return catalog.unrecorded.resolve(name)
-
-    return DriftWatch(store=store, resolve=asked, ledger=ledger, concurrency=settings.judge.concurrency)
-
-
 def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     return (
         _get("drift", drift.report, "Whose is a move of the score: the judge's or the application's?", "evaluator",
@@ -197,12 +189,13 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _monitors(monitors: Monitors) -> tuple[Operation, ...]:
+def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
     def test(params: Mapping[str, Any]) -> dict[str, Any]:
         return monitors.test(str(params["name"]))
 
     return (
         _get("monitors", monitors.list, "Monitors with state and history."),
+        _get("targets", targets, "Where metrics should be, and whether they surely are.", *FILTERS),
         Operation(method="POST", path="monitors/{name}/test", run=test, scope="admin", summary="Send a test alert."),
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
 from ragpulse_collector.store.queue import Backlog
-from ragpulse_collector.worker import Worker
+from ragpulse_collector.worker import DriftWatch, Worker
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.cache import CachedJudge
@@ -37,6 +37,7 @@ class Parts:
     sampler: Sampler
     worker: Worker
     monitors: Monitors
+    drift: DriftWatch
     operations: Operations
 
 
@@ -77,7 +78,15 @@ def join(
         pacer=pacer,
         poll_s=POLL_S[told.on_a_lake],
     )
-    monitors = Monitors(store, settings.monitor)
+    monitors = Monitors(store, settings.monitor, drift=settings.drift)
+    drift = DriftWatch(
+        store=store,
+        resolve=catalog.unrecorded.resolve,
+        ledger=ledger,
+        concurrency=settings.judge.concurrency,
+        every=settings.drift.every,
+        tell=monitors.drift,
+    )
     asked = operations(
         store,
         settings,
@@ -86,9 +95,16 @@ def join(
         status=Status(store, settings, counters=counters, backlog=backlog),
         replays=Replays(store, catalog.resolve, price=price, wake=worker.wake),
         monitors=monitors,
-        ledger=ledger,
+        drift=drift,
         prices=prices,
         force=sampler.force,
         wake=worker.wake,
     )
-    return Parts(rules=rules, sampler=sampler, worker=worker, monitors=monitors, operations=Operations((*asked, *more)))
+    return Parts(
+        rules=rules,
+        sampler=sampler,
+        worker=worker,
+        monitors=monitors,
+        drift=drift,
+        operations=Operations((*asked, *more)),
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.metrics.effects import WHOLE, effects, more_needed
 from ragpulse_collector.metrics.estimate import point
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.good import FAITHFUL, first_of
@@ -29,6 +29,7 @@ from ragpulse_evaluators.statistics import (
     weighted_mean,
     wilcoxon,
 )
+from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
 __all__ = ["compare"]
 
@@ -39,7 +40,6 @@ _FLIPS = 20
 _STRATA = 50
 """So many values of a dimension are looked at, those with most answers."""
 _ALPHA = 0.05
-_ALSO = {"latency_ms": "latency", "cost_usd": "cost", "feedback": "acceptance"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,25 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
         if not found:
             raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
     told = _decided(a, b)
+    also = _effects(store, sides, window, keep, by)
     return {
         "evaluator": evaluator,
         "a": {"name": sides[0].name, **_point(a.values())},
         "b": {"name": sides[1].name, **_point(b.values())},
         **told,
         "flips": _flips(store, a, b, a.keys() & b.keys()) if told["paired"] else [],
-        "also": [] if told["paired"] else _also(store, sides, window, keep),
+        "also": also.get(WHOLE, []),
         "by": by,
-        "strata": _strata(a, b) if by else [],
+        "strata": [one | {"also": also.get(one["value"], [])} for one in _strata(a, b)] if by else [],
     }
+
+
+def _effects(
+    store: Store, sides: Sequence[_Side], window: Window, keep: Filter, by: str | None
+) -> Mapping[str | None, list[dict[str, Any]]]:
+    """Latency, cost and acceptance of two groups of requests; versions of an evaluator have none."""
+    groups = [(side.column, side.value) for side in sides if side.column and side.value]
+    return effects(store, groups[0], groups[1], window, keep, by) if len(groups) == 2 else {}
 
 
 def _decided(a: _Units, b: _Units) -> dict[str, Any]:
@@ -221,13 +230,8 @@ def _paired(a: _Units, b: _Units, shared: Sequence[tuple[str, int]]) -> dict[str
         "difference": {"value": mean, "lo": mean - half, "hi": mean + half},
         "test": {"name": name, "p": p},
         "verdict": call,
-        "need_more": _more(mean, half, len(shared)) if call == "not enough data" else None,
+        "need_more": more_needed(mean, half, len(shared)) if call == "not enough data" else None,
     }
-
-
-def _more(mean: float, half: float, n: int) -> int | None:
-    """About how many more would decide it, if the difference is what it looks like (at least 0.01)."""
-    return max(1, math.ceil(n * (half / max(abs(mean), 0.01)) ** 2) - n) if half else None
 
 
 def _unpaired(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
@@ -239,8 +243,8 @@ def _unpaired(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
     call = {"undecided": "not enough data"}.get(told, told)
     if call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05:
         call = "no difference"
-    short = max(0, 30 - min(arm.n_clusters for arm in arms if arm is not None))
-    more = _more(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
+    short = max(0, ENOUGH_CLUSTERS - min(arm.n_clusters for arm in arms if arm is not None))
+    more = more_needed(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
     return {
         "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
         "test": {"name": "mSPRT, clustered", "p": found.p},
@@ -275,35 +279,3 @@ def _flips(store: Store, a: _Units, b: _Units, shared: Any) -> list[dict[str, An
         for unit in worst
         if unit[0] in rows
     ]
-
-
-def _also(store: Store, sides: Sequence[_Side], window: Window, keep: Filter) -> list[dict[str, Any]]:
-    """Latency, cost and acceptance of two groups of requests, by the same sequential test on their own scales."""
-    if any(side.column is None for side in sides):
-        return []
-    found = []
-    for column, name in _ALSO.items():
-        arms = [_arm(store, column, side, window, keep) for side in sides]
-        if all(arms):
-            found.append(_also_one(name, arms, lower_is_better=column != "feedback"))
-    return found
-
-
-def _arm(store: Store, column: str, side: _Side, window: Window, keep: Filter) -> Any:
-    rows = store.read(
-        f"SELECT {column}, coalesce(user_id, session_id, trace_id) FROM traces WHERE start_time >= $first"
-        f" AND start_time < $last AND {keep.sql} AND {side.column} = $side AND {column} IS NOT NULL",
-        {**window.parameters, **keep.parameters, "side": side.value},
-    ).rows
-    return clustered_mean([float(row[0]) for row in rows], [row[1] for row in rows]) if rows else None
-
-
-def _also_one(name: str, arms: Sequence[Any], *, lower_is_better: bool) -> dict[str, Any]:
-    a, b = arms
-    scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
-    found = compare_arms(b, a, tau=_TAU * scale)
-    call = verdict([b, a], found)
-    if lower_is_better and call in ("better", "worse"):
-        call = "worse" if call == "better" else "better"
-    difference = None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi}
-    return {"metric": name, "a": a.estimate, "b": b.estimate, "difference": difference, "verdict": call}

@@ -24,7 +24,7 @@ from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, clustered_mean, wilson
 from ragpulse_evaluators.statistics._distributions import student_quantile
 
-__all__ = ["Anchor", "Anchors", "Check", "choose", "drift", "frozen", "keep_anchors", "keep_check"]
+__all__ = ["Anchor", "Anchors", "Check", "choose", "drift", "frozen", "keep_anchors", "keep_check", "watched"]
 
 _MOST = 500
 _ANCHORS, _CHECK = "anchors/", "drift/"
@@ -141,7 +141,8 @@ def drift(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
         "checks": [_told(anchors, check) for check in checks],
     }
     if not checks:
-        return told | {"live": None, "application": None, "judge_share": None, "verdict": "not checked yet"}
+        unknown = {"live": None, "application": None, "judge_share": None}
+        return told | unknown | {"verdict": "not checked yet", "state": "undecided"}
     before, after = _live(store, anchors, checks[0], params, now)
     live, judge = _difference(after, before), told["checks"][0]["judge_move"]
     application = _minus(live, judge)
@@ -151,7 +152,14 @@ def drift(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
         "application": application,
         "judge_share": share,
         "verdict": _verdict(judge, application),
+        "state": "undecided" if judge is None else "firing" if _sure(judge) else "ok",
     }
+
+
+def watched(store: Store) -> list[str]:
+    """Return the evaluators that have a frozen set, by name."""
+    sql = "SELECT DISTINCT key FROM raw.meta WHERE starts_with(key, $prefix) ORDER BY key"
+    return [str(key).removeprefix(_ANCHORS) for (key,) in store.read(sql, {"prefix": _ANCHORS}).rows]
 
 
 def _checks(store: Store, evaluator: str) -> list[Check]:

@@ -4,5 +4,6 @@ settings ─▶ condition ── measure (one window, or buckets against a basel
 """
 
 from ragpulse_collector.monitors.monitors import Monitors
+from ragpulse_collector.monitors.targets import Targets
 
-__all__ = ["Monitors"]
+__all__ = ["Monitors", "Targets"]

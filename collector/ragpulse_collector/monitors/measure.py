@@ -67,7 +67,7 @@ def _reading(found: Estimate | None, family: str, confidence: float) -> Reading:
         z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
         return Reading(m, m - z * se, m + z * se) if se > 0 else Reading(m, None, None)
     p = min(1.0, max(0.0, m))
-    trials = min(float(found.n), p * (1.0 - p) / (se * se)) if se > 0 else found.n_eff
+    trials = min(found.n_eff, p * (1.0 - p) / (se * se)) if se > 0 else found.n_eff
     return _exact(p * trials, trials, confidence)
 
 

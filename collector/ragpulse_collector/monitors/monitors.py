@@ -25,7 +25,7 @@ from ragpulse_collector.monitors.condition import (
     parse,
 )
 from ragpulse_collector.monitors.measure import check_metric, readings, tracks
-from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.settings import DriftSettings, MonitorSettings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 
@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 _EASY = 0.8
 """Confidence of the interval that must be clear before a firing monitor recovers."""
 _YEAR_S = 365.25 * 86_400
+_DRIFT = "drift:"
+_DRIFT_ALPHA = 0.05
+"""A check calls a judge moved where its 95 % interval excludes 0."""
 _COLUMNS = ("monitor", "group", "state", "value", "lo", "hi", "text", "delivery", "statistic", "created_at")
 
 
@@ -52,9 +55,14 @@ class Monitors:
     """Looks at each monitor a few times per window; raises ValueError for one that cannot be watched."""
 
     def __init__(
-        self, store: Store, settings: Sequence[MonitorSettings], *, clock: Callable[[], datetime] = utc_now
+        self,
+        store: Store,
+        settings: Sequence[MonitorSettings],
+        *,
+        drift: DriftSettings | None = None,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._store, self._clock = store, clock
+        self._store, self._clock, self._drift = store, clock, drift or DriftSettings()
         self._settings = {one.name: one for one in settings}
         self._looked: dict[str, datetime] = {}
         for one in settings:
@@ -71,11 +79,44 @@ class Monitors:
     def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Answer `GET monitors`: every monitor with its states and their history."""
         del params
-        return {"monitors": [self._told(one) for one in self._settings.values()]}
+        names = self._store.read(
+            "SELECT DISTINCT monitor FROM raw.monitor_states WHERE starts_with(monitor, $prefix) ORDER BY 1",
+            {"prefix": _DRIFT},
+        ).rows
+        watched = [self._drift_monitor(name) for (name,) in names if name not in self._settings]
+        return {"monitors": [self._told(one) for one in (*self._settings.values(), *watched)]}
+
+    def drift(self, report: Mapping[str, Any]) -> int:
+        """Keep what a check of a judge found (a report of `GET drift`), and tell people when it moved or came back."""
+        one = self._drift_monitor(f"{_DRIFT}{report['evaluator']}")
+        move = next((check["judge_move"] for check in report["checks"]), None) or {}
+        reading = Reading(move.get("value"), move.get("lo"), move.get("hi"))
+        judge = f"the judge of {report['evaluator']}"
+        text = f"{judge} holds its level"
+        if report["state"] == "firing":
+            text = (
+                f"{judge} moved by {reading.value:+.3g} ({reading.lo:+.3g} to {reading.hi:+.3g}) on {move['n']} frozen"
+            )
+            text += f" answers since {report['frozen_at'][:10]}: {report['verdict']}"
+        return self._keep(one, "{}", _Finding(report["state"], reading, text), self._latest(one.name).get("{}"))
+
+    def _drift_monitor(self, name: str) -> MonitorSettings:
+        every = self._drift.every
+        checks = _YEAR_S / duration_s(every) if every != "never" else 1.0
+        return MonitorSettings(
+            name=name,
+            metric=name,
+            condition="moves",
+            window=every,
+            false_alarms_per_year=round(checks * _DRIFT_ALPHA, 2),
+            webhook=self._drift.webhook,
+            slack=self._drift.slack,
+            secret=self._drift.secret,
+        )
 
     def test(self, name: str) -> dict[str, Any]:
         """Send a test message for one monitor; raises LookupError."""
-        one = self._settings.get(name)
+        one = self._drift_monitor(name) if name.startswith(_DRIFT) else self._settings.get(name)
         if one is None:
             raise LookupError(f"no monitor {name!r}")
         message = {

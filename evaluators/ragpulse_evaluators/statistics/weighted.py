@@ -61,7 +61,7 @@ class WeightedMean:
 
     @property
     def _cautious_error(self) -> float:
-        """SE², but at least what Kish's number of such spread gives: heavy answers of which none failed are not sure."""
+        """SE², at least what Kish's number of such spread gives: heavy answers of which none failed are not sure."""
         return max(self.se * self.se, self.variance * self.unseen / self.kish)
 
     def _trials(self, variance: float) -> float:
