@@ -146,7 +146,8 @@ async def _prometheus(operations: Operations, request: Request) -> Response:
     del request
     status = await operations.call("GET status", {})
     overview = await operations.call("GET overview", {"from": "-24h"})
-    text = prometheus.render(status, overview["quality"])
+    drift = await operations.call("GET drift", {})
+    text = prometheus.render(status, overview["quality"], drift["watched"])
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
