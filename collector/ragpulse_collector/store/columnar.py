@@ -93,7 +93,7 @@ def _text(values: Sequence[Any]) -> Column:
     try:
         joined = "".join(values)
     except TypeError:
-        validity = _bits([value is not None for value in values])
+        validity = _validity(values)
         values = ["" if value is None else value if type(value) is str else str(value) for value in values]
         joined = "".join(values)
     data = joined.encode()
@@ -106,7 +106,7 @@ def _numbers(format_: bytes, code: str) -> Callable[[Sequence[Any]], Column]:
         try:
             return Column(format_, len(values), (None, array(code, values)))
         except TypeError:
-            validity = _bits([value is not None for value in values])
+            validity = _validity(values)
             return Column(format_, len(values), (validity, array(code, [value or 0 for value in values])))
 
     return make
@@ -124,13 +124,16 @@ def _instants(values: Sequence[Any]) -> Column:
 
 
 def _booleans(values: Sequence[Any]) -> Column:
-    return Column(b"b", len(values), (_bits([value is not None for value in values]), _bits(values)))
+    return Column(b"b", len(values), (_validity(values), _bits(["1" if value else "0" for value in values])))
 
 
-def _bits(values: Sequence[Any]) -> bytes:
-    """Return one bit a value, set where it is true, the first in the lowest bit."""
-    digits = "".join(["1" if value else "0" for value in reversed(values)])
-    return int(digits, 2).to_bytes((len(values) + 7) // 8, "little")
+def _validity(values: Sequence[Any]) -> bytes:
+    return _bits(["0" if value is None else "1" for value in values])
+
+
+def _bits(digits: Sequence[str]) -> bytes:
+    """Return the digits as bits, the first in the lowest."""
+    return int("".join(digits)[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
 
 
 _UNSIGNED = _numbers(b"L", "Q")
