@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import scipy.spatial.distance
@@ -17,6 +18,7 @@ from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.text import ENTRIES
 
 numbers = st.lists(st.integers(-9, 9), min_size=3, max_size=3).filter(any)
+TEXTS = ("the car is red .", "parliament passed a budget")
 
 
 class Numbers:
@@ -93,3 +95,29 @@ def test_the_offline_embedder_sees_meaning_not_order() -> None:
     near = verdict("semscore", "The car is red.", "The automobile is red.")
     far = verdict("semscore", "The car is red.", "Parliament passed a budget.")
     assert float(near.score or 0) > float(far.score or 0) + 0.2
+
+
+@pytest.fixture
+def tiny_bert(tmp_path: Path) -> str:
+    """The folder of a BERT of two small layers with weights by chance."""
+    torch = pytest.importorskip("torch", reason="bertscore needs torch, which is not installed")
+    pytest.importorskip("bert_score", reason="bert-score is not installed")
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *TEXTS[0].split(), *TEXTS[1].split()]
+    (tmp_path / "vocab.txt").write_text("\n".join(dict.fromkeys(words)), encoding="utf-8")
+    transformers.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    transformers.BertModel(transformers.BertConfig(vocab_size=32, **sizes)).save_pretrained(tmp_path)
+    return str(tmp_path)
+
+
+def test_bertscore_takes_a_model_of_ones_own(tiny_bert: str) -> None:
+    """From its folder, without a download: equal texts score 1, others less, and the nearest reference counts."""
+    same, other, nearest = (
+        verdict("bertscore", TEXTS[0], *references, model=tiny_bert, layers=2)
+        for references in (TEXTS[:1], TEXTS[1:], TEXTS[::-1])
+    )
+    assert [same.score, nearest.score] == pytest.approx([1.0, 1.0], abs=1e-5)
+    assert float(other.score or 0) < 0.99
+    assert "layers=" in (verdict("bertscore", "a", "a", model=tiny_bert).explanation or "")

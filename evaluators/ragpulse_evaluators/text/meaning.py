@@ -100,6 +100,7 @@ class BertScore(Evaluator):
     """BERTScore F1 (Zhang et al. 2020) of answer and nearest reference; parts: precision and recall.
 
     Needs the `bert-score` package, which brings torch and fetches the model of `language` (or `model`) when first used.
+    `model` may be the folder of a model of your own; `layers` then says after how many of its layers to compare.
     """
 
     name = "bertscore"
@@ -107,8 +108,15 @@ class BertScore(Evaluator):
     scale = _COSINE
     parser = "bertscore"
 
-    def __init__(self, *, model: str | None = None, language: str = "en", threshold: float | None = None) -> None:
-        super().__init__(threshold=threshold, model=model)
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        layers: int | None = None,
+        language: str = "en",
+        threshold: float | None = None,
+    ) -> None:
+        super().__init__(threshold=threshold, model=model, layers=layers)
         self.language = language
 
     async def run(self, case: Case) -> Outcome:
@@ -116,7 +124,7 @@ class BertScore(Evaluator):
         return await asyncio.to_thread(self._score, case.response or "", spoken(case.references))
 
     def _score(self, response: str, references: Sequence[str]) -> Outcome:
-        scorer = _bert_scorer(self.params["model"], self.language)
+        scorer = _bert_scorer(self.params["model"], self.params["layers"], self.language)
         found = scorer.score([response] * len(references), list(references))
         rows = list(zip(*(values.tolist() for values in found), strict=True))
         precision, recall, f1 = max(rows, key=lambda row: row[2])
@@ -124,12 +132,15 @@ class BertScore(Evaluator):
 
 
 @cache
-def _bert_scorer(model: str | None, language: str | None) -> Any:
+def _bert_scorer(model: str | None, layers: int | None, language: str) -> Any:
     try:
         from bert_score import BERTScorer
+        from bert_score.utils import model2layers
     except ImportError as missing:
         raise ConfigurationError("bertscore needs a model library: pip install bert-score") from missing
-    return BERTScorer(model_type=model) if model else BERTScorer(lang=language)
+    if model and layers is None and model not in model2layers:
+        raise ConfigurationError(f"bertscore does not know the model {model!r}: say its layers= as well")
+    return BERTScorer(model_type=model, num_layers=layers, lang=language)
 
 
 def _semscore(*, embedder: str | Embedder | None = None, threshold: float | None = None) -> Evaluator:
