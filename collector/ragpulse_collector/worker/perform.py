@@ -100,17 +100,17 @@ class Performer:
             except OverBudget as refusal:
                 await self._drop(work, str(refusal))
                 return False
-            verdict = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
-            self._reserving.settled(reservation)
-            if verdict.final:
-                return True
-            last = attempt + 1 == MAX_ATTEMPTS
-            if not last and await self.pause(backoff_s(attempt + 1, first=self._patience.retry_first_s)):
-                break
+            try:
+                final = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
+            finally:
+                self._reserving.ended(reservation)
+            last = final or attempt + 1 == MAX_ATTEMPTS
+            if last or await self.pause(backoff_s(attempt + 1, first=self._patience.retry_first_s)):
+                return final
         return False
 
-    async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> Verdict:
-        """Evaluate and write what was found; returns once it is on disk."""
+    async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> bool:
+        """Evaluate and write what was found; once it is on disk tells whether it is final."""
         started = time.perf_counter()
         result = await self._evaluate(work)
         verdict = Verdict(
@@ -124,7 +124,7 @@ class Performer:
         )
         await self._outbox.put(verdict)
         self._count(work, result)
-        return verdict
+        return verdict.final
 
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:

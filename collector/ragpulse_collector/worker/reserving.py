@@ -54,8 +54,8 @@ class Reserving:
         self._open[reservation.run_id] += 1
         return reservation
 
-    def settled(self, reservation: Reservation | None) -> None:
-        """Say that the reservation was settled on disk, so that its rest is free."""
+    def ended(self, reservation: Reservation | None) -> None:
+        """Say that nothing more will be asked for it: what was not spent is free on disk by now."""
         if reservation is not None:
             self._open[reservation.run_id] -= 1
             self._freed.set()
