@@ -32,16 +32,6 @@ class Site:
     templates: ImmutableSandboxedEnvironment
     assets: Assets
 
-    async def ask(self, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An answer, or an empty one where the collector does not offer this operation."""
-        try:
-            answer: Mapping[str, Any] = await self.api(operation, params)
-        except ApiError as error:
-            if error.status not in (400, 404):
-                raise
-            return {}
-        return answer
-
     def page(self, path: str, handler: Handler, *, post: bool = False) -> Route:
         """A route whose API failures become a page that says what to do."""
 

@@ -37,7 +37,7 @@ def routes(site: Site) -> list[BaseRoute]:
 async def evaluators(site: Site, request: Request) -> Response:
     """Rules on top, then every evaluator; those in use first."""
     known, rules, drift = await asyncio.gather(
-        site.api("GET evaluators", {}), site.api("GET rules", {}), site.ask("GET drift", {})
+        site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
     )
     listed = sorted(known.get("evaluators") or [], key=lambda one: (not one.get("online"), str(one.get("name"))))
     watched = drift.get("watched") or []

@@ -50,7 +50,7 @@ async def overview(site: Site, request: Request) -> Response:
     corrected = request.query_params.get("corrected") == "true"
     strip, targets, efficiency = await asyncio.gather(
         site.api("GET overview", view.params()),
-        site.ask("GET targets", view.params()),
+        site.api("GET targets", view.params()),
         asyncio.gather(*(_efficiency(site, view, *spec) for spec in EFFICIENCY)),
     )
     if strip.get("newest_span") is None and not strip.get("n_traces"):
