@@ -78,7 +78,8 @@ class Writer:
         """Commit group after group."""
         while group := self._queue.take():
             self._commit_or_split(group)
-        self._appender.close()
+        with contextlib.suppress(duckdb.Error):
+            self._appender.close()
         self._cursor.close()
 
     def _commit_or_split(self, items: list[Item]) -> None:

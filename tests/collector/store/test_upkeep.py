@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from ragpulse_collector.records import ContextRecord, SpanRecord
 from ragpulse_collector.sampler import Sampler
-from ragpulse_collector.store import FileReader, StoreError, migrations
+from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
 from ragpulse_collector.store.remap import remap
 from ragpulse_collector.store.retention import prune, vacuum
 from ragpulse_collector.store.search import search, words
@@ -190,3 +191,24 @@ def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.
     assert store.read("SELECT count(*) FROM spans").rows == [(1,)]
     kit.close()
     assert kit.store().read("SELECT count(*) FROM raw.meta WHERE key = 'schema_version'").rows == [(2,)]
+
+
+def test_a_file_of_the_first_version_gains_what_came_since(kit: Any, rows: Any) -> None:
+    """Columns that are new are empty for what was stored before, and filled for what comes."""
+    store = kit.store()
+    kit.send(store, kit.span(1))
+    for statement in (
+        "DROP VIEW spans CASCADE",
+        "ALTER TABLE raw.spans DROP COLUMN links",
+        "ALTER TABLE raw.feedback DROP COLUMN response_id",
+        "UPDATE raw.meta SET value = '1' WHERE key = 'schema_version'",
+    ):
+        store.write(partial(_run, statement)).result(20)
+    kit.close()
+    again = kit.store()
+    kit.send(again, kit.span(2, links='[{"trace_id": "a"}]'))
+    assert rows(again, "SELECT links FROM spans ORDER BY span_id") == [(None,), ('[{"trace_id": "a"}]',)]
+
+
+def _run(statement: str, transaction: Transaction) -> None:
+    transaction.execute(statement)
