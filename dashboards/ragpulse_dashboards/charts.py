@@ -68,12 +68,13 @@ def build_chart(
     lines.sort(key=lambda line: line["n"], reverse=True)
     drawn = sorted(lines[:MAX_LINES], key=lambda line: line["order"])
     grid = _grid([line["points"] for line in drawn], step)
+    start, end = _epoch(first.get("from")), _epoch(first.get("to"))
     data = {
         "metric": metric,
         "title": title,
         "unit": unit,
         "step": step,
-        "range": [_epoch(first.get("from")), _epoch(first.get("to"))],
+        "range": [start, end],
         "bars": bars,
         "t": grid,
         "lines": [_columns(line, grid) for line in drawn],
@@ -87,7 +88,7 @@ def build_chart(
         metrics=[str(answer.get("name") or metric) for _, answer in answers],
         data=json.dumps(data, separators=(",", ":"), allow_nan=False),
         lines=lines,
-        latest=_latest([line for line in lines if line["metric"] == metric]),
+        latest=_latest([line for line in lines if line["metric"] == metric], over_by=end and end - step),
         names=[line["label"] for line in drawn],
         hidden_lines=len(lines) - len(drawn),
         step=step,
@@ -181,16 +182,16 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
     return sorted(found.values(), key=lambda marker: str(marker["t"]))
 
 
-def _latest(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The newest point of these lines as a table row; one whose interval says something, where there is one."""
+def _latest(lines: Sequence[Mapping[str, Any]], *, over_by: int | None) -> Mapping[str, Any] | None:
+    """The newest measured point of these lines as a table row: of a bucket that is over, where there is one."""
     measured = [
         (moment, line, point)
         for line in lines
         for moment, point in line["points"].items()
         if _finite(point.get("value")) is not None
     ]
-    telling = [one for one in measured if one[2].get("lo") is None or not _thin(one[2])]
-    return _row(*max(telling or measured, key=lambda one: one[0])) if measured else None
+    over = [one for one in measured if over_by is None or one[0] <= over_by]
+    return _row(*max(over or measured, key=lambda one: one[0])) if measured else None
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -100,12 +100,9 @@ def test_thin_points_are_hollow_as_the_collector_says() -> None:
 
 
 def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
-    """The newest point stands beside the title, but one of few answers only where there is no other."""
-    full, begun = point(0, 0.8), {**point(1, 0.1, n=1), "thin": True}
-    latest = [
-        build_chart(
-            key="a", title="a", answers=[("", answer({"group": {}, "points": points}))], metric="quality:g"
-        ).latest
-        for points in ([full, begun], [begun])
-    ]
-    assert [one and one["value"] for one in latest] == [0.8, 0.1]
+    """The newest point beside the title is of a bucket that is over, where there is one."""
+    over, begun = point(58, 0.8), point(59, 0.1, n=1)
+    ended = {**answer({"group": {}, "points": [over, begun]}), "to": "2026-01-01T00:59:30Z"}
+    begun_only = {**ended, "series": [{"group": {}, "points": [begun]}]}
+    charts = [build_chart(key="a", title="a", answers=[("", one)], metric="quality:g") for one in (ended, begun_only)]
+    assert [chart.latest and chart.latest["value"] for chart in charts] == [0.8, 0.1]
