@@ -11,8 +11,8 @@ import anyio.to_thread
 from ragpulse_collector.otlp.intake import MIB, Limits, Refusal, Ticket
 
 ENCODINGS = ("gzip", "x-gzip", "deflate")
-_PIECE = 64 * 1024
-_CHUNK = 256 * 1024
+_PIECE = _CHUNK = 1 * MIB
+"""How much goes in and comes out at a time: between two of them Python's lock must be had again."""
 _KEPT = 8 * MIB
 """Bodies beyond this are measured to their end before any more of them is kept, so that a bomb costs no more memory."""
 _ON_THE_LOOP = 16 * 1024

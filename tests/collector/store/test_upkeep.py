@@ -177,7 +177,7 @@ def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.
     """The steps run once, in order, inside one transaction; a failing step leaves the old file as it was."""
     kit.send(kit.store(), kit.span(1))
     kit.close()
-    last = migrations.SCHEMA_VERSION
+    last = max(migrations.STEPS)
     first = {last + 1: ("ALTER TABLE raw.meta ADD COLUMN a INTEGER",)}
     monkeypatch.setattr(migrations, "SCHEMA_VERSION", last + 2)
     monkeypatch.setattr(migrations, "STEPS", {**first, last + 2: ("nonsense",)})
