@@ -9,8 +9,9 @@ results, exceptions and signatures stay as they are, and a failure of ours is lo
 from ._configure import configure, feedback, flush, shutdown
 from ._current import CurrentSpan, current_span
 from ._decorators import agent, embedding, llm, rag, reranker, retriever, span, tool
+from ._export import Stats
 from ._propagate import attributes, extract, inject, traced_executor, variant
-from ._report import Stats, doctor, stats, tracer_provider
+from ._report import doctor, stats, tracer_provider
 from ._usage import Usage
 
 __all__ = [

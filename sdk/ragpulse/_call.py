@@ -23,20 +23,7 @@ from ._usage import add_facts, reply_text
 _MAX_KEPT = 1024 * 1024
 
 
-class Carried(Recording):
-    """A recording with a span to carry it, as tracers start them."""
-
-    __slots__ = ()
-    start_ns: int
-
-    def fail(self, error: BaseException) -> None:
-        """Record an exception and the status ERROR."""
-
-    def end(self) -> None:
-        """End the span and hand it on."""
-
-
-class Discarded(Carried):
+class Discarded(Recording):
     """The recording of a call whose span could not be started, or is not wanted."""
 
     __slots__ = ("_identity", "start_ns")
@@ -54,6 +41,12 @@ class Discarded(Carried):
     def get_span_context(self) -> SpanContext:
         """The identity that its sampler saw, if a sampler decided against it."""
         return self._identity
+
+    def fail(self, error: BaseException) -> None:
+        """Nobody is told."""
+
+    def end(self) -> None:
+        """Nothing is sent."""
 
 
 _NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,16 +25,23 @@ _INTERVAL = 1.0
 _SHORTEST_PAUSE, _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_OBEYED = 0.1, 0.25, 5.0, 30.0
 
 
-@dataclass(slots=True)
-class Counts:
-    """What became of every finished span and score."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stats:
+    """What became of every finished span and score of this process."""
 
     exported: int = 0
+    """Accepted by the collector."""
     dropped: int = 0
+    """Never sent: the queue was full, or the process ended."""
     rejected: int = 0
+    """Sent, and refused by the collector."""
     pending: int = 0
+    """Waiting in memory."""
     spooled: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
+    """Written to disk while the collector was away, in all."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why: counts of what was dropped or rejected."""
+    last_error: str = ""
 
 
 class Transport(Protocol):
@@ -85,7 +92,8 @@ class Exporter:
         self._spool = spool
         self._interval = interval
         self.on_start: Callable[[], None] = lambda: None
-        self._counts = Counts()
+        self._counts: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
         self.last_error = ""
         self._reset()
 
@@ -180,30 +188,25 @@ class Exporter:
             )
             return not self._pending()
 
-    def counts(self) -> Counts:
-        """A copy of the counts as they are now."""
+    def stats(self) -> Stats:
+        """The counts as they are now."""
         with self._lock:
-            counts = self._counts
-            return Counts(
-                counts.exported,
-                counts.dropped,
-                counts.rejected,
-                self._pending(),
-                counts.spooled,
-                Counter(counts.reasons),
+            return Stats(
+                **self._counts, pending=self._pending(), reasons=dict(self._reasons), last_error=self.last_error
             )
 
     def forked(self) -> None:
         """In a forked child: the parent sends what was queued, the child begins empty."""
         self._reset()
-        self._counts = Counts()
+        self._counts.clear()
+        self._reasons.clear()
 
     def _pending(self) -> int:
         return len(self._queue) + self._in_hand + sum(batch.count for batch in self._outbox)
 
     def _drop(self, count: int, reason: str) -> None:
-        self._counts.dropped += count
-        self._counts.reasons[reason] += count
+        self._counts["dropped"] += count
+        self._reasons[reason] += count
         GUARD.limiter.warn(f"drop {reason}", f"spans are being dropped: {reason}")
 
     def _lost(self, count: int, reason: str) -> None:
@@ -325,10 +328,10 @@ class Exporter:
         self._pause = 0.0
         with self._lock:
             refused = batch.count if not answer.accepted else min(answer.rejected, batch.count)
-            self._counts.exported += batch.count - refused
-            self._counts.rejected += refused
+            self._counts["exported"] += batch.count - refused
+            self._counts["rejected"] += refused
             if refused:
-                self._counts.reasons[f"HTTP {answer.status}"] += refused
+                self._reasons[f"HTTP {answer.status}"] += refused
         if refused:
             self.last_error = f"HTTP {answer.status}: {answer.message}"
             GUARD.limiter.warn(
@@ -364,5 +367,5 @@ class Exporter:
         if self._spool is None or not self._spool.put(batch):
             return False
         with self._lock:
-            self._counts.spooled += batch.count
+            self._counts["spooled"] += batch.count
         return True

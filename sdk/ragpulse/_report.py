@@ -1,50 +1,17 @@
 """What the SDK tells about itself: counts, and a self-examination."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from opentelemetry import trace
 
 from ._batch import Batch
 from ._configure import PROCESS, describe
+from ._export import Stats
 from ._tracer import PulseTracerProvider
 from ._transport import HttpTransport
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stats:
-    """What became of every finished span and score of this process."""
-
-    exported: int = 0
-    """Accepted by the collector."""
-    dropped: int = 0
-    """Never sent: the queue was full, or the process ended."""
-    rejected: int = 0
-    """Sent, and refused by the collector."""
-    pending: int = 0
-    """Waiting in memory."""
-    spooled: int = 0
-    """Written to disk while the collector was away, in all."""
-    reasons: Mapping[str, int] = field(default_factory=dict)
-    """Why: counts of what was dropped or rejected."""
-    last_error: str = ""
-
-
 def stats() -> Stats:
     """The counts since `configure`; all zero when nothing is configured."""
-    runtime = PROCESS.runtime
-    if runtime is None:
-        return Stats()
-    counts = runtime.exporter.counts()
-    return Stats(
-        exported=counts.exported,
-        dropped=counts.dropped,
-        rejected=counts.rejected,
-        pending=counts.pending,
-        spooled=counts.spooled,
-        reasons=dict(counts.reasons),
-        last_error=runtime.exporter.last_error,
-    )
+    return Stats() if PROCESS.runtime is None else PROCESS.runtime.exporter.stats()
 
 
 def doctor(timeout: float = 2.0) -> str:

@@ -6,11 +6,10 @@ from ._call import Starter
 class State:
     """The process's current tracer. `configure` and `shutdown` set it; nobody else does."""
 
-    __slots__ = ("hinted", "starter")
+    __slots__ = ("starter",)
 
     def __init__(self) -> None:
         self.starter: Starter | None = None
-        self.hinted = False
 
 
 STATE = State()
