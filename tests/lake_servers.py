@@ -119,6 +119,19 @@ class Postgres(_Server):
         self._call("createdb", "-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", name)
         return self.dsn.replace("dbname=lake", f"dbname={name}")
 
+    @property
+    def pid(self) -> int:
+        """The server's first process."""
+        return int((self._folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+    def ask(self, database: str, sql: str) -> list[list[str]]:
+        """Answer the rows of a query as text."""
+        place = ["-h", "127.0.0.1", "-p", str(self._port), "-U", "ragpulse", database]
+        told = subprocess.run(
+            [str(self._programs / "psql"), *place, "-AtX", "-c", sql], check=True, capture_output=True
+        )
+        return [line.split("|") for line in told.stdout.decode().splitlines()]
+
     def stop(self) -> None:
         """End it at once, without a checkpoint."""
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -170,6 +183,11 @@ class SeaweedFS(_Server):
             else:
                 return
         raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
 
     def stop(self) -> None:
         """kill -9."""

@@ -8,8 +8,10 @@ when traces are decided.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from ragpulse_collector.store.writing import Ways, Writing
 _log = logging.getLogger(__name__)
 _EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
 _TRIES = 10
+_MADE = re.compile(r"CREATE TABLE IF NOT EXISTS raw\.(\w+)")
 _RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "ducklake_max_retry_count = 30")
 """Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
 _ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
@@ -187,26 +190,30 @@ def _migrate_together(connection: duckdb.DuckDBPyConnection) -> None:
     """Several processes may start at once: who loses the race finds the tables made."""
     for left in _attempts():
         try:
-            migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name="the lake")
-            _lay_out(connection)
+            migrate(partial(_execute, connection), lambda sql: connection.execute(sql).fetchall(), name="the lake")
+            _compress(connection)
             return
         except duckdb.Error:
             if not left:
                 raise
 
 
-def _lay_out(connection: duckdb.DuckDBPyConnection) -> None:
-    """Files are compressed by zstd, and a file holds one day: retention then forgets whole files, unread."""
-    done = connection.execute("SELECT 1 FROM ducklake_options('lake') WHERE option_name = 'parquet_compression'")
-    if done.fetchall():
-        return
-    connection.begin()
-    for table, column in TIME_COLUMNS.items():
-        connection.execute(
-            f"ALTER TABLE raw.{table} SET PARTITIONED BY (year({column}), month({column}), day({column}))"
-        )
-    connection.execute("CALL ducklake_set_option('lake', 'parquet_compression', 'zstd')")
-    connection.commit()
+def _execute(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Lay out each table in the transaction that makes it: a file holds one day, so that retention forgets whole files.
+
+    Later would not do: who has the catalog open already would miss the rows that PostgreSQL keeps for small commits.
+    """
+    connection.execute(sql)
+    made = _MADE.match(sql)
+    if made and made[1] in TIME_COLUMNS:
+        day = "year({0}), month({0}), day({0})".format(TIME_COLUMNS[made[1]])
+        connection.execute(f"ALTER TABLE raw.{made[1]} SET PARTITIONED BY ({day})")
+
+
+def _compress(connection: duckdb.DuckDBPyConnection) -> None:
+    found = connection.execute("SELECT 1 FROM ducklake_options('lake') WHERE option_name = 'parquet_compression'")
+    if not found.fetchall():
+        connection.execute("CALL ducklake_set_option('lake', 'parquet_compression', 'zstd')")
 
 
 def _attempts() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Retention: what is older than its time or beyond the file's size goes, whole days of rows at a time.
+"""Retention: what is older than its time or beyond the store's size goes.
 
 Deleted space is used again by what comes; the file itself does not shrink (`vacuum` on a closed file does that).
 """

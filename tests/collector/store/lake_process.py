@@ -9,18 +9,12 @@ from datetime import datetime
 
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
 from ragpulse_collector.sampler import Rule, Sampler
+from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease
+from ragpulse_collector.store.opening import lake_parts
 from ragpulse_collector.store.protocol import Busy
 
 BATCH = 50
-
-
-def open_lake(dsn: str, s3: str) -> LakeStore:
-    """The shared lake."""
-    secret = {"KEY_ID": "any", "SECRET": "any", "ENDPOINT": s3, "URL_STYLE": "path", "USE_SSL": "false"}
-    return LakeStore(
-        f"ducklake:postgres:{dsn}", data_path="s3://ragpulse/lake/", s3=secret, decode=lambda b: pickle.loads(b.body)
-    )
 
 
 def ingest(store: LakeStore) -> None:
@@ -60,7 +54,7 @@ def decide(store: LakeStore, dsn: str) -> None:
     taken.append(other.take())
     other.release()
     sums = store.read(
-        "SELECT count(*), count(DISTINCT (trace_id, span_id)), count(DISTINCT trace_id), sum(input_tokens)"
+        "SELECT count(*), count(DISTINCT (trace_id, span_id)), count(DISTINCT trace_id), coalesce(sum(input_tokens), 0)"
         " FROM raw.spans"
     ).rows[0]
     facts = store.read("SELECT count(*), sum(n_spans), count(query) FROM traces WHERE decided").rows[0]
@@ -71,9 +65,10 @@ def decide(store: LakeStore, dsn: str) -> None:
 
 
 if __name__ == "__main__":
-    role, given_dsn, given_s3 = sys.argv[1:]
-    lake = open_lake(given_dsn, given_s3)
+    role, db = sys.argv[1:]
+    lake = open_store(db, decode=lambda body: pickle.loads(body.body))
+    assert isinstance(lake, LakeStore)
     if role == "ingest":
         ingest(lake)
     else:
-        decide(lake, given_dsn)
+        decide(lake, lake_parts(db)[0].removeprefix("ducklake:postgres:"))

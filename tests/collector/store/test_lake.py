@@ -30,10 +30,10 @@ def python() -> Path:
 class Process:
     """An ingesting process that answers a number once its body is in the lake."""
 
-    def __init__(self, python: Path, dsn: str, s3: str) -> None:
-        command = [str(python), str(HERE / "lake_process.py"), "ingest", dsn, s3]
+    def __init__(self, lake: Lake, db: str) -> None:
+        command = [str(lake.python), str(HERE / "lake_process.py"), "ingest", db]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": SOURCES}
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=lake.environ
         )
         assert self._out.readline() == "ready\n"
 
@@ -80,15 +80,22 @@ class Lake(NamedTuple):
     catalog: Postgres
     files: SeaweedFS
 
+    def make(self, name: str) -> str:
+        """Make an empty lake; returns its `db`."""
+        return f"ducklake:postgres:{self.catalog.database(name)} data_path=s3://{BUCKET}/{name}/"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a process over the lake finds its sources and its S3 keys by."""
+        return os.environ | self.files.environ | {"PYTHONPATH": SOURCES}
+
 
 @pytest.fixture
 def serve(lake: Lake, tmp_path: Path) -> Iterator[Serve]:
-    """Start collectors over a lake by its name, which is also its database's."""
+    """Start collectors over a lake."""
     started: list[LakeCollector] = []
 
-    def start(name: str, roles: str) -> LakeCollector:
-        dsn = lake.catalog.dsn.replace("dbname=lake", f"dbname={name}")
-        db = f"ducklake:postgres:{dsn} data_path=s3://{BUCKET}/{name}/"
+    def start(db: str, roles: str) -> LakeCollector:
         started.append(LakeCollector(lake.python, db, lake.files, "--roles", roles, folder=tmp_path))
         return started[-1]
 
@@ -98,10 +105,10 @@ def serve(lake: Lake, tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.mark.timeout(400)
-def test_two_processes_share_a_lake_through_kills(python: Path, lake: Lake) -> None:
+def test_two_processes_share_a_lake_through_kills(lake: Lake) -> None:
     """Round-robin bodies, one process killed and restarted, every acknowledged span there once, one decides."""
-    dsn, s3 = lake.catalog.dsn, lake.files.address
-    processes = [Process(python, dsn, s3), Process(python, dsn, s3)]
+    db = lake.make("kills")
+    processes = [Process(lake, db), Process(lake, db)]
     acknowledged: set[int] = set()
     for number in range(0, 12, 2):
         for offset, process in enumerate(processes):
@@ -109,14 +116,14 @@ def test_two_processes_share_a_lake_through_kills(python: Path, lake: Lake) -> N
         acknowledged |= {process.answer() for process in processes}
     processes[1].ask(12)
     acknowledged |= processes[1].kill()
-    processes[1] = Process(python, dsn, s3)
+    processes[1] = Process(lake, db)
     resent = set(range(13)) - acknowledged
     for number in sorted(resent | {13, 0}):
         processes[1].ask(number)
         acknowledged.add(processes[1].answer())
     for process in processes:
         process.stop()
-    report = _decide(python, dsn, s3)
+    report = _decide(lake, db)
     assert acknowledged == set(range(14))
     assert report["spans"] == [14 * 50, 14 * 50, 14, 14 * 50]
     assert report["facts"] == [14, 14 * 50, 14]
@@ -129,8 +136,7 @@ def test_two_processes_share_a_lake_through_kills(python: Path, lake: Lake) -> N
 @pytest.mark.parametrize("away", ["catalog", "files"])
 def test_an_outage_loses_nothing_that_was_acknowledged(lake: Lake, serve: Serve, away: str) -> None:
     """PostgreSQL or S3 away: 503 with Retry-After to senders and readers; back: stored again, by the same process."""
-    lake.catalog.database(away)
-    collector = serve(away, "ingest")
+    collector = serve(lake.make(away), "ingest")
     assert [_send(collector, number).status for number in range(2)] == [200, 200]
     server = getattr(lake, away)
     server.stop()
@@ -148,9 +154,9 @@ def test_an_outage_loses_nothing_that_was_acknowledged(lake: Lake, serve: Serve,
 @pytest.mark.timeout(200)
 def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -> None:
     """The one that decides waits through an outage, takes the lease again and decides; others can end meanwhile."""
-    lake.catalog.database("leader")
-    ingest = serve("leader", "ingest")
-    leader, second = (serve("leader", "evaluate,maintain") for _ in range(2))
+    db = lake.make("leader")
+    ingest = serve(db, "ingest")
+    leader, second = (serve(db, "evaluate,maintain") for _ in range(2))
     _send(ingest, 1)
     _until(lambda: _decided(ingest) == 16)
     lake.catalog.stop()
@@ -160,6 +166,21 @@ def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -
     assert _send(ingest, 2).status == 200
     _until(lambda: _decided(ingest) == 32)
     assert [leader.stop(), ingest.stop()] == [0, 0]
+
+
+@pytest.mark.timeout(200)
+def test_a_reader_goes_on_while_another_process_merges(lake: Lake, serve: Serve) -> None:
+    """Rows that PostgreSQL kept and files that were many have moved: whoever had the catalog open finds them."""
+    db = lake.make("merged")
+    ingest = serve(db, "ingest")
+    for number in range(3):
+        assert _send(ingest, number).status == 200
+        assert _decided(ingest) == 0
+    assert _decide(lake, db)["decided"] == [48, 0]
+    assert _decided(ingest) == 48
+    assert _send(ingest, 3).status == 200
+    assert ingest.sql("SELECT count(*), count(DISTINCT (trace_id, span_id)) FROM raw.spans") == [[256, 256]]
+    assert ingest.ask("GET", "/api/v1/traces").status == 200
 
 
 def _send(collector: LakeCollector, number: int) -> Answer:
@@ -200,10 +221,9 @@ def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-def _decide(python: Path, dsn: str, s3: str) -> dict[str, Any]:
-    command = [str(python), str(HERE / "lake_process.py"), "decide", dsn, s3]
-    environment = os.environ | {"PYTHONPATH": SOURCES}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+def _decide(lake: Lake, db: str) -> dict[str, Any]:
+    command = [str(lake.python), str(HERE / "lake_process.py"), "decide", db]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=lake.environ)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
