@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
 
+import pytest
+from traffic import rag_trace, send
+
+from ragpulse_collector.app import Collector
+from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.demo.corpus import Index, guides, passages
+from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.demo.questions import QUESTIONS
+from ragpulse_collector.demo.traffic import visits
+from ragpulse_collector.settings import Settings
 
 
 def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
@@ -18,6 +30,48 @@ def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
     for told in ("prompt v1", "prompt v2", "latency p95 ms", "tokens in", "cost USD", "groundedness", "page: http://"):
         assert told in done.stdout, told
     assert "groundedness, v2 against v1: worse" in done.stdout
+    assert "prompt qa v2 began" in done.stdout
+
+
+def test_visits_are_spread_over_hours_and_change_their_prompt_half_way() -> None:
+    """Every question equally often under each version, in order of time, from six hours ago until now."""
+    planned = visits(rounds=2)
+    assert [one.ago for one in planned] == sorted((one.ago for one in planned), reverse=True)
+    assert planned == visits(rounds=2)
+    assert timedelta(hours=5, minutes=30) < planned[0].ago < timedelta(hours=6, minutes=1)
+    assert planned[-1].ago < timedelta(minutes=10)
+    half = len(planned) // 2
+    assert {one.version for one in planned[:half]} == {"v1"}
+    assert {one.version for one in planned[half:]} == {"v2"}
+    for question in QUESTIONS:
+        assert Counter(one.version for one in planned if one.question == question) == {"v1": 2, "v2": 2}
+    assert len({one.user for one in planned[:half]}) >= 30
+
+
+def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:
+    """Requests of hours, all of the service demo; nothing of it is left behind, and other data stays."""
+    settings = Settings().with_options("collector", {"db": str(tmp_path / "t.duckdb"), "port": 0, "settle_s": 0.0})
+    running = Collector(settings, more=offered)
+    running.start()
+    try:
+        client, deadline = connect(running.url), time.monotonic() + 60
+        send(running.url, rag_trace(1, query="Mine?"))
+        loaded = client.call("POST demo")
+        with pytest.raises(ClientError, match="here already"):
+            client.call("POST demo")
+        while client.sql("select count(*) n from decisions").rows()[0]["n"] < 4 * (loaded["traces"] + 1):
+            assert time.monotonic() < deadline, "not decided in time"
+            time.sleep(0.05)
+        held = "select service, count(*) n, date_diff('minute', min(start_time), max(start_time)) m from traces"
+        rows = client.sql(f"{held} where service = 'demo' group by 1").rows()
+        assert [(row["n"], row["m"] > 300) for row in rows] == [(loaded["traces"], True)]
+        assert client.call("GET overview", {"from": "-2h"})["demo"] is True
+        assert client.call("DELETE demo")["deleted"]["spans"] > loaded["traces"]
+        assert client.sql("select count(*) n from traces").rows() == [{"n": 1}]
+        assert client.sql("select count(*) n from decisions").rows() == [{"n": 4}]
+        assert client.call("DELETE demo")["deleted"] == {}
+    finally:
+        running.stop()
 
 
 def test_every_question_finds_passages_of_the_guides() -> None:

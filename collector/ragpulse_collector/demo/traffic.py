@@ -20,10 +20,10 @@ import ragpulse
 from ragpulse_collector.demo.application import Application, Generate
 from ragpulse_collector.demo.corpus import Index, guides, passages
 from ragpulse_collector.demo.questions import QUESTIONS
+from ragpulse_collector.metrics.overview import DEMO_SERVICE as SERVICE
 
 __all__ = ["SERVICE", "VERSIONS", "Visit", "traffic", "visits"]
 
-SERVICE = "demo"
 VERSIONS = ("v1", "v2")
 HOURS = 6.0
 ROUNDS = 6

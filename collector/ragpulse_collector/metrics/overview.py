@@ -17,8 +17,14 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, msprt
 
-__all__ = ["overview", "shift"]
+__all__ = ["DEMO_SERVICE", "overview", "shift"]
 
+DEMO_SERVICE = "demo"
+"""The service of generated traffic: a page says that it is none of the user's."""
+_DEMO = (
+    "SELECT EXISTS (SELECT 1 FROM raw.trace_facts WHERE latest AND service = $demo AND start_time >= $first"
+    " AND start_time < $last)"
+)
 _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
@@ -46,6 +52,7 @@ def overview(
         "quality": [_headline(name, found, before) for name in names],
         "dropped": sum(row["dropped"] for row in rows),
         "queued": queued(store, now=asked.now),
+        "demo": bool(store.read(_DEMO, {**window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
         "coverage": rows,
         "cost_per_good_answer": cost_of_good(
             store, window, keep, names, cost=told["cost_usd"], requests=told["n_traces"]
