@@ -1,7 +1,8 @@
 """Thirty minutes of steady traffic, evaluation and looking on: memory and open files must stay flat.
 
-`--minutes N` sets the length, `--short` a half minute. Prints memory at a quarter of the time and at the end, the slope
-between by least squares, open files, and what was stored; exits 1 where a full run grows by more than 20 MB an hour.
+`--minutes N` sets the length, `--short` a half minute, `--verbose` prints every look. Prints the slope over the second
+half, by least squares, of the memory, of the part that is the process's own and of what DuckDB holds, then open files,
+CPU and what was stored; exits 1 where a full run grows by more than 20 MB an hour.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import linear_regression
+from typing import NamedTuple
 
 from _payload import body
 from _served import Server
 
-SPANS = 256
+SPANS = 160
 REQUESTS_PER_S = 2
 LOOKS = ("/api/v1/traces?limit=50", "/api/v1/overview?from=-1h", "/api/v1/metrics?name=latency_p95", "/metrics", "/")
 MAX_MB_PER_HOUR = 20
@@ -42,20 +45,50 @@ def main() -> int:
             worker.join()
         ended = server.stop()
         size = db.stat().st_size / 2**20
-    settled = [sample for sample in samples if sample[0] >= minutes * 15]
-    slope = linear_regression([at / 3600 for at, _, _ in settled], [memory for _, memory, _ in settled]).slope
-    print(f"{minutes:g} minutes, {REQUESTS_PER_S * SPANS} spans/s, every trace evaluated, {size:.0f} MB stored")
-    print(f"  RSS {settled[0][1]:.0f} MB after a quarter, {settled[-1][1]:.0f} MB at the end, {slope:+.1f} MB/h; "
-          f"open files {settled[0][2]} -> {settled[-1][2]}; SIGTERM to end {ended:.1f} s")  # fmt: skip
+    half = [sample for sample in samples if sample.at_s >= minutes * 30]
+    first, last = half[0], half[-1]
+    slope = _slope(half, "rss_mb")
+    print(f"{minutes:g} minutes, {REQUESTS_PER_S * SPANS} spans/s, every trace evaluated, {size:.0f} MB stored, "
+          f"{last.cpu_s / last.at_s:.2f} of a core")  # fmt: skip
+    print(f"  second half: RSS {first.rss_mb:.0f} -> {last.rss_mb:.0f} MB, {slope:+.1f} MB/h "
+          f"(own {_slope(half, 'own_mb'):+.1f}, DuckDB {_slope(half, 'duckdb_mb'):+.1f}); "
+          f"open files {first.files} -> {last.files}; SIGTERM to end {ended:.1f} s")  # fmt: skip
     return int(minutes >= 30 and slope > MAX_MB_PER_HOUR)
 
 
-def _watch(server: Server, seconds: float) -> list[tuple[float, float, int]]:
+class Sample(NamedTuple):
+    """One look from outside."""
+
+    at_s: float
+    rss_mb: float
+    own_mb: float
+    duckdb_mb: float
+    files: int
+    cpu_s: float
+
+
+def _slope(samples: Sequence[Sample], what: str) -> float:
+    """MB an hour."""
+    hours = [sample.at_s / 3600 for sample in samples]
+    return linear_regression(hours, [getattr(sample, what) for sample in samples]).slope
+
+
+def _watch(server: Server, seconds: float) -> list[Sample]:
     begun, samples = time.monotonic(), []
     while (at := time.monotonic() - begun) < seconds:
-        samples.append((at, server.memory_mb("VmRSS"), server.open_files()))
+        rss, own = server.memory_mb("VmRSS"), server.memory_mb("RssAnon")
+        duckdb = _ask(server, "select sum(memory_usage_bytes) / 1048576.0 from duckdb_memory()")
+        samples.append(Sample(at, rss, own, duckdb, server.open_files(), server.cpu_s()))
+        if "--verbose" in sys.argv:
+            print(*(f"{value:.1f}" for value in samples[-1]), flush=True)
         time.sleep(min(5.0, seconds / 20))
     return samples
+
+
+def _ask(server: Server, query: str) -> float:
+    with closing(server.connection()) as connection:
+        connection.request("POST", "/api/v1/sql", json.dumps({"query": query}), {"Content-Type": "application/json"})
+        return float(json.loads(connection.getresponse().read())["rows"][0][0])
 
 
 def _send(server: Server, stop: threading.Event) -> None:

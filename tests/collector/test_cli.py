@@ -91,9 +91,22 @@ def test_a_closed_file_is_read_and_replayed_without_a_server(
     assert done["status"] == "done"
 
 
+def test_a_closed_file_is_vacuumed(collector: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It stays readable by its owner alone and holds what it held; a running collector's file is left alone."""
+    running, db = scored(collector), tmp_path / "ragpulse.duckdb"
+    running.stop()
+    db.chmod(0o600)
+    assert run(["vacuum", "--db", str(db)]) == 0
+    assert "bytes before" in capsys.readouterr().out
+    assert db.stat().st_mode & 0o777 == 0o600
+    assert run(["sql", "select count(*) as n from traces", "--json", "--db", str(db)]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 3}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
+        (["vacuum", "--db", "absent.duckdb"], 1, "absent.duckdb"),
         (["traces", "--url", "http://127.0.0.1:9"], 1, "ragpulse serve"),
         (["nonsense"], 2, "No such command"),
         (["replay"], 2, "--evaluator"),
@@ -116,10 +129,11 @@ def test_errors_are_one_line_with_the_mend(
 def test_a_locked_file_names_the_running_collector(collector: Start, tmp_path: Path) -> None:
     """Another process that opens the file of a running collector is told about `--url`."""
     collector()
-    arguments = [sys.executable, "-m", "ragpulse_collector", "traces", "--db", str(tmp_path / "ragpulse.duckdb")]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30)
-    assert done.returncode == 1
-    assert "--url" in done.stderr
+    for verb in ("traces", "vacuum"):
+        arguments = [sys.executable, "-m", "ragpulse_collector", verb, "--db", str(tmp_path / "ragpulse.duckdb")]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == 1
+        assert "--url" in done.stderr
 
 
 def test_evaluate_reads_cases_and_writes_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import http.client
 import itertools
 import random
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -197,6 +198,36 @@ def test_a_full_disk_is_503_and_recovers_without_a_restart(tmp_path: Path) -> No
                     assert (refused.code, refused.headers["retry-after"]) == (503, "1")
             assert ready(process.url) == 503
             assert connect(process.url).sql("select count(*) as n from spans").rows() == [{"n": TRACES * 3}]
+        for number in (1, 2):
+            send(process.url, request(number))
+        assert set(stored(connect(process.url))) == {0, 1, 2}
+        assert ready(process.url) == 200
+
+
+@contextmanager
+def immutable(folder: Path) -> Iterator[None]:
+    """Let no file of a folder be made or removed, not even by root."""
+    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", str(folder)], capture_output=True).returncode:
+        pytest.skip("needs a file system and the right to make a folder immutable")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", str(folder)], check=True)
+
+
+def test_a_read_only_folder_is_503_and_recovers_without_a_restart(tmp_path: Path) -> None:
+    """The log cannot be made: senders come again, people read on; writable again, everything is taken once."""
+    db = tmp_path / "ragpulse.duckdb"
+    with Served(db) as process:
+        send(process.url, request(0))
+        assert process.terminate() == 0
+    with Served(db, "--roles", "ingest") as process:
+        with immutable(tmp_path):
+            for number in (1, 2):
+                with refusal(process.url, number) as refused:
+                    assert (refused.code, refused.headers["retry-after"]) == (503, "1")
+            assert ready(process.url) == 503
+            assert set(stored(connect(process.url))) == {0}
         for number in (1, 2):
             send(process.url, request(number))
         assert set(stored(connect(process.url))) == {0, 1, 2}

@@ -33,8 +33,9 @@ class ClosedFile(FileReader):
         raise Refused(_NEEDS_COLLECTOR)
 
 
-def offline(db: str, config: Path | None) -> Operations:
-    """Return the operations over a file that no collector has open; those that write are refused.
+@contextmanager
+def offline(db: str, config: Path | None) -> Iterator[Operations]:
+    """Give the operations over a file that no collector has open; those that write are refused.
 
     Raises ValueError naming the mend where the file is absent, locked or of a newer version.
     """
@@ -45,7 +46,10 @@ def offline(db: str, config: Path | None) -> Operations:
         store = ClosedFile(db)
     except StoreError as error:
         raise ValueError(str(error)) from error
-    return join(store, settings, prices=Prices(settings.prices), counters=Counters()).operations
+    try:
+        yield join(store, settings, prices=Prices(settings.prices), counters=Counters()).operations
+    finally:
+        store.close()
 
 
 @contextmanager

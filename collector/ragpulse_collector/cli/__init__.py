@@ -22,7 +22,7 @@ _FAMILIES = {
     "look": ("metrics", "traces", "show", "tail"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "quality": ("replay", "compare", "check", "plan"),
-    "data": ("sql", "export", "snapshot", "prune", "remap", "status", "doctor", "key"),
+    "data": ("sql", "export", "snapshot", "prune", "vacuum", "remap", "status", "doctor", "key"),
 }
 
 

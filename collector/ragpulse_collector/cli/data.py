@@ -1,4 +1,4 @@
-"""`ragpulse sql`, `export`, `snapshot`, `prune`, `remap`, `doctor`, `key`: the data itself."""
+"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `remap`, `doctor`, `key`: the data itself."""
 
 from __future__ import annotations
 
@@ -63,6 +63,22 @@ def prune(older_than: str, yes: bool, **where: Any) -> None:
         click.confirm(f"delete everything older than {older_than}?", abort=True)
     answer = asker(**where)("POST prune", {"older_than": older_than})
     click.echo("  ".join(f"{name}: {count}" for name, count in answer["deleted"].items()))
+
+
+@click.command()
+@option("--db", default="ragpulse.duckdb", show_default=True, type=click.Path(dir_okay=False), help="A closed file.")
+def vacuum(db: str) -> None:
+    """Rewrite a closed file without the space that deletions freed (a running collector uses it again)."""
+    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.store.retention import vacuum as rewrite
+
+    if not Path(db).is_file():
+        raise Failure(f"there is no file {db}")
+    try:
+        before, after = rewrite(Path(db))
+    except StoreError as error:
+        raise Failure(str(error)) from error
+    click.echo(f"{db}: {before:,} bytes before, {after:,} now")
 
 
 @click.command()

@@ -79,7 +79,7 @@ def _offline(db: str) -> Ask:
     from ragpulse_collector.app.offline import offline
 
     try:
-        operations = offline(db, config_path(None))
+        operations = click.get_current_context().with_resource(offline(db, config_path(None)))
     except (OSError, ValueError) as error:
         raise Failure(str(error)) from error
 

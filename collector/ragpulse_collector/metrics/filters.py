@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragpulse_collector.store.search import holds_words
 from ragpulse_collector.store.where import condition, holds
 
 __all__ = ["DIMENSIONS", "Filter", "dimensions", "filter_of"]
@@ -48,8 +49,9 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
             values[f"f_{column}"] = [str(one) for one in (wanted if isinstance(wanted, list | tuple) else [wanted])]
             parts.append(f"{column} IN (SELECT unnest($f_{column}::VARCHAR[]))")
     if params.get("q"):
-        values["f_q"] = str(params["q"])
-        parts.append("(contains(lower(query), lower($f_q)) OR contains(lower(response), lower($f_q)))")
+        found, named = holds_words(str(params["q"]))
+        parts.append(found)
+        values |= named
     if params.get("where"):
         parts.append(holds(condition(str(params["where"]))))
     return Filter(" AND ".join(parts) or "true", values)
