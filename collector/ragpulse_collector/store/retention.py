@@ -5,6 +5,7 @@ Deleted space is used again by what comes; the file itself does not shrink (`vac
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -81,6 +82,7 @@ def vacuum(path: Path) -> tuple[int, int]:
         raise StoreError(f"{path} could not be rewritten: {str(error).splitlines()[0]}") from error
     finally:
         connection.close()
+    shutil.copymode(path, copy)
     copy.replace(path)
     return before, path.stat().st_size
 
