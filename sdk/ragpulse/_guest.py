@@ -7,6 +7,7 @@ exporting thread. Imported when a provider of the application is found, which ha
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from time import time_ns
 from typing import Any
 
@@ -67,15 +68,20 @@ class GuestSpan(Recording, SdkSpan):
 
     def __getattr__(self, name: str) -> Any:
         """What only the SDK's constructor makes; once the span has ended its attributes are all that was recorded."""
-        if name[:1] != "_" or name[:2] == "__":
+        mine = vars(self)
+        if name[:1] != "_" or name[:2] == "__" or "_home" not in mine:
             raise AttributeError(name)
-        forwarder, mine = self._home.forwarder, vars(self)
+        forwarder = self._home.forwarder
         shown = {} if self._end_time is None else all_attributes(self, self.scope, forwarder.shown, self.own or {})
         for key, value in vars(self._home.blank(self, shown)).items():
             mine.setdefault(key, value)
         if name not in mine:
             raise AttributeError(name)
         return mine[name]
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """The SDK's plain form of the span, for processors that change what they hand on."""
+        return deepcopy(self._readable_span(), memo)
 
     @property
     def records(self) -> bool:
