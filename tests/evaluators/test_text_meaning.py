@@ -105,7 +105,7 @@ def tiny_bert(tmp_path: Path) -> str:
     transformers = pytest.importorskip("transformers")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *TEXTS[0].split(), *TEXTS[1].split()]
     (tmp_path / "vocab.txt").write_text("\n".join(dict.fromkeys(words)), encoding="utf-8")
-    transformers.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    transformers.BertTokenizer(str(tmp_path / "vocab.txt"), model_max_length=64).save_pretrained(tmp_path)
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     transformers.BertModel(transformers.BertConfig(vocab_size=32, **sizes)).save_pretrained(tmp_path)

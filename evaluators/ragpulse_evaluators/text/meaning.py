@@ -126,7 +126,8 @@ class BertScore(Evaluator):
     def _score(self, response: str, references: Sequence[str]) -> Outcome:
         scorer = _bert_scorer(self.params["model"], self.params["layers"], self.language)
         found = scorer.score([response] * len(references), list(references))
-        rows = list(zip(*(values.tolist() for values in found), strict=True))
+        # Single precision: the cosine of equal vectors may come out above one.
+        rows = list(zip(*(values.clamp(-1.0, 1.0).tolist() for values in found), strict=True))
         precision, recall, f1 = max(rows, key=lambda row: row[2])
         return Outcome(score=f1, parts={"precision": precision, "recall": recall})
 
