@@ -7,6 +7,7 @@ when traces are decided.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -153,13 +154,18 @@ class Lease:
             # A session that holds the lock gets it again.
             return bool(self._session.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchone()[0])
         except psycopg.Error as error:
-            _log.warning("the catalog does not answer: %s", str(error).partition("\n")[0])
+            _log.warning("the catalog does not answer: %s", _first_line(error))
             self.release()
             return False
 
     def release(self) -> None:
-        """Let another process take over."""
+        """Let another process take over at once."""
+        import psycopg  # type: ignore[import-not-found, unused-ignore]
+
         if self._session is not None:
+            # Closing alone would free the lock only when PostgreSQL gets round to it.
+            with contextlib.suppress(psycopg.Error):
+                self._session.execute("SELECT pg_advisory_unlock_all()")
             self._session.close()
             self._session = None
 

@@ -13,8 +13,10 @@ from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease
 from ragpulse_collector.store.opening import lake_parts
 from ragpulse_collector.store.protocol import Busy
+from ragpulse_collector.store.retention import prune
 
 BATCH = 50
+HALF_A_DAY = 43_200 * 10**9
 
 
 def ingest(store: LakeStore) -> None:
@@ -25,7 +27,7 @@ def ingest(store: LakeStore) -> None:
         spans = [
             SpanRecord(
                 trace_id=f"{number + 1:032x}", span_id=f"{i + 1:016x}", parent_span_id=None if i == 0 else f"{1:016x}",
-                start_ns=10**18 + number * 10**9, end_ns=10**18 + number * 10**9, name="n",
+                start_ns=10**18 + number * HALF_A_DAY, end_ns=10**18 + number * HALF_A_DAY, name="n",
                 kind="rag" if i == 0 else "other", query=f"question {number}" if i == 0 else None, input_tokens=1,
             )
             for i in range(BATCH)
@@ -59,7 +61,15 @@ def decide(store: LakeStore, dsn: str) -> None:
     ).rows[0]
     facts = store.read("SELECT count(*), sum(n_spans), count(query) FROM traces WHERE decided").rows[0]
     draws = store.read("SELECT count(*) FROM decisions").rows[0][0]
-    found = {"taken": taken, "decided": decided, "files": [before, after], "facts": [int(v) for v in facts]}
+    pruned = prune(store, older_than=datetime(2001, 9, 12)).rows.get("spans", 0)
+    in_part = "SELECT sum(delete_file_count)::BIGINT FROM ducklake_table_info('lake') WHERE table_name = 'spans'"
+    found = {
+        "pruned": [pruned, store.read(in_part).rows[0][0]],
+        "taken": taken,
+        "decided": decided,
+        "files": [before, after],
+        "facts": [int(v) for v in facts],
+    }
     print(json.dumps(found | {"spans": [int(v) for v in sums], "decisions": draws}), flush=True)
     store.close()
 

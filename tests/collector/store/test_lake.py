@@ -130,6 +130,7 @@ def test_two_processes_share_a_lake_through_kills(lake: Lake) -> None:
     assert (report["decided"], report["decisions"]) == ([14, 0], 14)
     assert report["taken"] == [True, False, True, True]
     assert report["files"][1] < report["files"][0]
+    assert report["pruned"] == [6 * 50, 0], "days are whole files: nothing is left that is deleted in part"
 
 
 @pytest.mark.timeout(200)
