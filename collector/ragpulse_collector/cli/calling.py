@@ -34,11 +34,13 @@ class Caller:
         from ragpulse_collector.catalog import Catalog
         from ragpulse_collector.settings import load_settings
         from ragpulse_collector.store import Prices
+        from ragpulse_evaluators.gate import Gate, GatedJudge
 
         try:
             settings = load_settings(config_path(None))
             settings = settings.with_options("judge", {"model": request["judge"]})
-            catalog = Catalog(settings, loads=request["loads"])
+            gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
+            catalog = Catalog(settings, loads=request["loads"], wrap=partial(GatedJudge, gate=gate))
             names, prompts = request["evaluators"], request["prompts"]
             made = [catalog.resolve(name, prompts=prompts) for name in names]
         except (OSError, ValueError, LookupError) as error:
@@ -213,4 +215,6 @@ def _declared(one: Evaluator) -> dict[str, Any]:
 
 
 def _model(one: Evaluator) -> str:
-    return str(getattr(one.judge, "model", one.judge.id)) if one.judge is not None else ""
+    from ragpulse_evaluators.judge import model_of
+
+    return "" if one.judge is None else model_of(one.judge)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.worker.together import Together, committed
@@ -19,8 +20,9 @@ class RecordedCalls:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._find, self._keep = Together(self._found, every_s=0.005), Together(self._kept, every_s=0.02)
+        # No bound methods: a cycle would keep a closed store's file open until the next collection.
+        self._find = Together(partial(_found, store), every_s=0.005)
+        self._keep = Together(partial(_kept, store), every_s=0.02)
 
     async def get(self, key: str) -> JudgeCall | None:
         """The recorded call, or None."""
@@ -31,18 +33,20 @@ class RecordedCalls:
         """Record a call; the first under a key is the one that is found."""
         await self._keep((key, call.model, call.model_dump_json()))
 
-    async def _found(self, keys: list[str]) -> Sequence[str | None]:
-        sql = (
-            "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"
-            " WHERE key IN (SELECT unnest($keys::VARCHAR[])) GROUP BY key"
-        )
-        rows = (await asyncio.to_thread(self._store.read, sql, {"keys": keys})).rows
-        replies = dict(rows)
-        return [replies.get(key) for key in keys]
 
-    async def _kept(self, calls: list[tuple[str, str, str]]) -> Sequence[None]:
-        def work(tx: Transaction) -> None:
-            tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [(*call, tx.at) for call in calls])
+async def _found(store: Store, keys: list[str]) -> Sequence[str | None]:
+    sql = (
+        "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"
+        " WHERE key IN (SELECT unnest($keys::VARCHAR[])) GROUP BY key"
+    )
+    rows = (await asyncio.to_thread(store.read, sql, {"keys": keys})).rows
+    replies = dict(rows)
+    return [replies.get(key) for key in keys]
 
-        await committed(self._store, work)
-        return [None] * len(calls)
+
+async def _kept(store: Store, calls: list[tuple[str, str, str]]) -> Sequence[None]:
+    def work(tx: Transaction) -> None:
+        tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [(*call, tx.at) for call in calls])
+
+    await committed(store, work)
+    return [None] * len(calls)
