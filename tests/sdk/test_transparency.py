@@ -148,10 +148,11 @@ def test_an_async_generator_yields_the_same_objects(pulse: Collector, items: lis
     assert asyncio.run(read(ragpulse.retriever)) == asyncio.run(read(lambda function: function))
 
 
-def test_strict_mode_and_pytest_raise_a_capture_functions_error(pulse: Collector) -> None:
-    """Under pytest a mistake in `query=` is found where it is written."""
+@pytest.mark.parametrize("option", ["query", "contexts", "response", "usage"])
+def test_strict_mode_and_pytest_raise_a_capture_functions_error(pulse: Collector, option: str) -> None:
+    """Under pytest a mistake in `query=` and its like is found where it is written."""
     with pytest.raises(ZeroDivisionError):
-        ragpulse.rag(query=lambda args: 1 / 0)(lambda q: q)("x")
+        ragpulse.rag(**{option: lambda given: 1 / 0})(lambda q: q)("x")  # type: ignore[call-overload]
 
 
 def test_outside_strict_mode_a_capture_functions_error_is_logged_only(
