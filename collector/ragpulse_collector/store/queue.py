@@ -117,7 +117,7 @@ class WriterQueue:
         some hundred rows. Half of what waits at a time keeps both threads busy.
         """
         with self._changed:
-            while not self._drained and not self._is_group():
+            while not self._drained and not self.has_group():
                 self._changed.wait()
             group: list[Item] = []
             size = 0
@@ -135,7 +135,8 @@ class WriterQueue:
             self._closed = True
             self._changed.notify_all()
 
-    def _is_group(self) -> bool:
+    def has_group(self) -> bool:
+        """Tell whether what is decoded is worth a transaction."""
         return bool(self._decoded) and self._decoded_bytes >= min(self._group_bytes, self._undecoded_bytes)
 
     def _count(self, size: int, items: int) -> None:
