@@ -248,7 +248,7 @@ print(peak() - before, time.monotonic() - began)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux's /proc")
 @pytest.mark.parametrize("reply", [_endless, _endless_headers, _dripping, _redirecting])
 def test_a_hostile_collector_costs_neither_memory_nor_time(reply: Any) -> None:
-    """A gigabyte, endless headers, a byte at a time, redirects: a whole process grows by less than 5 MB (8 are allowed)."""
+    """A gigabyte, endless headers, a byte at a time, redirects: a process grows by less than 5 MB (8 are allowed)."""
     server, port = _raw_server(reply)
     command = [sys.executable, "-c", TROUBLED, f"http://127.0.0.1:{port}"]
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
