@@ -123,8 +123,11 @@ def child(folder: Path, units: int, cap: float) -> None:
         if not store.read("SELECT 1 FROM raw.runs").rows:
             seed(store, units)
             replays.create({"evaluators": ["judged"], "max_usd": cap})
-        while not worker.wait_idle(0.005):
+        worker.wake()
+        ended = "SELECT count(*) FROM raw.runs WHERE status = 'done'"
+        while not store.read(ended).rows[0][0]:
             print(store.read("SELECT count(*) FROM raw.scores").rows[0][0], flush=True)
+            time.sleep(0.002)
         print("done", flush=True)
 
 
