@@ -147,7 +147,8 @@ def test_a_crash_while_evaluating_loses_and_doubles_no_score(
         rows = wait_for(client, "select trace_id, status from scores where evaluator = 'faithfulness'", traces)
         assert Counter(row["status"] for row in rows) == {"ok": traces}
         assert len({row["trace_id"] for row in rows}) == traces
-    assert traces <= len(model.asked) <= traces + 2
+    # Two questions are under way at once; for each, two more cases may wait for their reply's commit.
+    assert traces <= len(model.asked) <= traces + 3 * 2
 
 
 def wait_for(client: Client, query: str, count: int) -> list[dict[str, Any]]:
