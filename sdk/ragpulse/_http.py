@@ -27,6 +27,8 @@ class _Timed(io.RawIOBase):
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
+        # Holds the socket open: `http.client` closes it before the body is read where the server ends the connection.
+        self._stream = sock.makefile("rb", buffering=0)
         self._deadline = deadline
         self._allowance = _MAX_ANSWER
 
@@ -40,9 +42,13 @@ class _Timed(io.RawIOBase):
         if self._allowance <= 0:
             raise OSError("the answer is too long")
         self._sock.settimeout(left)
-        count = self._sock.recv_into(buffer)
+        count = self._stream.readinto(buffer) or 0
         self._allowance -= count
         return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 class _TimedSocket:
@@ -114,9 +120,10 @@ class Poster:
         connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body)
         connection.response_class = partial(_timed_response, deadline=deadline)  # type: ignore[assignment]
-        response = connection.getresponse()
-        answer = _answer(response)
-        if not response.isclosed():
+        with connection.getresponse() as response:
+            answer = _answer(response)
+            kept = response.isclosed() and not response.will_close
+        if not kept:
             self.close()
         return answer
 

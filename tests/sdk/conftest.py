@@ -87,6 +87,7 @@ def serve(collector: Collector, port: int = 0, tls: ssl.SSLContext | None = None
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             collector.requests.append({"path": self.path, **dict(self.headers.items())})
+            self.sent = body
             if collector.respond(self):
                 return
             collector.take(self.path, body)

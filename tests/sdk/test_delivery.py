@@ -228,6 +228,51 @@ def test_a_dripping_answer_ends_at_the_deadline() -> None:
     server.close()
 
 
+CLOSING = {
+    "HTTP/1.0": ("HTTP/1.0", "Content-Length: 0\r\n", ""),
+    "HTTP/1.0, a body without length": ("HTTP/1.0", "Content-Type: application/json\r\n", "{}"),
+    "Connection: close": ("HTTP/1.1", "Connection: close\r\nContent-Length: 0\r\n", ""),
+    "without a word": ("HTTP/1.1", "Content-Length: 0\r\n", ""),
+}
+
+
+@pytest.mark.parametrize("closing", CLOSING)
+def test_a_server_that_closes_after_each_answer_gets_everything_once(pulse: Collector, closing: str) -> None:
+    """Each batch has a connection of its own; the answer is read though the connection ends with it."""
+    version, headers, body = CLOSING[closing]
+
+    def accept_and_close(handler: Any) -> bool:
+        pulse.take(handler.path, handler.sent)
+        handler.wfile.write(f"{version} 200 OK\r\n{headers}\r\n".encode())
+        handler.wfile.write(body.encode())
+        handler.close_connection = True
+        return True
+
+    pulse.respond = accept_and_close
+    for number in range(5):
+        answer(str(number))
+        assert ragpulse.flush(timeout=5)
+    told = ragpulse.stats()
+    assert (told.exported, told.rejected, told.reasons) == (5, 0, {})
+    assert [span.attributes["input.value"] for span in pulse.spans] == list("01234")
+
+
+@pytest.mark.parametrize("framed", [True, False])
+def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
+    """The reason stands in a body that comes after the connection is given up, with and without a length."""
+
+    def refuse(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.0 400 Bad\r\n" + (b"Content-Length: 7\r\n" if framed else b"") + b"\r\n")
+        connection.sendall(b"too old")
+
+    server, port = _raw_server(refuse)
+    poster = Poster(f"http://127.0.0.1:{port}/v1/traces", headers={}, timeout=5)
+    told = [poster.post(b"x", encoding=None) for _ in range(3)]
+    assert [(one.status, one.message) for one in told] == [(400, "too old")] * 3
+    poster.close()
+    server.close()
+
+
 TROUBLED = """
 import re, sys, time
 import ragpulse, ragpulse._http
