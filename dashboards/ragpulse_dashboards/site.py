@@ -41,7 +41,9 @@ class Site:
                     require_same_origin(request)
                 return await handler(self, request)
             except ApiError as error:
-                return self.render(request, "error.html", {"error": error}, status=error.status)
+                answer = self.render(request, "error.html", {"error": error}, status=error.status)
+                answer.headers.update(error.headers)
+                return answer
 
         return Route(path, endpoint, methods=["POST"] if post else ["GET"])
 

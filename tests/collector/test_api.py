@@ -8,9 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 from traffic import rag_trace, send
 
+import ragpulse_dashboards
+from ragpulse_collector.api import http
+from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.client import Client, ClientError, connect
+from ragpulse_collector.store import Busy
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -116,6 +122,20 @@ def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, 
         client.call(operation, params)
     assert raised.value.status == status
     assert len(str(raised.value)) > 10
+
+
+def test_a_busy_store_tells_readers_when_to_come_again() -> None:
+    """503 with Retry-After and the reason, from the API and from a page."""
+
+    def run(params: object) -> None:
+        raise Busy(f"busy with {len(str(params))} letters", retry_after_s=3)
+
+    table = Operations([Operation(method="GET", path="traces/{trace_id}", run=run, summary="Never answers.")])
+    client = TestClient(Starlette(routes=[*http.routes(table), *ragpulse_dashboards.routes(table.call)]))
+    for path in ("/api/v1/traces/", "/traces/"):
+        answer = client.get(path + "a" * 32)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+        assert "busy with" in answer.text
 
 
 def test_rules_are_edited_live_and_each_change_is_a_new_policy(collector: Start) -> None:

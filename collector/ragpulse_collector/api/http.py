@@ -32,13 +32,20 @@ def json_response(content: Any, status: int = 200) -> Response:
     return Response(dump(content), status, media_type="application/json")
 
 
+def refusal(error: ApiError) -> Response:
+    """Answer why not, as JSON."""
+    answer = json_response({"error": error.message}, error.status)
+    answer.headers.update(error.headers)
+    return answer
+
+
 def _endpoint(operation: Operation) -> Any:
     async def endpoint(request: Request) -> Response:
         try:
             params = await _params(request, operation)
             answer = await perform(operation, {**params, **request.path_params})
         except ApiError as error:
-            return json_response({"error": error.message}, error.status)
+            return refusal(error)
         if isinstance(answer, Download):
             discard = BackgroundTask(answer.discard)
             return FileResponse(

@@ -89,7 +89,8 @@ async def perform(operation: Operation, params: Mapping[str, Any]) -> Any:
         return await anyio.to_thread.run_sync(operation.run, params)
     except _REFUSALS as error:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
-        raise ApiError(status, str(error.args[0]) if error.args else str(error)) from error
+        again = error.retry_after_s if isinstance(error, Busy) else None
+        raise ApiError(status, str(error.args[0]) if error.args else str(error), retry_after_s=again) from error
 
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (

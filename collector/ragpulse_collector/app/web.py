@@ -98,7 +98,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, ApiError)
-    return http.json_response({"error": error.message}, error.status)
+    return http.refusal(error)
 
 
 _HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused}

@@ -19,7 +19,7 @@ class StoreError(Exception):
 
 
 class Busy(Exception):
-    """The queue is full or the disk refuses: the sender should come again in `retry_after_s` seconds."""
+    """The queue or the memory is full, or the disk refuses: who asked should come again in `retry_after_s` seconds."""
 
     def __init__(self, reason: str, retry_after_s: int = 1) -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ class Store(Protocol):
         ...
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError."""
+        """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
         ...
 
     def run_user_sql(

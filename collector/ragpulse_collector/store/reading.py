@@ -10,7 +10,9 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import Deadline, fetch
 from ragpulse_collector.store.guard import UserSql
 from ragpulse_collector.store.outbox import Format, Outbox
-from ragpulse_collector.store.protocol import Parameters, Rows
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows
+
+_NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
 
 
 class Reading:
@@ -23,7 +25,7 @@ class Reading:
         self._outbox = Outbox(path, cursor)
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
-        """Answer a query from a fresh cursor (any thread); raises TimeoutError."""
+        """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
         cursor = self._new_cursor()
         try:
             with Deadline(cursor, timeout_s) as deadline:
@@ -32,6 +34,8 @@ class Reading:
             if deadline.passed:
                 raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
             raise
+        except duckdb.OutOfMemoryException as error:
+            raise Busy(_NO_MEMORY, retry_after_s=2) from error
         finally:
             cursor.close()
 

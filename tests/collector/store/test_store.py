@@ -60,6 +60,17 @@ def test_a_full_disk_is_busy_and_recovers_without_restart(kit: Any) -> None:
     assert answer.split() == ["Busy", "1", "2"]
 
 
+@pytest.mark.skipif("RAGPULSE_TEST_LAKE" in os.environ, reason="a lake holds nothing in a file of its own")
+def test_a_question_beyond_the_memory_is_busy_and_large_groups_are_not(kit: Any) -> None:
+    """What can be written out meanwhile is answered; what cannot is Busy, says the mend, and the next is answered."""
+    store = kit.store(memory_limit="40MB")
+    with pytest.raises(Busy, match="shorter time") as refused:
+        store.read("SELECT list(repeat('x', 1000) || i) FROM range(1000000) t(i)")
+    assert refused.value.retry_after_s > 0
+    groups = store.read("SELECT count(*) FROM (SELECT i, count(*) FROM range(1000000) t(i) GROUP BY i)")
+    assert groups.rows == [(1_000_000,)]
+
+
 _FULL_DISK = """
 import os, pickle, resource, signal, sys
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
