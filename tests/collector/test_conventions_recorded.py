@@ -13,6 +13,7 @@ import pytest
 
 from ragpulse_collector.conventions import decode, restore_attributes
 from ragpulse_collector.records import RawBody, SpanRecord
+from ragpulse_collector.store import Prices
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -41,6 +42,24 @@ def test_the_model_call_has_question_answer_and_usage(peer: str) -> None:
     assert call.response == ANSWER
     assert (call.model or "").startswith("gpt-5-mini")
     assert (call.input_tokens, call.output_tokens) == (120, 5)
+
+
+def test_openlits_decorated_function_is_a_chain() -> None:
+    """It has an answer and arguments, but no model: the call within it is the only model call."""
+    (answer,) = [span for span in _spans("openlit") if span.name == "answer"]
+    assert (answer.kind, answer.query, answer.response) == ("chain", f"{QUESTION} (openlit)", ANSWER)
+    assert [span.kind for span in _spans("openlit")].count("llm") == 1
+
+
+@pytest.mark.parametrize("peer", ["litellm", "openlit"])
+def test_a_client_without_prices_does_not_make_calls_free(peer: str) -> None:
+    """Both had no way to their price lists and said 0 for 125 tokens."""
+    call = _kind(peer, "llm")
+    assert call.cost_usd == 0
+    Prices()(call)
+    assert call.cost_usd is not None
+    assert call.cost_usd > 0
+    assert (call.cost_source or "").startswith("genai-prices ")
 
 
 @pytest.mark.parametrize("peer", ["langfuse", "mlflow", "openinference_langchain"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from typing import Any
 
 from ragpulse_collector.conventions import names
@@ -17,7 +19,45 @@ def _sign_of(kind: str) -> Read:
     return read
 
 
+_QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
+_ONE_ARGUMENT = re.compile(rf"\(({_QUOTED}),\)|\{{(?:{_QUOTED}): ({_QUOTED})\}}")
+_LONGEST_ARGUMENT = 65_536
+
+
+def _with_messages(_: Any, carrier: Carrier) -> str | None:
+    """An answer alone tells no model call: OpenLIT's decorator calls any function's result output messages."""
+    return "llm" if names.INPUT_MESSAGES in carrier.attributes else None
+
+
+def _sole_argument(other: str) -> Read:
+    """Make a reader of Python's own spelling of arguments that are one text, `other` holding none.
+
+    Only the quoted text is given to the parser: it neither nests nor names anything.
+    """
+
+    def read(value: Any, carrier: Carrier) -> str | None:
+        if type(value) is not str or len(value) > _LONGEST_ARGUMENT:
+            return None
+        found = _ONE_ARGUMENT.fullmatch(value)
+        if found is None or carrier.attributes.get(other, "{}") not in ("()", "{}"):
+            return None
+        return _spelled(found[1] or found[2])
+
+    return read
+
+
+def _spelled(quoted: str) -> str | None:
+    try:
+        words = str(literal_eval(quoted))
+        words.encode()  # half a surrogate pair is no text
+    except (ValueError, SyntaxError):
+        return None
+    return words or None
+
+
 RULES = (
+    Rule("query", "function.args", _sole_argument("function.kwargs"), last=True),
+    Rule("query", "function.kwargs", _sole_argument("function.args"), last=True),
     Rule("query", "pydantic_ai.all_messages", last_user_text, last=True),
     Rule("response", "final_result", or_text(or_json(response_in), field="response"), last=True),
     Rule("cost_usd", "gen_ai.cost.total_cost", amount),
@@ -42,8 +82,9 @@ RULES = (
     Rule("kind", "llm.output_messages.N.", _sign_of("llm"), last=True),
     Rule("kind", "llm.input_messages.N.", _sign_of("llm"), last=True),
     Rule("kind", "gen_ai.completion.N.", _sign_of("llm"), last=True),
-    Rule("kind", names.OUTPUT_MESSAGES, _sign_of("llm"), last=True),
+    Rule("kind", names.OUTPUT_MESSAGES, _with_messages, last=True),
     Rule("kind", names.EVALUATION_NAME, _sign_of("evaluator"), last=True),
     Rule("kind", "llm.model_name", _sign_of("llm"), last=True),
     Rule("kind", names.REQUEST_MODEL, _sign_of("llm"), last=True),
+    Rule("kind", "function.args", _sign_of("chain"), last=True),
 )

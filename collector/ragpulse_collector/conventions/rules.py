@@ -169,7 +169,7 @@ class RuleBook:
                     families.setdefault(family, []).append((name, suffix))
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
         watched = {label: found for label, found in watched.items() if found}
-        return _Plan(self._ways([*names, *families]), families, watched)
+        return _Plan(self._ways([*_plain(names), *families]), families, watched)
 
     def _ways(self, names: Iterable[str]) -> _Ways:
         steps = [(order, name, rule) for name in names for order, rule in self._rules.get(name, ())]
@@ -189,10 +189,15 @@ class RuleBook:
             events.setdefault(f"event:{event.name}", []).append(event)
         found.update(events)
         wanted = [name for name in events if name in self._rules]
-        return self._ways([*attributes, *plan.families, *wanted]) if wanted else plan.ways, found
+        return self._ways([*_plain(attributes), *plan.families, *wanted]) if wanted else plan.ways, found
 
 
 _TEXTS = frozenset({"query", "response"})
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    """Leave out attributes that are called as events are here: their readers expect events."""
+    return [name for name in names if not name.startswith("event:")]
 
 
 def _order(step: tuple[int, str, Rule]) -> int:

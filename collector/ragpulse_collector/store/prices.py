@@ -49,16 +49,23 @@ class Prices:
         self._rates = lru_cache(maxsize=1024)(self._find)
 
     def __call__(self, span: SpanRecord) -> None:
-        """Settle the cost of one span; spans that are no model calls and state no tokens are left alone."""
-        if span.cost_usd is not None:
+        """Settle the cost of one span; spans that are no model calls and state no tokens are left alone.
+
+        A client's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price.
+        """
+        doubted = span.cost_usd == 0 and (span.input_tokens or 0) + (span.output_tokens or 0) > 0
+        if span.cost_usd is not None and not doubted:
             span.cost_source = span.cost_source or "provider"
             return
+        span.cost_usd = span.cost_source = None
         has_usage = span.input_tokens is not None or span.output_tokens is not None
         if not has_usage and span.kind not in _CALLS:
             return
         span.cost_unknown_reason = _missing(span)
         if span.cost_unknown_reason is None:
             self._price(span)
+        if doubted and span.cost_unknown_reason is not None:
+            span.cost_unknown_reason += "; the client's own figure of 0 is not believed beside used tokens"
 
     def _price(self, span: SpanRecord) -> None:
         rates = self._rates(span.model or "", span.provider)

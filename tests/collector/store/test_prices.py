@@ -73,6 +73,22 @@ def test_unknown_is_none_with_a_reason(kit: Any, fields: dict[str, Any], reason:
     assert (span.cost_usd, span.cost_source, span.cost_unknown_reason) == (None, None, reason)
 
 
+def test_a_clients_0_for_used_tokens_is_unknown(kit: Any) -> None:
+    """Priced where a price is known, else unknown with both reasons; 0 for no tokens, or by our own price, is 0."""
+    client: dict[str, Any] = {"cost_usd": 0.0, "cost_source": "provider"}
+    unknown = priced(kit, model="of my own", input_tokens=1, output_tokens=1, **client)
+    assert (unknown.cost_usd, unknown.cost_source) == (None, None)
+    assert unknown.cost_unknown_reason == (
+        "no price for of my own; the client's own figure of 0 is not believed beside used tokens"
+    )
+    assert priced(kit, model="gpt-5-mini", input_tokens=9, output_tokens=9, **client).cost_usd > 0
+    for tokens in (0, None):
+        free = priced(kit, model="gpt-5-mini", input_tokens=tokens, output_tokens=tokens, **client)
+        assert (free.cost_usd, free.cost_source, free.cost_unknown_reason) == (0, "provider", None)
+    local = priced(kit, Prices({"m": Price(input=0, output=0)}), model="m", input_tokens=9, output_tokens=9, **client)
+    assert (local.cost_usd, local.cost_source, local.cost_unknown_reason) == (0, "settings", None)
+
+
 def test_a_proxys_name_as_provider_does_not_hide_the_price(kit: Any) -> None:
     """A provider that the table does not know is left out of the question."""
     assert priced(kit, model="gpt-5-mini", provider="my-proxy", input_tokens=10, output_tokens=1).cost_usd > 0
