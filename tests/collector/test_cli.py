@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -48,11 +49,24 @@ def test_traces_show_and_sql_answer(collector: Start, capsys: pytest.CaptureFixt
     """Looking from the terminal prints what the API answers."""
     running = scored(collector)
     assert run(["traces", "--url", running.url]) == 0
-    assert "How tall is the Eiffel Tower?" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "How tall is the Eiffel Tower?" in printed
+    listed = [re.findall(r"(\w+)=\S+", line) for line in printed.splitlines() if "=" in line]
+    assert [len(names) > 1 and names == sorted(names) for names in listed] == [True] * 3
     assert run(["show", f"{1:032x}", "--url", running.url]) == 0
     assert "groundedness" in capsys.readouterr().out
     assert run(["sql", "select count(*) as n from spans", "--json", "--url", running.url]) == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 9}]
+
+
+def test_status_prints_one_figure_a_row(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is nested in the answer has a dotted name."""
+    running = collector()
+    assert run(["status", "--url", running.url]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^retention\.days +\S", printed, flags=re.MULTILINE)
+    assert re.search(r"^roles +ingest, ", printed, flags=re.MULTILINE)
+    assert not set("{[") & set(printed)
 
 
 def test_metrics_print_value_interval_and_n(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ragpulse_collector.cli.options import Failure, asker, download, option, source
-from ragpulse_collector.cli.tables import cell, print_json, table
+from ragpulse_collector.cli.tables import cell, dotted, print_json, table
 
 
 @click.command()
@@ -98,7 +98,7 @@ def status(as_json: bool, **where: Any) -> None:
     if as_json:
         print_json(answer)
         return
-    table("status", ("what", "value"), ((key, cell(value)) for key, value in answer.items()))
+    table("status", ("what", "value"), ((key, cell(value)) for key, value in dotted(answer)))
 
 
 @click.command()

@@ -61,7 +61,7 @@ def traces(since: str, condition: str | None, limit: int, as_json: bool, **where
 def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
     scores = " ".join(
         f"{name}={score['normalized']:.2f}" if score["normalized"] is not None else f"{name}={score['status']}"
-        for name, score in trace["scores"].items()
+        for name, score in sorted(trace["scores"].items())
     )
     tokens = [count for count in (trace["input_tokens"], trace["output_tokens"]) if count is not None]
     return (

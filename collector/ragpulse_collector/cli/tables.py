@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     return safe(str(value), keep="")
+
+
+def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested objects under dotted names: `retention.days`; lists as words, empty as unknown."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted(value, f"{prefix}{key}.")
+        elif isinstance(value, Mapping | list):
+            yield f"{prefix}{key}", ", ".join(map(str, value)) or None
+        else:
+            yield f"{prefix}{key}", value
 
 
 def safe(text: str, *, keep: str = "\n\t") -> str:
