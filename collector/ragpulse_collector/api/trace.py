@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+import orjson
 
 from ragpulse_collector.api.encoding import plain
 from ragpulse_collector.conventions import restore_attributes
@@ -19,7 +21,7 @@ from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
 
 AROUND = timedelta(hours=2)
 """With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
-_JSON = ("attributes", "mapped_from", "resource", "events", "links", "metadata", "tags", "parts", "calls")
+_JSON = ("mapped_from", "resource", "events", "links", "metadata", "tags", "parts", "calls")
 _FACTS = ", ".join(FACT_COLUMNS)
 # The id is compared in its own type: a filter on the hex text of the views would read every row.
 _SPANS = f"{VIEWS['spans']} WHERE s.trace_id = $id"
@@ -39,14 +41,18 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     if not spans:
         raise LookupError(f"there is no trace {trace_id.hex}; it may be past the retention")
     near = spans[0]["start_time"] if at is not None else None
+    found = _documents(contexts)
     for span in spans:
-        span["attributes"] = _as_sent(span, contexts)
+        # The texts that were lifted into columns go back into the raw attributes.
+        span["attributes"] = restore_attributes(
+            span["attributes"], span["query"], span["response"], found.get(span["span_id"])
+        )
     trace = _facts(store, trace_id)
     return {
         "trace": trace,
-        "spans": spans,
-        "contexts": contexts,
-        "scores": [_scored(row) for row in _read(store, _SCORES, "s.request_time", trace_id, near)],
+        "spans": _parsed(spans),
+        "contexts": _parsed(contexts),
+        "scores": [_scored(row) for row in _parsed(_read(store, _SCORES, "s.request_time", trace_id, near))],
         "decisions": _read(store, _DECISIONS, "request_time", trace_id, near, order="decided_at"),
         "labels": _labels(store, trace_id),
         "previous": _neighbour(store, trace["start_time"], "<", "DESC"),
@@ -93,34 +99,36 @@ def _read(
     if at is not None:
         select += f" AND {column} BETWEEN $first AND $last"
         parameters |= {"first": at - AROUND, "last": at + AROUND}
-    return [_parsed(row) for row in store.read(f"{select} ORDER BY {order or column}", parameters).dicts()]
+    return store.read(f"{select} ORDER BY {order or column}", parameters).dicts()
 
 
-def _parsed(row: dict[str, Any]) -> dict[str, Any]:
-    for column in _JSON:
-        if isinstance(row.get(column), str):
-            try:
-                row[column] = json.loads(row[column])
-            except ValueError:  # a client's own text in a JSON place: shown as it came
-                continue
-    return row
+def _parsed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Read the JSON texts of rows in place; a text that many rows share is read once."""
+    known: dict[str, Any] = {}
+    for column in set(_JSON).intersection(rows[0] if rows else ()):
+        for row in rows:
+            text = row[column]
+            if isinstance(text, str):
+                if text not in known:
+                    known[text] = _value(text)
+                row[column] = known[text]
+    return rows
 
 
-def _as_sent(span: Mapping[str, Any], contexts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put the texts that were lifted into columns back into the raw attributes."""
-    own = [
-        ContextRecord(
-            rank=one["rank"],
-            id=one["id"],
-            score=one["score"],
-            text=one["text"],
-            metadata=None if one["metadata"] is None else json.dumps(one["metadata"], ensure_ascii=False),
-        )
-        for one in contexts
-        if one["span_id"] == span["span_id"]
-    ]
-    stored = json.dumps(span["attributes"], ensure_ascii=False)
-    return restore_attributes(stored, span["query"], span["response"], own or None)
+def _value(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # a client's own text in a JSON place: shown as it came
+        return text
+
+
+def _documents(contexts: Sequence[Mapping[str, Any]]) -> dict[str, list[ContextRecord]]:
+    """The retrieved documents of each span."""
+    found = defaultdict(list)
+    for one in contexts:
+        record = ContextRecord(**{name: one[name] for name in ("rank", "id", "score", "text", "metadata")})
+        found[one["span_id"]].append(record)
+    return found
 
 
 def _once(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
