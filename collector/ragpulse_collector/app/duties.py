@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ragpulse_collector.store.lake import Lease
 
 _log = logging.getLogger("ragpulse.collector")
-DECIDE_EVERY_S = 0.25
+DECIDE_EVERY_S = {False: 0.25, True: 2.0}
+"""How often units are decided; on a lake each time is a commit to the catalog that all its processes share."""
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
 CHECK_EVERY_S = 3600.0
@@ -93,7 +94,7 @@ class Duties:
     def _jobs(self) -> list[Job]:
         jobs = []
         if "evaluate" in self._told.roles:
-            jobs.append(Job("deciding units", DECIDE_EVERY_S, self._decide))
+            jobs.append(Job("deciding units", DECIDE_EVERY_S[self._told.on_a_lake], self._decide))
             jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
         if "maintain" in self._told.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
@@ -119,7 +120,7 @@ class Duties:
             self._checking.start()
 
     def _prune(self) -> None:
-        oldest = utc_now() - timedelta(days=self._told.retention_days)
+        oldest = oldest_kept(utc_now(), days=self._told.retention_days, whole_days=self._told.on_a_lake)
         prune(self._store, older_than=oldest, max_bytes=int(self._told.retention_gb * GB))
 
     def _decide(self) -> None:
@@ -132,6 +133,12 @@ class Duties:
         self._next_look = now + LOOK_EVERY_S
         if self._sampler.decide(utc_now()):
             self._worker.wake()
+
+
+def oldest_kept(now: datetime, *, days: float, whole_days: bool) -> datetime:
+    """Return the time before which requests are too old; `whole_days`: at midnight, where a file holds one day."""
+    oldest = now - timedelta(days=days)
+    return oldest.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else oldest
 
 
 def _lease(db: str) -> Lease | None:
