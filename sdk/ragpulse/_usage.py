@@ -82,7 +82,8 @@ def reply_facts(result: Any) -> Facts:
     if type(result) is not dict:
         hidden = read(result, "_hidden_params")  # LiteLLM keeps its price there
         if isinstance(hidden, dict):
-            _put_number(facts, names.COST_TOTAL, hidden.get("response_cost"))
+            # 0 where it has no price: unknown, not free.
+            _put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
     return facts
 
 

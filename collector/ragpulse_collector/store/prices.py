@@ -51,9 +51,11 @@ class Prices:
     def __call__(self, span: SpanRecord) -> None:
         """Settle the cost of one span; spans that are no model calls and state no tokens are left alone.
 
-        A client's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price.
+        A library's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price. Under
+        OpenInference's name, ours too, it is what the application said.
         """
-        doubted = span.cost_usd == 0 and (span.input_tokens or 0) + (span.output_tokens or 0) > 0
+        used = (span.input_tokens or 0) + (span.output_tokens or 0) > 0
+        doubted = span.cost_usd == 0 and used and '"llm.cost.' not in span.mapped_from
         if span.cost_usd is not None and not doubted:
             span.cost_source = span.cost_source or "provider"
             return

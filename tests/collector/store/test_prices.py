@@ -85,6 +85,10 @@ def test_a_clients_0_for_used_tokens_is_unknown(kit: Any) -> None:
     for tokens in (0, None):
         free = priced(kit, model="gpt-5-mini", input_tokens=tokens, output_tokens=tokens, **client)
         assert (free.cost_usd, free.cost_source, free.cost_unknown_reason) == (0, "provider", None)
+    told = priced(
+        kit, model="gpt-5-mini", input_tokens=9, output_tokens=9, mapped_from='{"cost_usd":"llm.cost.total"}', **client
+    )
+    assert (told.cost_usd, told.cost_source) == (0, "provider")
     local = priced(kit, Prices({"m": Price(input=0, output=0)}), model="m", input_tokens=9, output_tokens=9, **client)
     assert (local.cost_usd, local.cost_source, local.cost_unknown_reason) == (0, "settings", None)
 
