@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows
 
 _NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
+_PATIENCE_S = 10.0
 
 
 class Reading:
@@ -21,11 +23,26 @@ class Reading:
     def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self.path = path
         self._new_cursor = cursor
+        self._alone = threading.Lock()
         self._user_sql = UserSql(cursor)
         self._outbox = Outbox(path, cursor)
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
+        try:
+            return self._answer(sql, parameters, timeout_s)
+        except duckdb.OutOfMemoryException as error:
+            # Readers that meet take one another's memory; what does not fit beside others may fit alone.
+            if not self._alone.acquire(timeout=_PATIENCE_S):
+                raise Busy(_NO_MEMORY, retry_after_s=2) from error
+        try:
+            return self._answer(sql, parameters, timeout_s)
+        except duckdb.OutOfMemoryException as error:
+            raise Busy(_NO_MEMORY, retry_after_s=2) from error
+        finally:
+            self._alone.release()
+
+    def _answer(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         cursor = self._new_cursor()
         try:
             with Deadline(cursor, timeout_s) as deadline:
@@ -34,8 +51,6 @@ class Reading:
             if deadline.passed:
                 raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
             raise
-        except duckdb.OutOfMemoryException as error:
-            raise Busy(_NO_MEMORY, retry_after_s=2) from error
         finally:
             cursor.close()
 
