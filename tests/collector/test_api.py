@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
@@ -67,6 +70,22 @@ def test_the_list_filters_pages_and_counts(collector: Start) -> None:
             break
     assert len(seen) == len(set(seen)) == 5
     assert {facet["value"]: facet["n"] for facet in page["facets"]["prompt_version"]} == {"v7": 3, "v8": 2}
+
+
+def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -> None:
+    """The rows of the list with its columns, through its filters; nothing is left behind."""
+    running = collector(sql_max_rows=3)
+    for number in range(5):
+        send(running.url, rag_trace(number, prompt_version="v8" if number < 2 else "v7"))
+    wait_for(connect(running.url), "select 1 from traces where decided limit 3", 3)
+    for given, count in (("prompt_version=v8&format=parquet", 2), ("sort=slow", 3)):
+        file = tmp_path / f"{count}.parquet"
+        with urllib.request.urlopen(f"{running.url}/api/v1/export/traces?{given}") as answer:
+            file.write_bytes(answer.read())
+        rows = duckdb.execute("SELECT query, n_spans FROM read_parquet(?)", [str(file)]).fetchall()
+        assert rows == [("How tall is the Eiffel Tower?", 3)] * count
+    with pytest.raises(ClientError, match="format is parquet"):
+        connect(running.url).call("GET export/traces", {"format": "xml"})
 
 
 def test_the_list_sorts_by_latency_and_score(collector: Start) -> None:

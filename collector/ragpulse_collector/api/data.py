@@ -11,11 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from ragpulse_collector.api.traces import listed
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.metrics.window import duration_s
 from ragpulse_collector.records import SpanRecord
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.outbox import Format
+from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.remap import remap
 from ragpulse_collector.store.retention import prune
 from ragpulse_collector.store.rows import utc_now
@@ -31,6 +33,14 @@ class Exporting(Protocol):
     def export(self, path: str | Path, *, format: Format = "parquet") -> list[Path]:
         """Write the views into a folder."""
         ...
+
+    def parquet(self, path: str | Path, sql: str, parameters: Parameters = ()) -> Path:
+        """Write the answer of a query."""
+        ...
+
+
+class StoreWithCopies(Store, Exporting, Protocol):
+    """A store that can be asked and copied."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,19 @@ def export_archive(store: Exporting, params: Mapping[str, Any]) -> Download:
             tar.add(path, arcname=path.name)
             path.unlink()
     return Download(archive, "application/x-tar")
+
+
+def traces_file(store: StoreWithCopies, params: Mapping[str, Any], *, max_rows: int) -> Download:
+    """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
+    if params.get("format") not in (None, "", "parquet"):
+        raise ValueError(f"format is parquet, not {params['format']!r}; JSON is GET traces")
+    sql, parameters = listed(store, params, max_rows=max_rows)
+    folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
+    try:
+        return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def actor_of(params: Mapping[str, Any]) -> str:

@@ -31,11 +31,9 @@ _SORTS = {
 def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer the operation; raises ValueError naming a malformed parameter."""
     limit = _limit(params.get("limit"))
-    sort = str(params.get("sort") or "time")
-    if sort not in _SORTS:
-        raise ValueError(f"sort {sort!r} is unknown; possible: {', '.join(_SORTS)}")
+    sort = _sort(params)
     keep, parameters = _conditions(store, params, clock())
-    query = f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
+    query = _query(params, keep)
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
     if sort == "time" and not _needs_score(params):
@@ -52,6 +50,26 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     if str(params.get("facets", "")).lower() in ("true", "1"):
         answer["facets"] = {name: _facet(store, name, keep, parameters, params) for name in FACETS}
     return answer
+
+
+def listed(
+    store: Store, params: Mapping[str, Any], *, max_rows: int, clock: Callable[[], datetime] = utc_now
+) -> tuple[str, dict[str, Any]]:
+    """Return the SQL and its parameters of the whole filtered list, without pages; raises ValueError."""
+    keep, parameters = _conditions(store, params, clock())
+    order = f" ORDER BY {_SORTS[_sort(params)]} LIMIT {int(max_rows)}"
+    return _query(params, keep) + order, parameters
+
+
+def _sort(params: Mapping[str, Any]) -> str:
+    sort = str(params.get("sort") or "time")
+    if sort not in _SORTS:
+        raise ValueError(f"sort {sort!r} is unknown; possible: {', '.join(_SORTS)}")
+    return sort
+
+
+def _query(params: Mapping[str, Any], keep: Sequence[str]) -> str:
+    return f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
 
 
 def _limit(value: Any) -> int:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ragpulse_collector.api import writes
-from ragpulse_collector.api.data import Exporting, export_archive, prune_older, remap_all, snapshot_file
+from ragpulse_collector.api.data import (
+    StoreWithCopies,
+    export_archive,
+    prune_older,
+    remap_all,
+    snapshot_file,
+    traces_file,
+)
 from ragpulse_collector.api.evaluators import evaluators
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.outside import names_only
@@ -45,10 +52,6 @@ Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's way to queue evaluations that a person asked for."""
 
 
-class StoreWithCopies(Store, Exporting, Protocol):
-    """What the operations need of a store."""
-
-
 def operations(
     store: StoreWithCopies,
     settings: Settings,
@@ -73,7 +76,7 @@ def operations(
             *_replays(replays, External(store)),
             *_drift(drift),
             *_monitors(monitors, Targets(store, settings.target)),
-            *_data(store, prices),
+            *_data(store, settings, prices),
         )
     )
 
@@ -200,10 +203,13 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _data(store: StoreWithCopies, prices: Prices) -> tuple[Operation, ...]:
+def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
     return (
         Operation(method="GET", path="export", run=partial(export_archive, store), parameters=("format",),
                   summary="Every view as Parquet or JSON lines, in one tar."),
+        _get("export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
+             "The filtered list of traces as Parquet.", *FILTERS, "sort", "evaluator", "failing", "min_score",
+             "max_score", "format"),
         Operation(method="GET", path="snapshot", run=partial(snapshot_file, store), scope="admin",
                   summary="A consistent copy of the database."),
         Operation(method="POST", path="prune", run=partial(prune_older, store), scope="admin",

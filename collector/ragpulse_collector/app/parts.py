@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ragpulse_collector.api.data import StoreWithCopies
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.app.money import judge_is_local, judge_price
-from ragpulse_collector.app.operations import StoreWithCopies, operations
+from ragpulse_collector.app.operations import operations
 from ragpulse_collector.budget import Caps, Ledger, Pacer
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.monitors import Monitors

@@ -10,7 +10,7 @@ from typing import Literal
 from uuid import uuid4
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.protocol import StoreError
+from ragpulse_collector.store.protocol import Parameters, StoreError
 
 Format = Literal["parquet", "jsonl"]
 
@@ -59,6 +59,13 @@ class Outbox:
                 cursor.execute(f"COPY (FROM {view}) TO '{_quoted(folder / name)}' ({_FORMATS[form]})")
             cursor.commit()
             return [_move(folder / name, target / name) for name in names]
+
+    def parquet(self, target: Path, sql: str, parameters: Parameters) -> Path:
+        """Write the answer of one query as Parquet."""
+        with self._scratch() as (folder, cursor):
+            copy = folder / target.name
+            cursor.execute(f"COPY ({sql}) TO '{_quoted(copy)}' ({_FORMATS['parquet']})", parameters or None)
+            return _move(copy, target)
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[tuple[Path, duckdb.DuckDBPyConnection]]:

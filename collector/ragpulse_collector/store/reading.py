@@ -71,6 +71,10 @@ class Reading:
         """Write the stable views as one file each into the folder `path`; returns the files. Raises StoreError."""
         return self._outbox.export(Path(path), format)
 
+    def parquet(self, path: str | Path, sql: str, parameters: Parameters = ()) -> Path:
+        """Write the answer of a query as a Parquet file, row by row and not through memory. Raises StoreError."""
+        return self._outbox.parquet(Path(path), sql, parameters)
+
     def size_bytes(self) -> int:
         """Return the bytes on disk, the log included."""
         files = (self.path, self.path.with_name(self.path.name + ".wal"))
