@@ -16,7 +16,11 @@ Format = Literal["parquet", "jsonl"]
 
 EXPORTED = ("traces", "spans", "contexts", "scores", "decisions")
 
-_FORMATS: dict[str, str] = {"parquet": "FORMAT parquet, COMPRESSION zstd", "jsonl": "FORMAT json"}
+_FORMATS: dict[str, str] = {
+    "parquet": "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 8192",
+    "jsonl": "FORMAT json",
+}
+"""A group of rows is held in memory until it is written: the default of 122,880 with long answers does not fit."""
 
 
 def outbox_folder(path: Path) -> Path:

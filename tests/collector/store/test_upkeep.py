@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from ragpulse_collector.api.traces import listed
 from ragpulse_collector.records import ContextRecord, SpanRecord
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
@@ -217,3 +218,16 @@ def test_a_file_of_the_first_version_gains_what_came_since(kit: Any, rows: Any) 
 
 def _run(statement: str, transaction: Transaction) -> None:
     transaction.execute(statement)
+
+
+def test_long_answers_are_exported_within_the_memory(kit: Any, tmp_path: Path) -> None:
+    """More text than the store's own limit holds goes through it: rows are written as they are read."""
+    store = kit.store()
+    text = "repeat(md5(i::VARCHAR), 90)"
+    sql = f"INSERT INTO raw.trace_facts BY NAME SELECT uuid() AS trace_id, {text} AS response, i AS unit_span_id,"
+    sql += " true AS latest, ?::TIMESTAMP AS start_time FROM range(60000) t(i)"
+    store.write(lambda transaction: transaction.execute(sql, [kit.start])).result()
+    store.read("CHECKPOINT")
+    query, parameters = listed(store, {"sort": "slow"}, max_rows=59_000)
+    written = store.parquet(tmp_path / "traces.parquet", query, parameters)
+    assert duckdb.execute("SELECT count(*) FROM read_parquet(?)", [str(written)]).fetchall() == [(59_000,)]
