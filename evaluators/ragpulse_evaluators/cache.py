@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, NoRecording
 from ragpulse_evaluators.judge import Judge, Message, Wrapped
 from ragpulse_evaluators.result import JudgeCall
@@ -36,8 +36,7 @@ def call_key(
 ) -> str:
     """sha256 of everything that was asked, and which sample of it: 20 samples of one question stay 20 calls."""
     asked = [judge_id, [dict(message) for message in messages], _shape(schema), logprobs, index]
-    text = json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256_hex(json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
 
 
 @lru_cache(maxsize=256)

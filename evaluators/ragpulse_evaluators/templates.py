@@ -5,7 +5,6 @@ What is judged is data: it is fenced by marks that carry a digest of the case, w
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib import resources
@@ -16,6 +15,7 @@ from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.parsing import words_of
 
@@ -87,7 +87,7 @@ def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, d
 
 def mark_of(*texts: str | None) -> str:
     """Eight hex digits that only the texts together determine: whoever wrote one of them cannot know it."""
-    return hashlib.sha256("\x00".join(text or "" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return sha256_hex("\x00".join(text or "" for text in texts))[:8]
 
 
 def fencer(mark: str) -> Callable[[str, str], str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from uuid import UUID
 from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
 from ragpulse_collector.store import Store
 from ragpulse_evaluators import Case, Context, Evaluator
+from ragpulse_evaluators.digest import sha256_hex
 
 __all__ = ["Unit", "case_of", "cases_of", "score_key"]
 
@@ -81,9 +81,8 @@ def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
     """
     figures = {"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"} - evaluator.needs
     seen = json.dumps(case.model_dump(mode="json", exclude=figures), sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(seen.encode()).hexdigest()
-    parts = (unit.trace_id, unit.span_id, digest, evaluator.name, evaluator.version, evaluator.judge_id or "")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    parts = (unit.trace_id, unit.span_id, sha256_hex(seen), evaluator.name, evaluator.version, evaluator.judge_id or "")
+    return sha256_hex("\n".join(parts))
 
 
 def _scope(units: Sequence[Unit]) -> dict[str, Any]:
