@@ -184,13 +184,19 @@ def _raw_server(reply: Any) -> tuple[socket.socket, int]:
                 connection, _ = server.accept()
             except OSError:
                 return
-            with connection:
-                connection.recv(65536)
-                with suppress(OSError):
-                    reply(connection)
+            with connection, suppress(OSError):
+                _read_request(connection)
+                reply(connection)
 
     threading.Thread(target=run, daemon=True).start()
     return server, server.getsockname()[1]
+
+
+def _read_request(connection: socket.socket) -> None:
+    """To its body of one byte: a connection closed with something unread is reset, its answer lost."""
+    heard = b""
+    while not heard.partition(b"\r\n\r\n")[2] and (more := connection.recv(65536)):
+        heard += more
 
 
 def _endless(connection: socket.socket) -> None:
