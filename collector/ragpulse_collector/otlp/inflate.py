@@ -13,7 +13,7 @@ from ragpulse_collector.otlp.intake import MIB, Limits, Refusal, Ticket
 ENCODINGS = ("gzip", "x-gzip", "deflate")
 _PIECE = _CHUNK = 1 * MIB
 """How much goes in and comes out at a time: between two of them Python's lock must be had again."""
-_KEPT = 8 * MIB
+_KEPT = 4 * MIB
 """Bodies beyond this are measured to their end before any more of them is kept, so that a bomb costs no more memory."""
 _ON_THE_LOOP = 16 * 1024
 """Compressed bodies up to this are inflated at once: a thread's wake-up would cost more."""
