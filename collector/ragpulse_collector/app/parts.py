@@ -56,29 +56,15 @@ def join(
 
     `more` operations join those of the table.
     """
-
-    gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
-    calls = RecordedCalls(store)
-
-    def recorded(judge: Judge) -> Judge:
-        """Keep every judge call in the store: what was asked before is answered from there, free."""
-        return CachedJudge(GatedJudge(judge, gate), calls)
-
     told = settings.collector
-    catalog = Catalog(settings, loads=loads, wrap=recorded)
+    gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
+    catalog = Catalog(settings, loads=loads, wrap=_recorded(store, gate))
     rules = Rules(settings, store, known=catalog.online)
     price = judge_price(settings, prices)
     caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
     ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps)
     sampler = Sampler(store, rules.effective, settle_s=told.settle_s, quiet_s=told.quiet_s, pi_scale=pacer.pi_scale)
-    worker = Worker(
-        store,
-        catalog.resolve,
-        ledger,
-        gate=gate,
-        pacer=pacer,
-        poll_s=POLL_S[told.on_a_lake],
-    )
+    worker = Worker(store, catalog.resolve, ledger, gate=gate, pacer=pacer, poll_s=POLL_S[told.on_a_lake])
     monitors = Monitors(store, settings.monitor, drift=settings.drift)
     drift = DriftWatch(
         store=store,
@@ -109,3 +95,9 @@ def join(
         drift=drift,
         operations=Operations((*asked, *more)),
     )
+
+
+def _recorded(store: StoreWithCopies, gate: Gate) -> Callable[[Judge], Judge]:
+    """Keep every judge call in the store: what was asked before is answered from there, free."""
+    calls = RecordedCalls(store)
+    return lambda judge: CachedJudge(GatedJudge(judge, gate), calls)
