@@ -28,7 +28,11 @@ from ragpulse_collector.cli.serve import serve
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.settings import Settings
 
-collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}))
+def more(store):
+    from ragpulse_collector.demo.offer import offered
+    return offered(store)
+
+collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}), more=more)
 listening = sorted(sys.modules)
 collector.start()
 idle = sorted(sys.modules)
@@ -48,7 +52,13 @@ NEVER = (
     "ragpulse",
     "httpx",
 )
-LATER = ("grpc", "google.protobuf", "opentelemetry", "ragpulse_collector.metrics", "ragpulse_collector.worker")
+LATER = (
+    "grpc",
+    "google.protobuf",
+    "opentelemetry",
+    "urllib.request",
+    *(f"ragpulse_collector.{name}" for name in ("client", "conventions", "demo", "metrics", "worker")),
+)
 FAMILIES = tuple(f"ragpulse_evaluators.{name}" for name in ("judged", "text", "ranking", "structure", "grounding"))
 
 

@@ -114,11 +114,11 @@ class Collector:
         """
         failed: list[Exception] = []
         beginning = threading.Thread(target=self._begin_or_end, args=(ready, failed), name="ragpulse-start")
-        beginning.start()
         try:
-            self._server.run()
+            self._server.run(listening=beginning.start)
         finally:
-            beginning.join()
+            if beginning.ident is not None:
+                beginning.join()
             self.stop()
         if failed:
             raise failed[0]

@@ -7,6 +7,7 @@ import errno
 import signal
 import socket
 import threading
+from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -43,6 +44,16 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    listening: Callable[[], object] = staticmethod(lambda: None)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening()
+
+
 class Server:
     """uvicorn over a socket that is already bound."""
 
@@ -63,7 +74,7 @@ class Server:
             ssl_certfile=settings.tls_certificate,
             ssl_keyfile=settings.tls_key,
         )
-        self._server = uvicorn.Server(self._config)
+        self._server = _Server(self._config)
         self._thread: threading.Thread | None = None
 
     @property
@@ -71,8 +82,12 @@ class Server:
         """The port that was bound (useful with port 0)."""
         return int(self._socket.getsockname()[1])
 
-    def run(self) -> None:
-        """Serve in this thread until SIGINT or SIGTERM; returns, so that the caller can drain."""
+    def run(self, listening: Callable[[], object]) -> None:
+        """Serve in this thread until SIGINT or SIGTERM; returns, so that the caller can drain.
+
+        `listening` is called, on the event loop, once requests are accepted.
+        """
+        self._server.listening = listening
         # uvicorn raises the signal again once it has stopped: without a handler that would end the process undrained.
         former = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

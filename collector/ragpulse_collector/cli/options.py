@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import click
 
-from ragpulse_collector.client import ClientError, connect
-
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
@@ -46,6 +44,8 @@ def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
     """Return the function that answers operations, from a running collector or from a closed file."""
     if db and not url:
         return _offline(db)
+    from ragpulse_collector.client import ClientError, connect
+
     client = connect(url, api_key=api_key)
 
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
@@ -68,6 +68,8 @@ def download(operation: str, params: Mapping[str, Any], target: Path, *, where: 
         shutil.move(made.path, target)
         made.discard()
         return
+    from ragpulse_collector.client import ClientError, connect
+
     try:
         connect(where["url"], api_key=where["api_key"]).download(operation, params, target)
     except ClientError as error:

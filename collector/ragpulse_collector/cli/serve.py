@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragpulse_collector.cli.options import Failure, config_path, option
+
+if TYPE_CHECKING:
+    from ragpulse_collector.api.operations import Operation
+    from ragpulse_collector.store import Store
 
 
 @click.command()
@@ -22,7 +27,6 @@ from ragpulse_collector.cli.options import Failure, config_path, option
 def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:
     """Receive, store, evaluate and show: OTLP, API and pages on one port."""
     from ragpulse_collector.app.serve import serve as run
-    from ragpulse_collector.demo.offer import offered
     from ragpulse_collector.settings import SettingsError, load_settings
     from ragpulse_collector.store import StoreError
 
@@ -30,10 +34,17 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         settings = load_settings(config_path(config)).with_options("judge", {"model": judge})
         settings = settings.with_options("collector", {**options, "roles": roles.split(",") if roles else None})
         settings.check()
-        run(settings, loads=loads, more=offered, say=click.echo)
+        run(settings, loads=loads, more=_offered, say=click.echo)
     except (SettingsError, StoreError, OSError, ValueError) as error:
         raise Failure(str(error)) from error
     return 0
+
+
+def _offered(store: Store) -> Iterable[Operation]:
+    """Demo data on demand; imported behind the open door."""
+    from ragpulse_collector.demo.offer import offered
+
+    return offered(store)
 
 
 @click.command()

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.client import Client, connect
-from ragpulse_collector.demo.report import print_report
 from ragpulse_collector.settings import Settings
 
 __all__ = ["run"]
@@ -26,6 +25,7 @@ Say = Callable[[str], object]
 def run(*, stay: bool, model: str | None, judge: str | None, port: int, say: Say) -> int:
     """Answer the questions under both prompts, wait for the evaluations, print the table; 0 when all went well."""
     from ragpulse_collector.app import Collector
+    from ragpulse_collector.demo.report import print_report
 
     with tempfile.TemporaryDirectory(prefix="ragpulse-demo-") as folder:
         options = {"db": str(Path(folder) / "demo.duckdb"), "port": port, "settle_s": 0.5}
