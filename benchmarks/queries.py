@@ -150,7 +150,7 @@ def keep_coming(store: EmbeddedStore, stop: threading.Event) -> None:
             )
             for n in range(500)
         ]  # fmt: skip
-        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=spans)))
+        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
         store.submit(body).result()
 
 

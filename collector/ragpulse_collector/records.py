@@ -5,6 +5,7 @@ Ids are lower-case hex text, instants are Unix nanoseconds, everything unknown i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -109,6 +110,39 @@ class SpanRecord:
 
 
 @dataclass(slots=True, kw_only=True)
+class SpanBlock:
+    """Spans that look alike, by column: what a `SpanRecord` holds, without one object a span."""
+
+    trace_ids: Sequence[bytes]
+    span_ids: Sequence[bytes]
+    parent_span_ids: Sequence[bytes]
+    """Empty bytes where a span has no parent."""
+    columns: dict[str, Sequence[Any]]
+    """Fields of `SpanRecord` that differ from span to span; `name`, `start_ns`, `end_ns` are always among them."""
+    shared: dict[str, Any]
+    """Fields of `SpanRecord` that are the same for all; what is in neither is as declared there."""
+
+    def __len__(self) -> int:
+        return len(self.span_ids)
+
+    def values(self, name: str) -> Sequence[Any]:
+        """Return the values of a field, one a span."""
+        column = self.columns.get(name)
+        return [self.shared.get(name)] * len(self) if column is None else column
+
+    def records(self) -> list[SpanRecord]:
+        """Return the spans one by one."""
+        ids = {
+            "trace_id": list(map(bytes.hex, self.trace_ids)),
+            "span_id": list(map(bytes.hex, self.span_ids)),
+            "parent_span_id": [parent.hex() or None for parent in self.parent_span_ids],
+        }
+        columns = ids | self.columns
+        rows = zip(*columns.values(), strict=True)
+        return [SpanRecord.made_of(self.shared | dict(zip(columns, row, strict=True))) for row in rows]
+
+
+@dataclass(slots=True, kw_only=True)
 class ContentRecord:
     """Texts of a span that arrived on a log event, before or after the span itself."""
 
@@ -143,13 +177,23 @@ class ScoreRecord:
 class Batch:
     """What one request body decoded to."""
 
-    spans: list[SpanRecord] = field(default_factory=list)
+    records: list[SpanRecord] = field(default_factory=list)
+    """Spans one by one; `spans` has all of them."""
+    blocks: list[SpanBlock] = field(default_factory=list)
+    """Spans that look alike, in no one's hands yet."""
     contents: list[ContentRecord] = field(default_factory=list)
     scores: list[ScoreRecord] = field(default_factory=list)
     rejected: int = 0
     """Spans or log records that were refused (bad ids); answered as partial success."""
     message: str | None = None
     """Why, in English; may be a warning with `rejected` 0."""
+
+    @property
+    def spans(self) -> list[SpanRecord]:
+        """Every span as a record of its own: blocks are taken apart for it, once and for all."""
+        while self.blocks:
+            self.records += self.blocks.pop(0).records()
+        return self.records
 
 
 @dataclass(slots=True, kw_only=True)

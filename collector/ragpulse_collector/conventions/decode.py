@@ -12,7 +12,7 @@ from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_i
 from ragpulse_collector.conventions.lifting import wire_attributes
 from ragpulse_collector.conventions.logs import add_log
 from ragpulse_collector.conventions.record import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book
-from ragpulse_collector.otlp import Origin, WireEvent, WireSpan, check_metrics, parse_logs, parse_spans
+from ragpulse_collector.otlp import Origin, WireEvent, WireSpan, check_metrics, parse_blocks, parse_logs
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
 
 _BOOK = rule_book()
@@ -43,7 +43,7 @@ def remap(record: SpanRecord) -> SpanRecord:
     attributes = wire_attributes(record.attributes, record.query, record.response, record.contexts)
     batch = Batch()
     Mapper(_BOOK).add(_as_sent(record, attributes), batch)
-    (fresh,) = batch.spans
+    (fresh,) = batch.records
     flags = orjson.loads(record.mapped_from).get("flags", [])
     if any(flag in TIME_FLAGS for flag in flags):
         fresh.mapped_from = orjson.dumps({**orjson.loads(fresh.mapped_from), "flags": flags}).decode()
@@ -58,7 +58,14 @@ def remap(record: SpanRecord) -> SpanRecord:
 
 
 def _add_spans(batch: Batch, body: RawBody, mapper: Mapper) -> None:
-    for span in parse_spans(body):
+    blocks, spans = parse_blocks(body)
+    for block in blocks:
+        mapped = mapper.block(block)
+        if mapped is None:
+            spans += block.spans()
+        else:
+            batch.blocks.append(mapped)
+    for span in spans:
         if not (valid_trace_id(span.trace_id) and valid_span_id(span.span_id)):
             batch.rejected += 1
             continue

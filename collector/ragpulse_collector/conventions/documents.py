@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any
 
-from ragpulse_collector.conventions.lifting import Path, lifted_documents, lifted_many
+import orjson
+
+from ragpulse_collector.conventions.lifting import STYLES, Path, lifted_documents, lifted_many, style_of
 from ragpulse_collector.conventions.rules import Carrier, Found, Read
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
@@ -28,6 +32,8 @@ _LIST_KEYS = (
 )
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
+_USUAL = frozenset({"id", "score", "content"})
+_MEMBER_TYPES = (frozenset({str, type(None)}), frozenset({float, type(None)}), frozenset({str}))
 _NOTHING = Carrier({})
 
 
@@ -37,6 +43,29 @@ def documents(value: Any, _: Carrier) -> Found | None:
     if not isinstance(content, list):
         return None
     return _found(value, content, content, ())
+
+
+def documents_at_once(column: Sequence[Any], types: set[type]) -> Found | None:
+    """Read a column of JSON texts of documents with the same plain members, which is what nearly all retrievers send.
+
+    The value is one list of records for each; None where anything is otherwise.
+    """
+    lists = list(map(orjson.loads, column)) if types == {str} else []
+    if set(map(type, lists)) != {list} or not all(lists):
+        return None
+    every = list(chain.from_iterable(lists))
+    if set(map(type, every)) != {dict} or len(set(map(tuple, every))) != 1 or not _USUAL.issuperset(every[0]):
+        return None
+    members = [[item.get(key) for item in every] for key in ("id", "score", "content")]
+    if not all(kinds.issuperset(map(type, member)) for kinds, member in zip(_MEMBER_TYPES, members, strict=True)):
+        return None
+    style = style_of(column[0], lists[0]) if all(members[-1]) else None
+    if style is None or list(map(STYLES[style], lists)) != list(column):
+        return None
+    ranks = chain.from_iterable(range(1, len(items) + 1) for items in lists)
+    records = map(ContextRecord, ranks, *members)
+    template = {"$lifted": "contexts", "keys": list(every[0]), "style": style}
+    return Found([list(islice(records, len(items))) for items in lists], {"": template})
 
 
 def documents_of_retrieval(value: Any, carrier: Carrier) -> Found | None:

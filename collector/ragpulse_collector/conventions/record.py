@@ -21,10 +21,11 @@ from ragpulse_collector.conventions import (
     own,
     traceloop,
 )
+from ragpulse_collector.conventions.block import mapped
 from ragpulse_collector.conventions.rules import Carrier, Mapping, RuleBook
 from ragpulse_collector.conventions.values import parsed
-from ragpulse_collector.otlp import Origin, Vector, WireEvent, WireLink, WireSpan
-from ragpulse_collector.records import Batch, SpanRecord, Status
+from ragpulse_collector.otlp import Origin, Vector, WireBlock, WireEvent, WireLink, WireSpan
+from ragpulse_collector.records import Batch, SpanBlock, SpanRecord, Status
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +57,15 @@ class Mapper:
         except Exception:  # noqa: BLE001 - one strange span must not refuse the whole request
             _log.warning("span %s kept without mapping", span.span_id, exc_info=True)
             record = self._record(span, Mapping(mapped_from={"flags": ["unmapped"]}))
-        batch.spans.append(record)
+        batch.records.append(record)
+
+    def block(self, block: WireBlock) -> SpanBlock | None:
+        """Return a block's spans mapped together, None where they have to be mapped one by one."""
+        try:
+            return mapped(block, self._book.plan(block.attributes[0]), self._shared(block.origin))
+        except Exception:  # noqa: BLE001 - one strange span must not refuse the whole request; `add` names it
+            _log.debug("a block is mapped span by span", exc_info=True)
+            return None
 
     def resolve(self, span: WireSpan) -> Mapping:
         """Return the canonical fields of a span (or of a log record dressed as one)."""

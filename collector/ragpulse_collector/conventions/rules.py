@@ -84,11 +84,13 @@ class Mapping:
                 self.replaced.setdefault(name, {"$lifted": field_})
 
 
-_Ways = dict[str, list[tuple[int, str, Read]]]
-"""Field → the ways to read it: (order of the rule, name of the value, reader)."""
+Options = list[tuple[int, str, Read]]
+"""The ways to read one field: (order of the rule, name of the value, reader)."""
+_Ways = dict[str, Options]
+"""Field → the ways to read it."""
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """What to do with one set of attribute names: spans of one instrumentation share it."""
 
     ways: _Ways
@@ -113,7 +115,7 @@ class RuleBook:
             self._rules.setdefault(rule.attribute, []).append((order, rule))
         self._families = [(name, name.removesuffix("N.")) for name in self._rules if name.endswith(".")]
         self._watch = watch or {}
-        self._plans: dict[tuple[str, ...], _Plan] = {}
+        self._plans: dict[tuple[str, ...], Plan] = {}
 
     def sources(self) -> dict[str, list[str]]:
         """Return field → the attributes it is read from, first wins (for the documentation)."""
@@ -128,7 +130,7 @@ class RuleBook:
     def resolve(self, carrier: Carrier) -> Mapping:
         """Return every canonical field that the carrier's attributes and events yield."""
         found = carrier.attributes
-        plan = self._plan(found)
+        plan = self.plan(found)
         ways = plan.ways
         if plan.families or carrier.events:
             ways, found = self._with_groups(plan, carrier)
@@ -144,14 +146,15 @@ class RuleBook:
                     result = mapping.unpack(name, result)
                 values[field_] = result
                 mapped_from[field_] = name
-                if field_ in _TEXTS:
+                if field_ in TEXTS:
                     mapping.lift(field_, result, options, found)
                 elif field_ == "kind":
                     carrier.kind = result
                 break
         return mapping
 
-    def _plan(self, attributes: dict[str, Any]) -> _Plan:
+    def plan(self, attributes: dict[str, Any]) -> Plan:
+        """Return the rules for attributes of these names."""
         names = tuple(attributes)
         plan = self._plans.get(names)
         if plan is None:
@@ -160,7 +163,7 @@ class RuleBook:
                 self._plans[names] = plan
         return plan
 
-    def _make_plan(self, names: Iterable[str]) -> _Plan:
+    def _make_plan(self, names: Iterable[str]) -> Plan:
         families: dict[str, list[tuple[str, str]]] = {}
         for name in names:
             for family, prefix in self._families:
@@ -169,7 +172,7 @@ class RuleBook:
                     families.setdefault(family, []).append((name, suffix))
         watched = {label: [name for name in names if test(name)] for label, test in self._watch.items()}
         watched = {label: found for label, found in watched.items() if found}
-        return _Plan(self._ways([*_plain(names), *families]), families, watched)
+        return Plan(self._ways([*_plain(names), *families]), families, watched)
 
     def _ways(self, names: Iterable[str]) -> _Ways:
         steps = [(order, name, rule) for name in names for order, rule in self._rules.get(name, ())]
@@ -178,7 +181,7 @@ class RuleBook:
             ways.setdefault(rule.field, []).append((order, name, rule.read))
         return ways
 
-    def _with_groups(self, plan: _Plan, carrier: Carrier) -> tuple[_Ways, dict[str, Any]]:
+    def _with_groups(self, plan: Plan, carrier: Carrier) -> tuple[_Ways, dict[str, Any]]:
         """Return the ways and the values by name, families and span events gathered under theirs."""
         attributes = carrier.attributes
         found = dict(attributes)
@@ -192,7 +195,7 @@ class RuleBook:
         return self._ways([*_plain(attributes), *plan.families, *wanted]) if wanted else plan.ways, found
 
 
-_TEXTS = frozenset({"query", "response"})
+TEXTS = frozenset({"query", "response"})
 
 
 def _plain(names: Iterable[str]) -> list[str]:

@@ -7,8 +7,9 @@ those; a plain text is cut out of its bytes. Everything else goes through OpenTe
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
@@ -25,6 +26,7 @@ from ragpulse_collector.otlp.wire import (
     Attributes,
     Origin,
     Vector,
+    WireBlock,
     WireEvent,
     WireLink,
     WireLog,
@@ -36,17 +38,42 @@ _KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
 """How many short attributes are remembered by their bytes, and what is short."""
 
 
-def spans(body: bytes) -> Iterator[WireSpan]:
-    """Yield the spans of an ExportTraceServiceRequest; raises DecodeError, as late as at the faulty attribute."""
+def spans(body: bytes, *, only: Container[int] | None = None) -> Iterator[WireSpan]:
+    """Yield the spans of an ExportTraceServiceRequest; raises DecodeError, as late as at the faulty attribute.
+
+    With `only`, those at these positions in the body.
+    """
+    positions = count()
     try:
         for resource_spans in _message(_TRACES, body).resource_spans:
             resource = _attributes(resource_spans.resource.attributes)
             for scope_spans in resource_spans.scope_spans:
                 origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
-                for span in scope_spans.spans:
-                    yield _span(span, origin)
+                for span, position in zip(scope_spans.spans, positions, strict=False):
+                    if only is None or position in only:
+                        yield _span(span, origin)
     except (ProtobufError, UnicodeDecodeError) as error:
         raise _unreadable(_TRACES, error) from error
+
+
+def blocks(body: bytes) -> tuple[list[WireBlock], list[tuple[int, WireSpan]]]:
+    """Return the spans of an ExportTraceServiceRequest in blocks of one shape; raises DecodeError.
+
+    What no block takes (see WireBlock) comes beside them, each span with its position in the body.
+    """
+    found: list[WireBlock] = []
+    unusual: list[int] = []
+    positions = count()
+    try:
+        for resource_spans in _message(_USUAL_TRACES, body).resource_spans:
+            resource = _attributes(resource_spans.resource.attributes)
+            for scope_spans in resource_spans.scope_spans:
+                origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
+                found += _blocks(zip(scope_spans.spans, positions, strict=False), origin, unusual)
+    except (ProtobufError, UnicodeDecodeError) as error:
+        raise _unreadable(_TRACES, error) from error
+    rest = spans(body, only=frozenset(unusual)) if unusual else ()
+    return found, list(zip(unusual, rest, strict=True))
 
 
 def logs(body: bytes) -> Iterator[WireLog]:
@@ -79,16 +106,29 @@ def _unreadable(request_type: Any, error: Exception) -> DecodeError:
     )
 
 
-def _with_attributes_as_bytes() -> Any:
-    """Return the class of traces requests in which spans and events keep each attribute as bytes: the same wire."""
+def _blocks(spans_: Iterable[tuple[Any, int]], origin: Origin, unusual: list[int]) -> Iterator[WireBlock]:
+    shapes: dict[tuple[bytes, tuple[str, ...]], list[tuple[Any, ...]]] = {}
+    for span, position in spans_:
+        status = span.status
+        if span.WhichOneof(_UNUSUAL) is not None or status not in _STATUS_CODES:
+            unusual.append(position)
+            continue
+        attributes = dict(map(_KNOWN.__getitem__, span.attributes))
+        shape = (status, tuple(attributes))
+        shapes.setdefault(shape, []).append((position, *_SPAN_FIELDS(span), attributes))
+    for (status, _), rows in shapes.items():
+        yield WireBlock(origin, _STATUS_CODES[status], *zip(*rows, strict=True))
+
+
+def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:
+    """Return the class of traces requests with the description of a span changed: the same wire, read otherwise."""
     pool = DescriptorPool()
     (trace,) = trace_service_pb2.DESCRIPTOR.dependencies
     for file in (*_below(trace), trace, trace_service_pb2.DESCRIPTOR):
         proto = FileDescriptorProto.FromString(file.serialized_pb)
         if file is trace:
             (span,) = (message for message in proto.message_type if message.name == "Span")
-            for message in (span, *span.nested_type):
-                _take_as_bytes(message, "attributes")
+            change(span)
         pool.Add(proto)
     return GetMessageClass(pool.FindMessageTypeByName(trace_service_pb2.ExportTraceServiceRequest.DESCRIPTOR.full_name))
 
@@ -101,11 +141,29 @@ def _below(file: Any) -> list[Any]:
     return list(found.values())
 
 
-def _take_as_bytes(message: DescriptorProto, name: str) -> None:
-    for field in message.field:
-        if field.name == name:
-            field.type = FieldDescriptorProto.TYPE_BYTES
-            field.ClearField("type_name")
+def _attributes_as_bytes(span: DescriptorProto) -> None:
+    """Spans, events and links keep each attribute as bytes."""
+    for message in (span, *span.nested_type):
+        for field in message.field:
+            if field.name == "attributes":
+                _take_as_bytes(field)
+
+
+def _unusual_together(span: DescriptorProto) -> None:
+    """What few spans have is one choice, so that one question tells whether a span has any of it."""
+    _attributes_as_bytes(span)
+    span.oneof_decl.add(name=_UNUSUAL)
+    for field in span.field:
+        if field.name in ("events", "links", "status"):
+            _take_as_bytes(field)
+            field.label = FieldDescriptorProto.LABEL_OPTIONAL
+        if field.name in ("events", "links", "trace_state", "dropped_attributes_count"):
+            field.oneof_index = 0
+
+
+def _take_as_bytes(field: FieldDescriptorProto) -> None:
+    field.type = FieldDescriptorProto.TYPE_BYTES
+    field.ClearField("type_name")
 
 
 def _span(span: Any, origin: Origin) -> WireSpan:
@@ -138,31 +196,42 @@ class _Known(dict[bytes, tuple[str, Any]]):
     """Names and values by the bytes of an attribute; short ones are remembered, for most come again and again."""
 
     def __missing__(self, pair: bytes) -> tuple[str, Any]:
-        found = _text_pair(pair)
-        if found is None:
+        size = len(pair)
+        end = 2 + pair[1] if size > 2 and pair[0] == _KEY and pair[1] < 0x80 else size  # most keys are that short
+        header = _HEADERS[size - end]
+        if pair.startswith(header, end):
+            found = _NAMES[pair[2:end]], pair[end + len(header) :].decode()
+        else:
             message = KeyValue.FromString(pair)
-            found = (sys.intern(message.key), _value(message.value))
-        if len(pair) <= _LONGEST_PAIR and not isinstance(found[1], (list, dict)):
+            found = sys.intern(message.key), _value(message.value)
+        if size <= _LONGEST_PAIR and not isinstance(found[1], (list, dict)):
             if len(self) >= _KNOWN_PAIRS:
                 self.clear()
             self[pair] = found
         return found
 
 
-def _text_pair(pair: bytes) -> tuple[str, str] | None:
-    """Return an attribute that is exactly a key of less than 128 bytes and a text, None where it is another."""
-    if pair[:1] != b"\n" or pair[1] >= 0x80:
-        return None
-    end = 2 + pair[1]
-    header = _text_header(len(pair) - end)
-    if not pair.startswith(header, end):
-        return None
-    return sys.intern(pair[2:end].decode()), pair[end + len(header) :].decode()
+class _Names(dict[bytes, str]):
+    """Attribute names by their bytes."""
+
+    def __missing__(self, key: bytes) -> str:
+        name = sys.intern(key.decode())
+        if len(self) < _KNOWN_PAIRS:
+            self[key] = name
+        return name
 
 
-@lru_cache(maxsize=8192)
+class _Headers(dict[int, bytes]):
+    """What precedes a text in its `value` field when both together have this size."""
+
+    def __missing__(self, size: int) -> bytes:
+        header = _text_header(size)
+        if len(self) < _KNOWN_PAIRS:
+            self[size] = header
+        return header
+
+
 def _text_header(size: int) -> bytes:
-    """Return what precedes a text in its `value` field when both together have this size."""
     for length in range(max(0, size - 12), size):
         text = b"\n" + _varint(length)
         header = b"\x12" + _varint(len(text) + length) + text
@@ -233,5 +302,11 @@ _READ: dict[str, Any] = {
     "array_value": _list,
     "kvlist_value": lambda value: _attributes(value.kvlist_value.values),
 }
-_KNOWN = _Known()
-_TRACES = _with_attributes_as_bytes()
+_KEY = ord("\n")
+_KNOWN, _NAMES, _HEADERS = _Known(), _Names(), _Headers()
+_UNUSUAL = "unusual"
+_SPAN_FIELDS = attrgetter("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano")
+_STATUS_CODES = {b"": 0, b"\x18\x01": 1}
+"""The statuses of usual spans, in bytes: none or unset, and ok."""
+_TRACES = _traces_class(_attributes_as_bytes)
+_USUAL_TRACES = _traces_class(_unusual_together)

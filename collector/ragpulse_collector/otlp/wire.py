@@ -6,6 +6,7 @@ list and dict, as sent; only long numeric vectors are replaced by their length.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,40 @@ class WireSpan:
     origin: Origin
     events: list[WireEvent] = field(default_factory=list)
     links: list[WireLink] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class WireBlock:
+    """Spans of one origin and status whose attributes have the same names in the same order, by column.
+
+    None of them has events, links, a trace state or dropped attributes. Ids are as on the wire, parents empty for none.
+    """
+
+    origin: Origin
+    status_code: int
+    positions: Sequence[int]
+    """Where in the body each span stood."""
+    trace_ids: Sequence[bytes]
+    span_ids: Sequence[bytes]
+    parent_span_ids: Sequence[bytes]
+    names: Sequence[str]
+    start_ns: Sequence[int]
+    end_ns: Sequence[int]
+    attributes: Sequence[Attributes]
+
+    def __len__(self) -> int:
+        return len(self.span_ids)
+
+    def spans(self) -> Iterator[WireSpan]:
+        """Yield the spans one by one."""
+        for trace_id, span_id, parent, name, start, end, attributes in zip(
+            self.trace_ids, self.span_ids, self.parent_span_ids, self.names, self.start_ns, self.end_ns,
+            self.attributes, strict=True,
+        ):  # fmt: skip
+            yield WireSpan(
+                trace_id.hex(), span_id.hex(), parent.hex() or None, name, start, end, self.status_code, "", "",
+                attributes, 0, self.origin,
+            )  # fmt: skip
 
 
 @dataclass(slots=True)

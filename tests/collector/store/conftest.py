@@ -104,7 +104,7 @@ class Kit:
 
     def body(self, *spans: SpanRecord, **parts: Any) -> RawBody:
         """A request body that decodes to these records."""
-        batch = Batch(spans=list(spans), **parts)
+        batch = Batch(records=list(spans), **parts)
         return RawBody(signal="traces", content_type="application/x-protobuf", body=pickle.dumps(batch))
 
     def send(self, store: Store, *spans: SpanRecord, **parts: Any) -> Receipt:

@@ -32,7 +32,7 @@ def ingest(store: LakeStore) -> None:
             )
             for i in range(BATCH)
         ]  # fmt: skip
-        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=spans)))
+        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
         try:
             store.submit(body).result(100)
         except Busy:

@@ -81,7 +81,7 @@ store = EmbeddedStore(sys.argv[1], decode=lambda body: pickle.loads(body.body))
 def send(number):
     span = SpanRecord(trace_id="a" * 32, span_id=f"{number:016x}", parent_span_id=None, start_ns=10**18, end_ns=10**18,
                       name="x" * 100_000)
-    body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=[span])))
+    body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=[span])))
     return store.submit(body).result(20)
 send(1)
 size = os.path.getsize(sys.argv[1] + ".wal")

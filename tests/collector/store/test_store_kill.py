@@ -36,7 +36,7 @@ def body(number):
     spans = [SpanRecord(trace_id=f"{number + 1:032x}", span_id=f"{i + 1:016x}", start_ns=start, end_ns=start, name="n",
                         parent_span_id=None if i == 0 else f"{1:016x}", kind="rag" if i == 0 else "other",
                         query=f"{number} {i} " * 50) for i in range(BATCH)]
-    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=spans)))
+    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
 number = first
 print("ready", flush=True)
 while True:

@@ -178,7 +178,7 @@ def _body(keys: list[tuple[int, int]], **fields: Any) -> RawBody:
         )
         for trace, span in keys
     ]
-    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=spans)))
+    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
 
 
 def _decode(body: RawBody) -> Batch:

@@ -1,0 +1,195 @@
+"""Spans that look alike are mapped together, column by column: the same rules and the same outcome, a third of the CPU.
+
+A block is mapped only where all its spans agree: every field is read from the same attribute, nothing is odd about any
+of them. Where they do not, they are mapped one by one (record.py), which is the way that says what mapping means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+import orjson
+
+from ragpulse_collector.conventions import names
+from ragpulse_collector.conventions.documents import documents, documents_at_once
+from ragpulse_collector.conventions.lifting import json_text
+from ragpulse_collector.conventions.rules import TEXTS, Carrier, Found, Options, Plan, Read
+from ragpulse_collector.conventions.values import count, seconds, text, unquoted
+from ragpulse_collector.otlp import Vector, WireBlock
+from ragpulse_collector.records import SpanBlock
+
+Column: TypeAlias = Sequence[Any]
+
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
+_STATUS = {0: "unset", 1: "ok"}
+
+
+def mapped(block: WireBlock, plan: Plan, origin: dict[str, Any]) -> SpanBlock | None:
+    """Return the block's spans in canonical columns, None where they are to be mapped one by one.
+
+    `origin` holds the fields that resource and scope give.
+    """
+    if plan.families or plan.watched or names.TRUNCATED in block.attributes[0] or not _in_order(block):
+        return None
+    mapping = _Mapping(block)
+    if not mapping.plain or not all(mapping.settle(field, options) for field, options in plan.ways.items()):
+        return None
+    columns, shared = mapping.columns, mapping.shared
+    if "status" in mapping.mapped_from or _exceeds(mapping):
+        return None
+    for unsaid in (columns, shared):
+        unsaid.pop("status_message", None)
+    if "cost_usd" in mapping.mapped_from:
+        shared["cost_source"] = "provider"
+    columns |= {"name": block.names, "start_ns": block.start_ns, "end_ns": block.end_ns}
+    columns["attributes"] = mapping.attributes_texts()
+    shared |= {"status": _STATUS[block.status_code], "mapped_from": orjson.dumps(mapping.mapped_from).decode()}
+    return SpanBlock(
+        trace_ids=block.trace_ids,
+        span_ids=block.span_ids,
+        parent_span_ids=[parent if _is_id(parent) else b"" for parent in block.parent_span_ids],
+        columns=columns,
+        shared={name: value for name, value in origin.items() if name not in columns} | shared,
+    )
+
+
+def _in_order(block: WireBlock) -> bool:
+    """Tell whether all ids are valid and all times make sense."""
+    return (
+        set(map(len, block.trace_ids)) == {16}
+        and set(map(len, block.span_ids)) == {8}
+        and _NO_TRACE not in block.trace_ids
+        and _NO_SPAN not in block.span_ids
+        and min(block.start_ns) > 0
+        and all(map(int.__le__, block.start_ns, block.end_ns))
+    )
+
+
+def _is_id(parent: bytes) -> bool:
+    return len(parent) == 8 and parent != _NO_SPAN
+
+
+def _exceeds(mapping: _Mapping) -> bool:
+    """Tell whether a span states more cached tokens than input, which is noted on that span alone."""
+    cached = mapping.values("cached_tokens")
+    whole = mapping.values("input_tokens")
+    return cached is not None and (whole is None or any(map(int.__gt__, cached, whole)))
+
+
+class _Mapping:
+    """The fields of a block so far."""
+
+    def __init__(self, block: WireBlock) -> None:
+        self._block = block
+        self._raw = dict(zip(block.attributes[0], zip(*map(dict.values, block.attributes), strict=True), strict=True))
+        self._types = {name: set(map(type, column)) for name, column in self._raw.items()}
+        self._templates: dict[str, list[Any]] = {}
+        self.plain = _PLAIN.issuperset(chain(*self._types.values()))
+        self.columns: dict[str, Column] = {}
+        self.shared: dict[str, Any] = {}
+        self.mapped_from: dict[str, str] = {}
+
+    def values(self, field: str) -> Column | None:
+        """Return the values of a field as settled."""
+        if field in self.shared:
+            return [self.shared[field]] * len(self._block)
+        return self.columns.get(field)
+
+    def settle(self, field: str, options: Options) -> bool:
+        """Read a field of all spans; False where they differ in where it is from."""
+        for _, name, read in options:
+            found = self._read(name, read)
+            missing = found.count(None)
+            if missing == len(found):
+                continue
+            if missing or not self._unpack(name, found):
+                return False
+            self.mapped_from[field] = name
+            if found.count(found[0]) == len(found) and type(found[0]) is not list:
+                self.shared[field] = found[0]
+            else:
+                self.columns[field] = found
+            if field in TEXTS:
+                self._lift(field, found, options)
+            return field != "kind" or field in self.shared
+        return True
+
+    def attributes_texts(self) -> list[str]:
+        """Return the raw attributes of each span as JSON text, lifted values replaced by their references."""
+        attributes = self._block.attributes
+        if self._templates:
+            attributes = [dict(each) for each in attributes]
+        for name, templates in self._templates.items():
+            for each, template in zip(attributes, templates, strict=True):
+                if template is not None:
+                    each[name] = template
+        return list(map(json_text, attributes))
+
+    def _read(self, name: str, read: Read) -> list[Any]:
+        column = self._raw[name]
+        at_once = _AT_ONCE.get(read)
+        found = None if at_once is None else at_once(column, self._types[name])
+        if found is None:
+            return list(self._one_by_one(column, read))
+        if isinstance(found, Found):
+            self._templates |= {name + suffix: [each] * len(column) for suffix, each in found.templates.items()}
+            found = found.value
+        return list(found)
+
+    def _one_by_one(self, column: Column, read: Read) -> Iterator[Any]:
+        block = self._block
+        carrier = Carrier({}, kind=self.shared.get("kind"))
+        for attributes, start_ns, value in zip(block.attributes, block.start_ns, column, strict=True):
+            carrier.attributes = attributes
+            carrier.start_ns = start_ns
+            yield read(value, carrier)
+
+    def _unpack(self, name: str, found: list[Any]) -> bool:
+        """Put values in the place of `Found`, templates noted; False where contexts were cut."""
+        for at, result in enumerate(found):
+            if type(result) is Found:
+                if result.truncated:
+                    return False
+                found[at] = result.value
+                for suffix, template in result.templates.items():
+                    self._templates.setdefault(name + suffix, [None] * len(found))[at] = template
+        return True
+
+    def _lift(self, field: str, texts: Column, options: Options) -> None:
+        """Reference a text wherever an attribute that could have given it says exactly the same."""
+        reference = {"$lifted": field}
+        for name in dict.fromkeys(name for _, name, _ in options):
+            lifted = [reference if value == said else None for value, said in zip(self._raw[name], texts, strict=True)]
+            noted = self._templates.get(name, lifted)
+            self._templates[name] = [old or new for old, new in zip(noted, lifted, strict=True)]
+
+
+def _texts(column: Column, types: set[type]) -> Column | None:
+    return column if types == {str} and all(column) else None
+
+
+def _unquoted(column: Column, types: set[type]) -> Column | None:
+    return column if types == {str} and all(column) and '"' not in "".join(column) else None
+
+
+def _counts(column: Column, types: set[type]) -> Column | None:
+    return column if types == {int} and min(column) >= 0 else None
+
+
+def _seconds(column: Column, types: set[type]) -> Column | None:
+    usual = types == {float} and all(map(math.isfinite, column)) and min(column) >= 0
+    return [value * 1000.0 for value in column] if usual else None
+
+
+_AT_ONCE: dict[Read, Callable[[Column, set[type]], Column | Found | None]] = {
+    text: _texts,
+    unquoted: _unquoted,
+    count: _counts,
+    documents: documents_at_once,
+    seconds: _seconds,
+}
+"""Readers that read a whole column at once where all its values are as they should be; None where not."""
