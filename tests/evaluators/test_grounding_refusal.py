@@ -1,8 +1,11 @@
 """`refusal`: declining is told from answering in six languages."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ragpulse_evaluators import Case, get_evaluator
+from ragpulse_evaluators.grounding.refusal_phrases import DECLINES, may_decline
 
 REFUSALS = (
     "I don't know.",
@@ -52,3 +55,9 @@ async def test_answers(response: str) -> None:
     """A response that tells something is an answer, also where it says "cannot" or admits one gap."""
     result = await get_evaluator("refusal")(Case(response=response))
     assert (result.label, result.normalized) == ("answer", 1.0), result.explanation
+
+
+@given(st.from_regex(DECLINES))
+def test_no_phrase_is_passed_over(text: str) -> None:
+    """Whatever a phrase matches is looked at, in capitals too."""
+    assert all(may_decline(form) for form in (text, text.upper(), text.title()) if DECLINES.search(form))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.support import assess
-from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import split_sentences, tokenize, words
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ def test_offsets_hold_for_any_text(text: str) -> None:
         assert piece.start >= end
         end = piece.end
     assert all(text[t.start : t.end] == t.text for t in tokenize(text))
+
+
+@given(st.text(max_size=300))
+def test_words_are_the_tokens_without_their_places(text: str) -> None:
+    """Both ways of cutting a text find the same, in the same order."""
+    placed = [(t.text, t.key, t.kind, t.content) for t in tokenize(text)]
+    assert [(w.text, w.key, w.kind, w.content) for w in words(text)] == placed
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=200), max_size=3))

@@ -13,7 +13,7 @@ from rapidfuzz.distance import Levenshtein
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, OPINIONS, OPPOSITES, ORDINALS
-from ragpulse_evaluators.grounding.text import Token, stem
+from ragpulse_evaluators.grounding.text import Token, Word, stem
 
 __all__ = [
     "check_months",
@@ -37,7 +37,7 @@ _INFLECTED = ("ing", "ed", "ly")
 _LONGEST_NAME = 5
 
 
-def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Token]) -> list[str]:
+def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
     """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second"."""
     if not mine:
         return []
@@ -55,14 +55,14 @@ def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[st
     return objections
 
 
-def check_months(tokens: Sequence[Token], evidence: Sequence[Token]) -> list[str]:
+def check_months(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
     """Object to months the evidence does not name."""
     mine = months(tokens)
     theirs = months(evidence) if mine else {}
     return [f"month '{word}' not in the evidence" for month, word in mine.items() if month not in theirs]
 
 
-def check_names(tokens: Sequence[Token], index: EvidenceIndex) -> list[str]:
+def check_names(tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
     """Object to names that occur in no context."""
     unknown = {
         t.text: None
@@ -72,7 +72,7 @@ def check_names(tokens: Sequence[Token], index: EvidenceIndex) -> list[str]:
     return [f"name '{name}' absent from the contexts" for name in unknown]
 
 
-def has_alias(token: Token, keys: frozenset[str]) -> bool:
+def has_alias(token: Word, keys: frozenset[str]) -> bool:
     """Tell whether a short form ("UK") is written out in the evidence."""
     full = ALIASES.get(token.norm)
     return full is not None and all(part in keys for part in full)
@@ -89,7 +89,7 @@ def check_negation(tokens: Sequence[Token], evidence: Sequence[Token]) -> list[s
     return []
 
 
-def _unmatched(scope: Sequence[str], there: Sequence[Token], negated: Sequence[int]) -> bool:
+def _unmatched(scope: Sequence[str], there: Sequence[Word], negated: Sequence[int]) -> bool:
     """Tell whether the nearest word of the scope that the other side has is not negated there."""
     for key in scope:
         places = [i for i, t in enumerate(there) if t.key == key]
@@ -109,51 +109,49 @@ def _scope(position: int, here: Sequence[Token]) -> list[str]:
     return scope[:3]
 
 
-def check_opposites(tokens: Sequence[Token], keys: frozenset[str]) -> list[str]:
+def check_opposites(tokens: Sequence[Word], keys: frozenset[str]) -> list[str]:
     """Object to a word where the evidence has its opposite ("before" for "after") and not the word itself."""
     objections = []
-    for token in tokens:
-        opposites = OPPOSITES.get(token.norm, frozenset()) if token.key not in keys else frozenset()
-        other = next((o for o in sorted(opposites) if stem(o) in keys), None)
+    for token in [t for t in tokens if t.norm in OPPOSITES and t.key not in keys]:
+        other = next((o for o in sorted(OPPOSITES[token.norm]) if stem(o) in keys), None)
         if other:
             objections.append(f"'{token.text}' here, '{other}' in the evidence")
     return objections
 
 
-def check_swaps(
-    tokens: Sequence[Token], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Token]
-) -> list[str]:
+def check_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[str]:
     """Object to a new word that stands where the evidence has another one beside the same neighbours.
 
     It finds an exchanged name also in text without capitals. `keys` are those of the tokens as the evidence spells
     them, `new` the positions of the new words. Another spelling of the same word is no exchange.
     """
+    exchanged = [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]
     places: dict[str, list[int]] = {}
-    for i, token in enumerate(evidence):
+    for i, token in enumerate(evidence if exchanged else ()):
         places.setdefault(token.key, []).append(i)
     objections = []
-    for i in [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]:
+    for i in exchanged:
         other = next((t for t in _in_place(i, keys, places, evidence) if t.key not in keys), None)
         if other and not _same_word(tokens[i], other):
             objections.append(f"'{tokens[i].text}' here, '{other.text}' in the evidence")
     return objections
 
 
-def _may_be_name(token: Token) -> bool:
+def _may_be_name(token: Word) -> bool:
     """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
     inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
     return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
 
 
-def _same_word(token: Token, other: Token) -> bool:
+def _same_word(token: Word, other: Word) -> bool:
     """Tell whether two words are spellings of one, or one is short for the other ("app", "application")."""
     short, long = sorted((token.key, other.key), key=len)
     return long.startswith(short) or Levenshtein.normalized_similarity(short, long) >= _SAME_SPELLING
 
 
 def _in_place(
-    i: int, keys: Sequence[str], places: Mapping[str, Sequence[int]], evidence: Sequence[Token]
-) -> Iterator[Token]:
+    i: int, keys: Sequence[str], places: Mapping[str, Sequence[int]], evidence: Sequence[Word]
+) -> Iterator[Word]:
     """Yield content words of the evidence whose neighbours (two on one side at an end) are those of position i."""
     near, far = (1, 2) if i == 0 else (-1, -2) if i == len(keys) - 1 else (-1, 1)
     if not 0 <= i + far < len(keys):

@@ -12,7 +12,7 @@ from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.marks import Mark, find_marks
 from ragpulse_evaluators.grounding.model import BIAS, WEIGHTS
 from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, judge_claim
-from ragpulse_evaluators.grounding.text import Sentence, split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import Sentence, split_sentences, words
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ["Citation", "CitationCheck", "check_citations"]
@@ -72,6 +72,8 @@ def check_citations(response: str, contexts: Sequence[Context]) -> list[Citation
     """Resolve and check the citation marks of a response (the first 100), in order."""
     response = response[:MAX_RESPONSE_CHARS]
     marks = find_marks(response, [c.id for c in contexts])
+    if not marks:
+        return []
     checker = _Checker(contexts, _places(contexts, marks))
     return [citation for claim, mark in _claims(response, marks) for citation in checker.check(claim, mark)]
 
@@ -161,7 +163,7 @@ def _without(response: str, start: int, end: int, marks: Sequence[Mark]) -> str:
 
 
 def _content(text: str) -> int:
-    return sum(not t.function for t in tokenize(text))
+    return sum(not t.function for t in words(text))
 
 
 def _reasons(target: str, verdict: SentenceEvidence | None, count: int) -> tuple[str, ...]:

@@ -5,14 +5,15 @@ context sentence and up to two more that cover words it leaves open.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ragpulse_evaluators.grounding.lexicon import SYNONYMS
-from ragpulse_evaluators.grounding.text import Sentence, Token, split_sentences, stem, tokenize
+from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, stem, words
 
-__all__ = ["ContextSentence", "EvidenceIndex", "same_root"]
+__all__ = ["ContextSentence", "EvidenceIndex", "index_of", "same_root"]
 
 MAX_CONTEXT_CHARS = 400_000
 _MAX_SUPPORT = 3
@@ -33,18 +34,15 @@ def _by_key(rows: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
 _SYNONYMS = _by_key(SYNONYMS)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class ContextSentence:
     """One sentence of one context; `context` counts from 0, offsets are in that context's text."""
 
     context: int
     sentence: Sentence
-    tokens: tuple[Token, ...]
-
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """Keys of all tokens."""
-        return frozenset(t.key for t in self.tokens)
+    tokens: Sequence[Word]
+    keys: frozenset[str]
+    """Keys of all tokens."""
 
 
 class EvidenceIndex:
@@ -53,7 +51,8 @@ class EvidenceIndex:
     def __init__(self, contexts: Sequence[str]) -> None:
         self.sentences: list[ContextSentence] = []
         self.truncated = False
-        self._postings: dict[str, list[int]] = {}
+        self._postings: defaultdict[str, list[int]] = defaultdict(list)
+        self._nearest: dict[str, str | None] = {}
         left = MAX_CONTEXT_CHARS
         for number, text in enumerate(contexts):
             self.truncated |= len(text) > left
@@ -62,10 +61,12 @@ class EvidenceIndex:
 
     def _add(self, number: int, text: str) -> None:
         for sentence in split_sentences(text):
-            entry = ContextSentence(number, sentence, tuple(tokenize(sentence.text)))
-            for key in entry.keys:
-                self._postings.setdefault(key, []).append(len(self.sentences))
-            self.sentences.append(entry)
+            tokens = words(sentence.text)
+            keys = {word.key: None for word in dict.fromkeys(tokens)}
+            here = len(self.sentences)
+            for key in keys:
+                self._postings[key].append(here)
+            self.sentences.append(ContextSentence(number, sentence, tokens, frozenset(keys)))
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -82,11 +83,16 @@ class EvidenceIndex:
 
     def near(self, key: str) -> str | None:
         """Return a key of the contexts with the same root ("motivat", "motivation") or meaning ("lawyer"), if any."""
+        if key not in self._nearest:
+            self._nearest[key] = self._find_near(key)
+        return self._nearest[key]
+
+    def _find_near(self, key: str) -> str | None:
         same = self._roots.get(key[:4], ()) if len(key) >= 4 else ()
         related = next((other for other in same if same_root(key, other)), None)
         return related or next((other for other in _SYNONYMS.get(key, ()) if other in self._postings), None)
 
-    def support(self, tokens: Sequence[Token]) -> list[ContextSentence]:
+    def support(self, tokens: Sequence[Word]) -> list[ContextSentence]:
         """Return the best context sentence for these tokens, then those that cover what is still open (at most 3)."""
         if len(self.sentences) <= 1:
             return list(self.sentences)
@@ -95,11 +101,11 @@ class EvidenceIndex:
         shortlist = sorted(shares, key=lambda n: (-shares[n] + 1e-4 * len(self.sentences[n].keys), n))[:_SHORTLIST]
         return self._cover(shortlist, weights)
 
-    def covers(self, tokens: Sequence[Token]) -> dict[int, float]:
+    def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""
         content = [t for t in tokens if not t.function and t.kind != "sign"]
         weights = self._weights(content)
-        absent = sum(t.key not in self._postings and not self.near(t.key) for t in content)
+        absent = sum([t.key not in self._postings and not self.near(t.key) for t in content])
         total = sum(weights.values()) + absent * math.log(1 + len(self.sentences))
         best: dict[int, float] = {}
         for number, weight in self._overlap(weights).items():
@@ -114,21 +120,21 @@ class EvidenceIndex:
                 overlap[number] = overlap.get(number, 0.0) + weight
         return overlap
 
-    def _weights(self, tokens: Sequence[Token]) -> dict[str, float]:
-        weights: dict[str, float] = {}
-        for token in tokens:
-            key = token.key if token.key in self._postings else self.near(token.key)
-            if key is None:
-                continue
-            rarity = math.log(1 + len(self.sentences) / len(self._postings[key]))
-            weights[key] = rarity * (0.2 if token.function else 1.0)
-        return weights
+    def _weights(self, tokens: Sequence[Word]) -> dict[str, float]:
+        """The contexts' keys in the order of the tokens; the last token of a key says what it weighs."""
+        keys = {key: key if key in self._postings else self.near(key) for key in {t.key for t in tokens}}
+        last = {keys[token.key]: token for token in tokens}
+        return {k: self._rarity(k) * (0.2 if token.function else 1.0) for k, token in last.items() if k is not None}
+
+    def _rarity(self, key: str) -> float:
+        return math.log(1 + len(self.sentences) / len(self._postings[key]))
 
     def _cover(self, shortlist: list[int], weights: dict[str, float]) -> list[ContextSentence]:
         chosen: list[ContextSentence] = []
         open_keys, total = set(weights), sum(weights.values()) or 1.0
-        while shortlist and len(chosen) < _MAX_SUPPORT:
-            gains = [sum(weights[k] for k in open_keys & self.sentences[n].keys) for n in shortlist]
+        while shortlist and (open_keys or not chosen) and len(chosen) < _MAX_SUPPORT:
+            # An exact sum: that of a set is its own, in whatever order the set gives its members.
+            gains = [math.fsum([weights[k] for k in open_keys & self.sentences[n].keys]) for n in shortlist]
             best = max(range(len(gains)), key=gains.__getitem__)
             if chosen and gains[best] < _STEP_GAIN * total:
                 break
@@ -136,6 +142,12 @@ class EvidenceIndex:
             chosen.append(entry)
             open_keys -= entry.keys
         return chosen
+
+
+@lru_cache(maxsize=2)
+def index_of(contexts: tuple[str, ...]) -> EvidenceIndex:
+    """Return the index of a case's contexts; the checks of one case come one after the other and share it."""
+    return EvidenceIndex(contexts)
 
 
 def same_root(one: str, other: str) -> bool:

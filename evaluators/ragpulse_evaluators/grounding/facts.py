@@ -7,9 +7,12 @@ dropped "not" leaves word overlap near 1, so these are checked on their own.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ragpulse_evaluators.grounding.lexicon import MAGNITUDES, MONTHS, NUMBER_WORDS, UNITS
-from ragpulse_evaluators.grounding.text import Token
+from ragpulse_evaluators.grounding.text import Word
+
+Place = TypeVar("Place", bound=Word)
 
 __all__ = ["Quantity", "months", "names", "negations", "quantities"]
 
@@ -28,9 +31,11 @@ class Quantity:
     end: int
 
 
-def quantities(tokens: Sequence[Token]) -> list[Quantity]:
+def quantities(tokens: Sequence[Word]) -> list[Quantity]:
     """Return the numbers of a sentence: digits, number words over one, and "3.5 million" as one quantity."""
     found: list[Quantity] = []
+    if not any([t.numeric for t in tokens]):
+        return found
     position = 0
     while position < len(tokens):
         end, values = _read_number(tokens, position)
@@ -43,26 +48,26 @@ def quantities(tokens: Sequence[Token]) -> list[Quantity]:
     return found
 
 
-def _surface(tokens: Sequence[Token], start: int, end: int) -> str:
+def _surface(tokens: Sequence[Word], start: int, end: int) -> str:
     glue = "" if tokens[start].kind == "char" else " "
     return glue.join(t.text for t in tokens[start:end])
 
 
-def _read_number(tokens: Sequence[Token], start: int) -> tuple[int, set[float]]:
+def _read_number(tokens: Sequence[Word], start: int) -> tuple[int, set[float]]:
     token = tokens[start]
+    if not token.numeric:
+        return start + 1, set()
     if token.kind == "number":
         end, values = start + 1, _digits(token.norm)
-    elif token.norm in NUMBER_WORDS or (token.kind == "char" and token.norm == "十"):
-        end, values = _spelled(tokens, start)
     else:
-        return start + 1, set()
+        end, values = _spelled(tokens, start)
     while end < len(tokens) and (scale := MAGNITUDES.get(tokens[end].norm)) and tokens[end].norm != "m":
         values = {value * scale for value in values}
         end += 1
     return end, values
 
 
-def _spelled(tokens: Sequence[Token], start: int) -> tuple[int, set[float]]:
+def _spelled(tokens: Sequence[Word], start: int) -> tuple[int, set[float]]:
     if tokens[start].kind == "char":
         return _chinese(tokens, start)
     value = NUMBER_WORDS[tokens[start].norm]
@@ -72,7 +77,7 @@ def _spelled(tokens: Sequence[Token], start: int) -> tuple[int, set[float]]:
     return start + 1, {float(value)}
 
 
-def _chinese(tokens: Sequence[Token], start: int) -> tuple[int, set[float]]:
+def _chinese(tokens: Sequence[Word], start: int) -> tuple[int, set[float]]:
     total, digit, end, digits = 0.0, 0.0, start, ""
     while end < len(tokens):
         norm = tokens[end].norm
@@ -110,16 +115,17 @@ def _plain(value: float) -> str:
     return str(int(value)) if value.is_integer() and value < 1e15 else f"{value:.10g}"
 
 
-def _unit(tokens: Sequence[Token], start: int, end: int) -> str | None:
+def _unit(tokens: Sequence[Word], start: int, end: int) -> str | None:
     if start and tokens[start - 1].kind == "sign" and tokens[start - 1].norm in UNITS:
         return UNITS[tokens[start - 1].norm]
     return UNITS.get(tokens[end].norm) if end < len(tokens) else None
 
 
-def months(tokens: Sequence[Token]) -> dict[int, str]:
+def months(tokens: Sequence[Word]) -> dict[int, str]:
     """Return the months named in a sentence, number of the month to the word; "may" counts only beside a number."""
     found: dict[int, str] = {}
-    for i, token in enumerate(tokens):
+    for i in [i for i, token in enumerate(tokens) if token.norm in MONTHS or token.kind == "number"]:
+        token = tokens[i]
         month = MONTHS.get(token.norm)
         if month and (token.norm not in _AMBIGUOUS_MONTHS or _beside_number(tokens, i)):
             found[month] = token.text
@@ -128,27 +134,23 @@ def months(tokens: Sequence[Token]) -> dict[int, str]:
     return found
 
 
-def _beside_number(tokens: Sequence[Token], i: int) -> bool:
+def _beside_number(tokens: Sequence[Word], i: int) -> bool:
     near = (*tokens[max(0, i - 1) : i], *tokens[i + 1 : i + 2])
     return any(t.kind == "number" for t in near)
 
 
-def _iso_tail(tokens: Sequence[Token], i: int) -> bool:
+def _iso_tail(tokens: Sequence[Word], i: int) -> bool:
     tail = tokens[i + 1 : i + 3]
     return len(tail) == 2 and all(t.kind == "number" and len(t.norm) == 2 for t in tail) and 0 < int(tail[0].norm) < 13
 
 
-def names(tokens: Sequence[Token]) -> list[Token]:
+def names(tokens: Sequence[Place]) -> list[Place]:
     """Return tokens written like names: capital inside a sentence, acronyms, letters in a script that has case."""
     return [
-        token
-        for i, token in enumerate(tokens)
-        if token.kind == "word"
-        and not token.function
-        and (token.text[0].isupper() and (i > 0 or any(c.isupper() for c in token.text[1:])))
+        token for i, token in enumerate(tokens) if token.capital and (i > 0 or any(c.isupper() for c in token.text[1:]))
     ]
 
 
-def negations(tokens: Sequence[Token]) -> list[int]:
+def negations(tokens: Sequence[Word]) -> list[int]:
     """Return the positions of negating tokens ("not", "don't", "no", "不", "nicht", ...)."""
     return [i for i, token in enumerate(tokens) if token.negation]

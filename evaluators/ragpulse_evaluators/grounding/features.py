@@ -15,7 +15,7 @@ from ragpulse_evaluators.grounding import checks
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import quantities
 from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, LINK_WORDS, OPENERS, OPINIONS, SELF_WORDS
-from ragpulse_evaluators.grounding.text import Token
+from ragpulse_evaluators.grounding.text import Token, Word, tokenize
 
 __all__ = ["DOUBTS", "FEATURES", "OBJECTIONS", "SHARES", "Findings", "measure", "pool"]
 
@@ -41,16 +41,18 @@ class Findings:
     """False where the sentence holds no content word."""
 
 
-def measure(tokens: Sequence[Token], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
-    """Measure one sentence against its supporting context sentences (best first)."""
+def measure(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
+    """Measure one sentence, cut into its words, against its supporting context sentences (best first)."""
     evidence = [t for s in support for t in s.tokens]
-    known = frozenset(t.key for t in evidence)
-    keys = [_evidence_key(t.key, known, index) for t in tokens]
+    known = frozenset[str]().union(*(s.keys for s in support))
+    spelled = {key: _evidence_key(key, known, index) for key in {t.key for t in tokens}}
+    keys = [spelled[t.key] for t in tokens]
     mine = quantities(tokens)
     theirs = quantities(evidence) if mine else []
     counted = {i for q in mine for i in range(q.position, q.end)}
-    content = [i for i, t in enumerate(tokens) if _is_content(t)]
-    new = [i for i in content if i not in counted and _is_new(tokens[i], index)]
+    content = [i for i, t in enumerate(tokens) if t.content]
+    fresh = {token for token in set(tokens) if token.content and _is_new(token, index)}
+    new = [i for i in content if i not in counted and tokens[i] in fresh]
     weighty = [i for i in new if tokens[i].norm not in LIGHT_WORDS]
     same_matter = len(new) <= _SAME_MATTER * len(content)
     objections = {
@@ -58,13 +60,13 @@ def measure(tokens: Sequence[Token], text: str, support: Sequence[ContextSentenc
         "units": checks.check_units(mine, theirs),
         "months": checks.check_months(tokens, evidence),
         "names": checks.check_names(tokens, index),
-        "negation": checks.check_negation(tokens, evidence) if same_matter else [],
+        "negation": _negation(tokens, text, support) if same_matter else [],
         "opposites": checks.check_opposites(tokens, known) if same_matter else [],
         "swaps": checks.check_swaps(tokens, keys, weighty, evidence),
     }
     values = {
         "new_share": len(new) / max(1, len(content)),
-        "link_share": sum(t.norm in LINK_WORDS and t.key not in known for t in tokens) / max(1, len(tokens)),
+        "link_share": sum([t.norm in LINK_WORDS and t.key not in known for t in tokens]) / max(1, len(tokens)),
         "order": LCSseq.similarity(keys, [t.key for t in support[0].tokens]) / len(keys) if keys and support else 0.0,
         "new_run": math.log1p(_longest_new_run(keys, known)),
         "new_weight": len(weighty) / max(1, len(content)),
@@ -72,19 +74,31 @@ def measure(tokens: Sequence[Token], text: str, support: Sequence[ContextSentenc
         **_doubts(tokens, text, known),
         **{name: min(_CAP, len(found)) for name, found in objections.items()},
     }
-    reasons = _new_words([tokens[i] for i in new]) + [reason for found in objections.values() for reason in found]
+    reasons = _new_words(tokens, new, text) + [reason for found in objections.values() for reason in found]
     return Findings(values, tuple(reasons), len(tokens), bool(content))
 
 
-def _is_new(token: Token, index: EvidenceIndex) -> bool:
+def _is_new(token: Word, index: EvidenceIndex) -> bool:
     return token.key not in index.keys and index.near(token.key) is None and not checks.has_alias(token, index.keys)
 
 
-def _is_content(token: Token) -> bool:
-    return not (token.function or token.kind == "sign" or token.negation)
+def _negation(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence]) -> list[str]:
+    """Look at places only where something is negated."""
+    if not any([t.negation for t in tokens]) and not any([t.negation for s in support for t in s.tokens]):
+        return []
+    return checks.check_negation(tokenize(text), [t for s in support for t in tokenize(s.sentence.text)])
 
 
-def _new_words(new: Sequence[Token]) -> list[str]:
+def _new_words(tokens: Sequence[Word], new: Sequence[int], text: str) -> list[str]:
+    unspaced = any([tokens[i].kind == "char" for i in new])
+    placed = tokenize(text) if unspaced else []
+    words = _joined([placed[i] for i in new]) if unspaced else list(dict.fromkeys(tokens[i].text for i in new))
+    more = ", ..." if len(words) > _SHOWN_WORDS else ""
+    return ["not in the contexts: " + ", ".join(f"'{w}'" for w in words[:_SHOWN_WORDS]) + more] if words else []
+
+
+def _joined(new: Sequence[Token]) -> list[str]:
+    """Characters side by side are one word to a reader."""
     words: list[str] = []
     end = -1
     for token in new:
@@ -93,14 +107,13 @@ def _new_words(new: Sequence[Token]) -> list[str]:
         elif token.text not in words:
             words.append(token.text)
         end = token.end
-    more = ", ..." if len(words) > _SHOWN_WORDS else ""
-    return ["not in the contexts: " + ", ".join(f"'{w}'" for w in words[:_SHOWN_WORDS]) + more] if words else []
+    return words
 
 
-def _doubts(tokens: Sequence[Token], text: str, known: frozenset[str]) -> dict[str, float]:
+def _doubts(tokens: Sequence[Word], text: str, known: frozenset[str]) -> dict[str, float]:
     own = [t for t in tokens if t.norm in SELF_WORDS and t.key not in known and not checks.has_alias(t, known)]
     return {
-        "opinions": min(_CAP, sum(t.norm in OPINIONS and t.key not in known for t in tokens)),
+        "opinions": min(_CAP, sum([t.norm in OPINIONS and t.key not in known for t in tokens])),
         "self_words": min(_CAP, len(own)),
         "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in known),
         "question": float(text.rstrip().endswith(("?", "？", "؟"))),
@@ -109,6 +122,8 @@ def _doubts(tokens: Sequence[Token], text: str, known: frozenset[str]) -> dict[s
 
 def _longest_new_run(keys: Sequence[str], known: frozenset[str]) -> int:
     """Return how many words in a row the evidence does not hold at most."""
+    if known.issuperset(keys):
+        return 0
     return max((sum(1 for _ in run) for new, run in groupby(k not in known for k in keys) if new), default=0)
 
 

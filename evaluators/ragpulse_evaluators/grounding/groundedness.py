@@ -1,7 +1,7 @@
 """`groundedness`: is every sentence of the response said by the contexts? No judge, no reference, no model download."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
@@ -17,6 +17,7 @@ from ragpulse_evaluators.result import Outcome
 __all__ = ["Groundedness", "readable_contexts", "readable_response"]
 
 _SHOWN = 3
+_TOLD = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
 
 
 class Groundedness(Evaluator):
@@ -75,9 +76,8 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
 
 def _part(sentence: SentenceEvidence) -> dict[str, Any]:
     """JSON without the evidence's text: the context is stored anyway, its rank and offsets find it."""
-    fields = asdict(sentence)
-    del fields["evidence"]
-    return fields | {"reasons": list(sentence.reasons)}
+    told = {name: getattr(sentence, name) for name in _TOLD}
+    return told | {"reasons": list(sentence.reasons)}
 
 
 def _label(sentences: Sequence[SentenceEvidence]) -> str:

@@ -1,11 +1,12 @@
 """`refusal`: does the response decline to answer? Read by phrases, so a silent evasion counts as an answer."""
 
 import re
+from functools import lru_cache
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.refusal_phrases import DECLINES, OFFERS, expand
-from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+from ragpulse_evaluators.grounding.refusal_phrases import DECLINES, OFFERS, expand, may_decline
+from ragpulse_evaluators.grounding.text import split_sentences, words
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ["Refusal", "find_refusal"]
@@ -45,19 +46,24 @@ class Refusal(Evaluator):
         return Outcome(score=1.0, label="answer", explanation="No phrase that declines to answer decides the response.")
 
 
+@lru_cache(maxsize=2)
 def find_refusal(response: str) -> str | None:
     """Return the phrase by which a response declines to answer as a whole; None where it (also) answers.
 
-    A response that declines in one sentence and goes on to tell more than a dozen content words is an answer.
+    A response that declines in one sentence and goes on to tell more than a dozen content words is an answer. What was
+    found is kept for the next check of the same case.
     """
     phrase, rest = None, 0
-    for sentence in split_sentences(expand(response[:_READ_CHARS])):
-        match = DECLINES.search(sentence.text)
+    texts = [sentence.text for sentence in split_sentences(expand(response[:_READ_CHARS]))]
+    declining = [DECLINES.search(text) if may_decline(text) else None for text in texts]
+    if not any(declining):
+        return None
+    for text, match in zip(texts, declining, strict=True):
         if match:
             phrase = phrase or match.group().strip()
-            rest += _content_after_but(sentence.text[match.end() :])
-        elif not OFFERS.search(sentence.text):
-            rest += _content(sentence.text)
+            rest += _content_after_but(text[match.end() :])
+        elif not OFFERS.search(text):
+            rest += _content(text)
     return phrase if phrase and rest <= _MAX_REST else None
 
 
@@ -67,4 +73,4 @@ def _content_after_but(tail: str) -> int:
 
 
 def _content(text: str) -> int:
-    return sum(not t.function for t in tokenize(text))
+    return sum(not t.function for t in words(text))

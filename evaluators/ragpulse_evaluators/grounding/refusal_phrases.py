@@ -5,7 +5,7 @@ Contractions are written out before matching ("can't" is read as "cannot"), case
 
 import re
 
-__all__ = ["DECLINES", "OFFERS", "expand"]
+__all__ = ["DECLINES", "OFFERS", "expand", "may_decline"]
 
 _CONTRACTIONS = (("can't", "cannot"), ("won't", "will not"), ("n't", " not"), ("'m", " am"), ("can not", "cannot"))
 
@@ -100,6 +100,24 @@ OFFERS = re.compile(
     r"|consult|por favor|bitte|veuillez|s'il vous plaît|n'hésitez)\b|请|請|如果您|抱歉",
     re.IGNORECASE,
 )
+
+
+_WORD = re.compile(r"\w+")
+_NO = frozenset(
+    {"no", "not", "cannot", "none", "unable", "insufficient", "unknown", "unanswerable", "n", "na", "ne", "pas"}
+    | {"não", "nicht", "información", "informação", "informações"}
+)
+_NO_INSIDE = ("不", "没", "沒", "未", "无", "無", "kein", "i am sorry", "i am afraid")
+
+
+def may_decline(text: str) -> bool:
+    """Tell whether `DECLINES` could match at all: each of its phrases holds one of a few words or parts.
+
+    A hundred phrases take a millisecond for a page of text that has none of them, this a fiftieth.
+    """
+    # What ignoring case takes for i and s beside their capitals.
+    folded = text.lower().replace("i\u0307", "i").replace("ı", "i").replace("ſ", "s")
+    return not _NO.isdisjoint(_WORD.findall(folded)) or any(part in folded for part in _NO_INSIDE)
 
 
 def expand(text: str) -> str:

@@ -7,11 +7,11 @@ page can tie each sentence to it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragpulse_evaluators.grounding.evidence import EvidenceIndex
+from ragpulse_evaluators.grounding.evidence import EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.features import Findings, measure, pool
 from ragpulse_evaluators.grounding.marks import blank_marks
 from ragpulse_evaluators.grounding.model import THRESHOLD, drawback, grounded_score
-from ragpulse_evaluators.grounding.text import Sentence, split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import Sentence, split_sentences, words
 
 __all__ = [
     "MAX_RESPONSE_CHARS",
@@ -80,7 +80,7 @@ def assess(response: str, contexts: Sequence[str]) -> Assessment:
     Only the first 40,000 characters and 400 sentences of the response and 400,000 characters of the contexts are read,
     which bounds the time.
     """
-    index = EvidenceIndex(contexts)
+    index = index_of(tuple(contexts))
     response = response[:MAX_RESPONSE_CHARS]
     read = blank_marks(response)
     judged = [
@@ -98,7 +98,7 @@ def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
 
 
 def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings, SentenceEvidence]:
-    tokens = tokenize(read)
+    tokens = words(read)
     support = index.support(tokens)
     found = measure(tokens, read, support, index)
     score = grounded_score(found.values)

@@ -1,18 +1,19 @@
 """Sentences and tokens with their places in the text, for any language, in linear time.
 
-First stage of the offline checks: text → `Sentence` and `Token` values. Scripts without spaces (Chinese, Japanese,
-Thai, ...) give one token a character; every other script gives one token a word. No dictionary is needed.
+First stage of the offline checks: text → `Sentence`, `Word` and `Token` values. Scripts without spaces (Chinese,
+Japanese, Thai, ...) give one token a character; every other script gives one token a word. No dictionary is needed.
 """
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain
+from typing import TypeVar
 
 from ragpulse_evaluators.grounding.lexicon import ABBREVIATIONS, FUNCTION_WORDS, NEGATIONS, NUMBER_WORDS
 
-__all__ = ["Sentence", "Token", "split_sentences", "stem", "tokenize"]
+__all__ = ["Sentence", "Token", "Word", "split_sentences", "stem", "tokenize", "words"]
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -23,19 +24,26 @@ _TOKEN = re.compile(
     rf"|(?P<word>(?:(?![{_UNSPACED}])[^\W\d_])(?:[\u0300-\u036f\u0590-\u05cf\u0610-\u061a\u064b-\u065f\u0900-\u0d7f]"
     rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%‰°$€£¥₹])"
 )
-_END = re.compile(r"(?:[.!?]+|[。！？…؟۔।॥]+)[\"'”’»)\]」』】]*(?:\s*(?:\[[^\]\n]{1,40}\]|【[^】\n]{1,40}】))*|\n+")
+_END = re.compile(
+    r"[.!?\n。！？…؟۔।॥](?:(?:(?<=[.!?])[.!?]*|(?<=[。！？…؟۔।॥])[。！？…؟۔।॥]*)"
+    r"[\"'”’»)\]」』】]*(?:\s*(?:\[[^\]\n]{1,40}\]|【[^】\n]{1,40}】))*|(?<=\n)\n*)"
+)
+"""It begins with one set of characters, for which the engine scans a text fast."""
 _ACRONYM = re.compile(r"(?:\w\.)+\w")
 _MAX_SENTENCE = 2_000
 """Longer runs without an end are cut, which bounds the work on hostile input."""
 _SUFFIXES = ("ations", "ation", "ments", "ingly", "ment", "ings", "edly", "ing", "ies", "ied", "ers", "est", "ed", "es")
 
 
-class Token(NamedTuple):
-    """One word, number, sign or unspaced character; `start` and `end` are offsets in the text it came from."""
+_LONGEST_KEPT = 40
+_MOST_KEPT = 16_384
+
+
+@dataclass(slots=True, eq=False)
+class Word:
+    """One word, number, sign or unspaced character, wherever it stands: equal texts share one value."""
 
     text: str
-    start: int
-    end: int
     norm: str
     """Case-folded NFKC."""
     key: str
@@ -45,6 +53,20 @@ class Token(NamedTuple):
     function: bool
     """True for articles, pronouns, prepositions and the like."""
     negation: bool
+    content: bool
+    """True for what a claim is made of: no function word, no sign, no negation."""
+    numeric: bool
+    """True for what a quantity may begin with: a number in digits or letters."""
+    capital: bool
+    """True for a word with a capital first that is no function word: a name, inside a sentence."""
+
+
+@dataclass(slots=True, eq=False)
+class Token(Word):
+    """A word in its place; `start` and `end` are offsets in the text it came from."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +122,64 @@ def _append(sentences: list[Sentence], text: str, start: int, end: int) -> int:
     return end
 
 
+def words(text: str) -> list[Word]:
+    """Cut text into words, numbers, currency and percent signs, single characters of unspaced scripts."""
+    return list(chain.from_iterable(map(_PIECES.__getitem__, text.split())))
+
+
 def tokenize(text: str) -> list[Token]:
-    """Cut text into tokens: words, numbers, currency and percent signs, single characters of unspaced scripts."""
-    return [Token(m[0], m.start(), m.end(), *_forms(m[0], m.lastgroup or "word")) for m in _TOKEN.finditer(text)]
+    """Cut text into the same words, each with its place."""
+    return [_placed(_WORDS[m[0]], m.start(), m.end()) for m in _TOKEN.finditer(text)]
 
 
-@lru_cache(maxsize=65536)
-def _forms(surface: str, kind: str) -> tuple[str, str, str, bool, bool]:
-    norm = _norm(surface)
+def _placed(word: Word, start: int, end: int) -> Token:
+    return Token(**{name: getattr(word, name) for name in Word.__slots__}, start=start, end=end)
+
+
+Made = TypeVar("Made")
+
+
+class _Kept(dict[str, Made]):
+    """What is made of short texts, so that frequent ones are made once; found in C, unlike in a function's cache."""
+
+    def __init__(self, make: Callable[[str], Made]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, text: str) -> Made:
+        made = self._make(text)
+        if len(text) <= _LONGEST_KEPT:
+            if len(self) >= _MOST_KEPT:
+                self.clear()
+            self[text] = made
+        return made
+
+
+def _word(text: str) -> Word:
+    match = _TOKEN.match(text)
+    kind = (match and match.lastgroup) or "word"
+    norm = _norm(text)
+    function = norm in FUNCTION_WORDS
     negation = norm in NEGATIONS or norm.endswith("n't")
-    return norm, _key(norm, kind), kind, norm in FUNCTION_WORDS, negation
+    return Word(
+        text=text,
+        norm=norm,
+        key=_key(norm, kind),
+        kind=kind,
+        function=function,
+        negation=negation,
+        content=not (function or kind == "sign" or negation),
+        numeric=kind == "number" or norm in NUMBER_WORDS or (kind == "char" and norm == "十"),
+        capital=kind == "word" and not function and text[0].isupper(),
+    )
+
+
+def _words_of(piece: str) -> tuple[Word, ...]:
+    """The words of what stands between spaces: none reaches across one."""
+    return tuple(_WORDS[m[0]] for m in _TOKEN.finditer(piece))
+
+
+_WORDS, _PIECES = _Kept(_word), _Kept(_words_of)
 
 
 def _key(norm: str, kind: str) -> str:

@@ -1,15 +1,15 @@
 """`context_utilization`: how much of what was retrieved does the answer draw on?"""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.evidence import EvidenceIndex
+from ragpulse_evaluators.grounding.evidence import index_of
 from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, MAX_SENTENCES
-from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import split_sentences, words
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ["ContextUse", "ContextUtilization", "context_use"]
@@ -18,7 +18,7 @@ _ENOUGH = 0.5
 _AS_GOOD = 0.8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ContextUse:
     """One context: its rank (from 1), whether the answer draws on it, and its best cover of an answer sentence."""
 
@@ -51,17 +51,17 @@ class ContextUtilization(Evaluator):
         return Outcome(
             score=round(len(used) / len(uses), 4),
             explanation=f"The answer draws on {len(used)} of {len(uses)} contexts (rank {ranks}).",
-            parts={"used": used, "contexts": [asdict(u) for u in uses]},
+            parts={"used": used, "contexts": [{"rank": u.rank, "used": u.used, "cover": u.cover} for u in uses]},
         )
 
 
 def context_use(response: str, contexts: Sequence[str]) -> list[ContextUse]:
     """Tell for each context with text whether the response draws on it."""
-    index = EvidenceIndex(contexts)
+    index = index_of(tuple(contexts))
     cover = {number: 0.0 for number, text in enumerate(contexts) if text.strip()}
     used: set[int] = set()
     for sentence in split_sentences(response[:MAX_RESPONSE_CHARS])[:MAX_SENTENCES]:
-        covers = index.covers(tokenize(sentence.text))
+        covers = index.covers(words(sentence.text))
         best = max(covers.values(), default=0.0)
         used |= {n for n, c in covers.items() if c >= _ENOUGH and c >= _AS_GOOD * best}
         cover |= {n: max(cover[n], c) for n, c in covers.items()}
