@@ -117,14 +117,35 @@ def test_hajek_undoes_oversampling_of_risky_traces() -> None:
 
 
 def test_an_interval_is_no_surer_than_the_heavy_weights() -> None:
-    """Nine passes of weight 20 and twenty mixed ones of weight 1: Wilson with Kish's n, fewer degrees of freedom."""
+    """Nine passes of weight 20 and twenty mixed ones of weight 1: Kish's n, fewer degrees of freedom, half a step."""
     values, pi = [1.0] * 9 + [1.0, 0.0] * 10, [0.05] * 9 + [1.0] * 20
     found = some(hajek(values, pi))
     freedom = (student_quantile(0.975, 28) / student_quantile(0.975, round(found.n_eff - 1, 3))) ** 2
     trials = found.n_eff * freedom
-    expected = some(wilson(found.estimate * trials, trials))
-    assert (found.lo, found.hi) == pytest.approx(tuple(expected), abs=1e-9)
+    below = some(wilson(found.estimate * trials - 0.5, trials))
+    assert found.estimate * trials + 0.5 > trials  # half a step further everything has passed
+    assert tuple(found) == pytest.approx((below.lo, 1.0), abs=1e-9)
     assert float(found.lo or 0) < 0.85  # at least one of the nine could be a failure
+
+
+def test_few_heavy_answers_could_hide_a_failing_one() -> None:
+    """Three passes stand for an eighth of the traffic: the lower bound has half of another one, failing, inside."""
+    found = some(hajek([1.0] * 3 + ([1.0] * 49 + [0.0]) * 20, [0.02] * 3 + [1.0] * 1000))
+    p, kish = found.estimate, found.n_eff
+    freedom = (student_quantile(0.975, 1002) / student_quantile(0.975, round(kish - 1, 3))) ** 2
+    error = p * (1 - p) / kish + 0.5 * p * p * ((50 / 1150) ** 2 - 4 / kish**2)
+    trials = p * (1 - p) / error * freedom
+    assert found.lo == pytest.approx(some(wilson(p * trials - 0.5, trials)).lo, abs=1e-9)
+    assert float(found.lo or 0) < 0.93 < float(some(wilson(p * kish, kish)).lo or 0)
+
+
+def test_graded_scores_near_an_end_are_not_trusted_to_student() -> None:
+    """One low score of forty whose weights differ a little: the interval reaches further than m ± t·SE."""
+    values, pi = [1.0] * 39 + [0.9], [0.5, 0.4] * 20
+    found = some(hajek(values, pi))
+    assert found.thin
+    assert found.n_eff > 28
+    assert float(found.lo or 0) < found.estimate - 4 * float(found.se or 0)
 
 
 def test_weights_nearly_alike_have_the_published_interval() -> None:

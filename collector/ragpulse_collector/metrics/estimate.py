@@ -18,14 +18,14 @@ __all__ = ["MOMENTS", "Moments", "point"]
 MOMENTS = (
     "count({y}), sum(1 / pi) FILTER ({y} IS NOT NULL), sum({y} / pi), sum({y} * {y} / pi),"
     " sum(1 / pi / pi) FILTER ({y} IS NOT NULL), sum({y} / pi / pi), sum({y} * {y} / pi / pi), min({y}), max({y}),"
-    " count(*) FILTER ({y} > 0 AND {y} < 1)"
+    " min(pi) FILTER ({y} IS NOT NULL), count(*) FILTER ({y} > 0 AND {y} < 1)"
 )
-"""The ten sums of one group, for a column `pi` and a value `{y}` that is NULL where there is none."""
+"""The sums of one group, for a column `pi` and a value `{y}` that is NULL where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """n, Σw, Σwy, Σwy², Σw², Σw²y, Σw²y² with w = 1/π, smallest and largest y, how many lie between 0 and 1."""
+    """n, Σw, Σwy, Σwy², Σw², Σw²y, Σw²y² (w = 1/π); smallest and largest y, smallest π; how many lie within 0 and 1."""
 
     n: int
     w: float
@@ -36,11 +36,12 @@ class Moments:
     wwyy: float
     least: float
     most: float
+    rarest: float
     between: int
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Moments | None:
-        """Read the ten columns of MOMENTS; None where nothing was measured."""
+        """Read the columns of MOMENTS; None where nothing was measured."""
         n, *sums, between = row
         return cls(*[int(n), *sums, int(between)]) if n else None
 
@@ -50,8 +51,8 @@ class Moments:
         rows = [astuple(one) for one in parts]
         if not rows:
             return None
-        n, *sums, least, most, between = zip(*rows, strict=True)
-        added: list[Any] = [sum(n), *map(math.fsum, sums), min(least), max(most), sum(between)]
+        n, *sums, least, most, rarest, between = zip(*rows, strict=True)
+        added: list[Any] = [sum(n), *map(math.fsum, sums), min(least), max(most), min(rarest), sum(between)]
         return cls(*added)
 
     @property
@@ -73,6 +74,7 @@ class Moments:
             variance=max(0.0, self.wyy / self.w - self.mean**2),
             n=self.n,
             kish=self.w * self.w / self.ww,
+            heaviest=1.0 / (self.rarest * self.w),
             least=self.least,
             most=self.most,
             between=self.between > 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -113,7 +114,8 @@ def _good_shares(
         " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL",
         parameters,
     ).rows
-    found = {tuple(row[10:]): Moments.of(row[:10]) for row in rows}
+    sums = len(fields(Moments))
+    found = {tuple(row[sums:]): Moments.of(row[:sums]) for row in rows}
     return {group: moments.estimate() for group, moments in found.items() if moments is not None}
 
 

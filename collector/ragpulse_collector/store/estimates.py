@@ -1,8 +1,7 @@
 """The estimator of docs/statistics.md as SQL: Hajek's mean and its interval, equal to `statistics.hajek` to 1e-9.
 
-Scored units are weighted by 1/pi. Scores in 0..1: Wilson with n* = min(n, m(1-m)/SE²), graded ones Student cut at 0 and
-1, all equal ones Wilson with Kish's n. Where Kish's n is below 0.7 n: Wilson with n* at most Kish's n of such spread,
-times Korn and Graubard's factor of degrees of freedom.
+Scored units are weighted by 1/pi. Which interval is taken, and the names of its parts, follow
+`ragpulse_evaluators.statistics.weighted`; that module says why.
 """
 
 from __future__ import annotations
@@ -47,31 +46,43 @@ def hajek(source: str, *, keys: str) -> str:
         WITH picked AS ({source}),
         means AS (
             SELECT {keys}, sum(y / pi) / sum(1 / pi) AS m, sum(1 / pi) AS w,
-                   sum(1 / pi) ** 2 / sum(1 / pi ** 2) AS kish,
-                   count(*) AS n, min(y) AS low, max(y) AS high, bool_or(y > 0 AND y < 1) AS graded
+                   sum(1 / pi) ** 2 / sum(1 / pi ** 2) AS kish, 1 / min(pi) / sum(1 / pi) AS heaviest,
+                   count(*) AS n, min(y) AS low, max(y) AS high, bool_or(y > 0 AND y < 1) AS between
             FROM picked GROUP BY {keys}),
         spread AS (
-            SELECT {keys}, any_value(m) AS m, any_value(kish) AS kish, any_value(n) AS n, any_value(low) AS low,
-                   any_value(high) AS high, any_value(graded) AS graded,
+            SELECT {keys}, any_value(COLUMNS(means.* EXCLUDE ({keys}))),
                    sqrt(sum(((y - m) / pi) ** 2)) / any_value(w) AS se,
-                   sum((y - m) ** 2 / pi) / any_value(w) / any_value(kish) AS pooled
+                   sum((y - m) ** 2 / pi) / any_value(w) AS variance
             FROM picked JOIN means USING ({keys}) GROUP BY {keys}),
-        widths AS (
-            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, kish >= 0.7 * n AS alike,
+        kinds AS (
+            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, p * (1 - p) AS most,
+                   kish >= 0.7 * n AS alike, between AND low < high AS graded,
+                   NOT unbounded AND NOT (alike AND graded AND (kish >= (1 - 1e-9) * n
+                       OR most * least(p, 1 - p) >= 20 * greatest(se ** 2, variance / kish))) AS wilson,
+                   wilson AND NOT (alike AND NOT graded) AS cautious, low = high OR most <= 0 AS same,
+                   greatest(0.0, heaviest ** 2 - 4 / kish ** 2) AS heavy,
                    student_975(greatest(1.0, round(kish - 1, 3))) AS t
             FROM spread),
         sized AS (
-            SELECT *, CASE WHEN low = high OR se = 0 THEN kish
-                           WHEN alike THEN least(n, p * (1 - p) / se ** 2)
-                           ELSE p * (1 - p) / greatest(se ** 2, pooled) END
-                      * CASE WHEN alike THEN 1.0 ELSE (student_975(greatest(1.0, n - 1)) / t) ** 2 END AS trials
-            FROM widths)
-        SELECT {keys}, m AS estimate,
-               CASE WHEN unbounded THEN CASE WHEN se > 0 THEN m - t * se END
-                    WHEN graded AND alike AND low < high THEN greatest(0.0, m - t * se)
-                    ELSE wilson_lo(p, trials) END AS lo,
-               CASE WHEN unbounded THEN CASE WHEN se > 0 THEN m + t * se END
-                    WHEN graded AND alike AND low < high THEN least(1.0, m + t * se)
-                    ELSE wilson_hi(p, trials) END AS hi,
-               n, kish AS n_eff
-        FROM sized"""
+            SELECT *,
+                   CASE WHEN same THEN kish ELSE most / ({_cautious_error("p")}) END AS below,
+                   CASE WHEN same THEN kish ELSE most / ({_cautious_error("(1 - p)")}) END AS above,
+                   (student_975(greatest(1.0, round(n - 1.0, 3))) / t) ** 2 AS freedom,
+                   CASE WHEN low = high OR se = 0 THEN kish ELSE least(n, most / se ** 2) END AS trials
+            FROM kinds),
+        bounds AS (
+            SELECT *,
+                   CASE WHEN cautious THEN wilson_lo(p - step / (below * freedom), below * freedom)
+                        WHEN wilson THEN wilson_lo(p, trials)
+                        WHEN NOT unbounded THEN greatest(0.0, m - t * se) WHEN se > 0 THEN m - t * se END AS lo,
+                   CASE WHEN cautious THEN wilson_hi(p + step / (above * freedom), above * freedom)
+                        WHEN wilson THEN wilson_hi(p, trials)
+                        WHEN NOT unbounded THEN least(1.0, m + t * se) WHEN se > 0 THEN m + t * se END AS hi
+            FROM (SELECT *, CASE WHEN between THEN 0.0 ELSE 0.5 END AS step FROM sized))
+        SELECT {keys}, m AS estimate, lo, hi, n, kish AS n_eff FROM bounds"""
+
+
+def _cautious_error(far: str) -> str:
+    """SE² as the bound on the side whose end lies `far` away takes it."""
+    spread = f"CASE WHEN graded THEN least(most, variance + 0.5 * {far} ** 2 / kish) ELSE variance END"
+    return f"greatest(se ** 2, {spread} / kish) + 0.5 * {far} ** 2 * heavy"

@@ -25,6 +25,7 @@ STUDENT_975: tuple[tuple[float, float, tuple[float, ...]], ...] = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=64)
 def normal_quantile(probability: float) -> float:
     """The z below which a standard normal variable falls with this probability."""
     return _NORMAL.inv_cdf(probability)

@@ -60,12 +60,12 @@ def hajek(
     """The mean of the service's traffic from scores sampled with known chances: Σ(y/π)/Σ(1/π), with its interval.
 
     `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
-    this very list of requests instead (each term of the variance times 1-π). Scores within `bounds` get Wilson's
-    interval with n* = min(n, m(1-m)/SE²) trials; graded ones Student's, cut at `bounds`. Where weights lie far apart
-    (Kish's n below 0.7 n) n* is at most Kish's n of the same spread, times Korn and Graubard's factor for degrees of
-    freedom, and graded scores get Wilson's interval, too.
-    Where all are equal: Wilson with Kish's n. Values outside `bounds` count as unbounded. `thin` marks
-    intervals that rest on too little to keep their level. None without values; ValueError for unequal lengths, a
+    this very list of requests instead (each term of the variance times 1-π). Scores of 0 and 1 get Wilson's interval
+    with n* = min(n, m(1-m)/SE²) trials (Kish's n where all are equal); graded ones Student's, cut at `bounds`. Where
+    weights lie far apart (Kish's n below 0.7 n), and for graded means near an end wherever weights differ, a cautious
+    Wilson's interval is taken: what an unseen answer of the largest weight could change is inside (docs/statistics.md).
+    Values outside `bounds` count as unbounded. `thin` marks intervals that rest on little, as wide as they may be.
+    None without values; ValueError for unequal lengths, a
     non-finite value or π outside (0, 1].
     """
     _check_sample(values, pi)
@@ -85,6 +85,7 @@ def hajek(
         variance=spread / total,
         n=len(values),
         kish=kish,
+        heaviest=max(weights) / total,
         least=min(values),
         most=max(values),
         between=any(bounds[0] < value < bounds[1] for value in values),

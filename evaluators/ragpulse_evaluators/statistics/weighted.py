@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.estimate import Estimate
@@ -11,11 +11,19 @@ from ragpulse_evaluators.statistics.estimate import Estimate
 __all__ = ["WeightedMean", "wilson_bounds"]
 
 _FEW = 10.0
-"""Below so many effective answers no interval from weighted ones keeps its word: a handful carries it."""
+"""Below so many effective answers `thin` says so: a handful carries the interval, wide as it is."""
 _ALIKE = 0.7
 """From this share of n on, Kish's number calls weights alike: the plain formula keeps its word there (simulated)."""
 _RARE = 5.0
-"""A graded mean near an end rests on its few low (or high) scores; fewer than so many leave Student's law unmet."""
+"""A graded mean near an end rests on its few low (or high) scores; fewer than so many are `thin`."""
+_SKEWED = 20.0
+"""Fewer than so many leave Student's law unmet: Wilson's interval, where weights differ at all."""
+_UNSEEN = 0.5
+"""So many answers at the far end are taken to be still unseen."""
+_HEAVY = 2.0
+"""An answer that stands for more than this many of Kish's average ones is among few heavy ones."""
+_STEP = 0.5
+"""Half a success: the continuity correction that keeps yes-or-no answers from covering less at some rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,8 @@ class WeightedMean:
     n: int
     kish: float
     """(Σw)²/Σw²."""
+    heaviest: float
+    """max w/Σw: what the answer drawn with the least chance stands for."""
     least: float
     most: float
     between: bool
@@ -40,42 +50,86 @@ class WeightedMean:
     def estimate(self, *, bounds: tuple[float, float] | None = (0.0, 1.0), confidence: float = 0.95) -> Estimate:
         """Mean and interval; `bounds` None, or scores beyond them, mean an open scale."""
         upper = 0.5 + confidence / 2.0
-        equal = self.least == self.most
+        few = self.kish < _FEW
         if bounds is None or self.least < bounds[0] or self.most > bounds[1]:
-            return self._told(None if equal else self._student(upper), rare=False)
-        low, high = bounds
-        width = high - low
-        p = min(1.0, max(0.0, (self.mean - low) / width))
-        variance = p * (1.0 - p) * width * width
-        graded = self.between and not equal
-        rare = graded and variance * min(p, 1.0 - p) < _RARE * self._cautious_error
-        if graded and self._alike:
-            ends = self._student(upper)
-            return self._told((max(low, ends[0]), min(high, ends[1])), rare=rare)
-        lo, hi = wilson_bounds(p, self._trials(variance) * self._freedom(upper), confidence)
-        return self._told((low + lo * width, low + hi * width), rare=rare)
+            return self._told(None if self._equal else self._student(upper), thin=few)
+        low, width = bounds[0], bounds[1] - bounds[0]
+        unit = self if bounds == (0.0, 1.0) else self._moved(low, width)
+        lo, hi = unit._bounded(upper, confidence)
+        return self._told((low + lo * width, low + hi * width), thin=few or unit._rests_on_fewer_than(_RARE))
+
+    def _moved(self, low: float, width: float) -> WeightedMean:
+        """The same scores on a scale from 0 to 1."""
+        return replace(
+            self, mean=(self.mean - low) / width, se=self.se / width, variance=self.variance / width**2,
+            least=(self.least - low) / width, most=(self.most - low) / width,
+        )  # fmt: skip
+
+    def _bounded(self, upper: float, confidence: float) -> tuple[float, float]:
+        """The interval of scores from 0 to 1: the plain formula where weights are alike, else the cautious one."""
+        if self._alike and not self._graded:
+            return wilson_bounds(self._p, self._trials(), confidence)
+        if self._alike and (self._same_weights or not self._rests_on_fewer_than(_SKEWED)):
+            lo, hi = self._student(upper)
+            return max(0.0, lo), min(1.0, hi)
+        p, freedom, step = self._p, self._freedom(upper), 0.0 if self.between else _STEP
+        below, above = (trials * freedom for trials in self._cautious_trials(p))
+        lo, _ = wilson_bounds(p - step / below, below, confidence)
+        _, hi = wilson_bounds(p + step / above, above, confidence)
+        return lo, hi
+
+    @property
+    def _p(self) -> float:
+        return min(1.0, max(0.0, self.mean))
+
+    @property
+    def _equal(self) -> bool:
+        return self.least == self.most
+
+    @property
+    def _graded(self) -> bool:
+        return self.between and not self._equal
 
     @property
     def _alike(self) -> bool:
         return self.kish >= _ALIKE * self.n
 
     @property
-    def _cautious_error(self) -> float:
-        """SE², at least what Kish's number of such spread gives: heavy answers of which none failed are not sure."""
-        return max(self.se * self.se, self.variance * self.unseen / self.kish)
+    def _same_weights(self) -> bool:
+        return self.kish >= (1.0 - 1e-9) * self.n
 
-    def _trials(self, variance: float) -> float:
+    def _rests_on_fewer_than(self, count: float) -> bool:
+        """Whether a graded mean rests on fewer low (or high) scores than this."""
+        if not self._graded:
+            return False
+        p, error = self._p, max(self.se * self.se, self.variance * self.unseen / self.kish)
+        return p * (1.0 - p) * min(p, 1.0 - p) < count * error
+
+    def _trials(self) -> float:
         """n*: yes-or-no answers as informative as these scores; Kish's number where all are equal."""
-        if self.least == self.most or self.se <= 0.0:
+        if self._equal or self.se <= 0.0:
             return self.kish
-        if self._alike:
-            return min(variance / (self.se * self.se), self.n / self.unseen)
-        return variance / self._cautious_error
+        return min(self._p * (1.0 - self._p) / (self.se * self.se), self.n / self.unseen)
+
+    def _cautious_trials(self, p: float) -> tuple[float, float]:
+        """n* for the lower and the upper bound: what is unseen towards the scale's far end may be heavy.
+
+        The variance is at least what Kish's number of such answers leaves, graded ones with a part of one more at the
+        far end; and where the heaviest are few, a part of one of them at the far end adds its own (Fay and Feuer 1997).
+        """
+        most = p * (1.0 - p)  # what yes-or-no answers of this mean vary by; no score from 0 to 1 varies by more
+        if self._equal or most <= 0.0:
+            return self.kish, self.kish
+        seen, heavy = self.se * self.se, max(0.0, self.heaviest**2 - (_HEAVY / self.kish) ** 2) * self.unseen
+
+        def trials(hidden: float) -> float:
+            spread = min(most, self.variance + hidden / self.kish) if self.between else self.variance
+            return most / (max(seen, spread * self.unseen / self.kish) + hidden * heavy)
+
+        return trials(_UNSEEN * p * p), trials(_UNSEEN * (1.0 - p) ** 2)
 
     def _freedom(self, upper: float) -> float:
         """Korn and Graubard's (1998) factor: weights apart leave as many degrees of freedom as Kish's number says."""
-        if self._alike:
-            return 1.0
         whole, left = (student_quantile(upper, _degrees(one)) for one in (float(self.n), self.kish))
         return (whole / left) ** 2
 
@@ -83,9 +137,8 @@ class WeightedMean:
         half = student_quantile(upper, _degrees(self.kish)) * self.se
         return self.mean - half, self.mean + half
 
-    def _told(self, ends: tuple[float, float] | None, *, rare: bool) -> Estimate:
+    def _told(self, ends: tuple[float, float] | None, *, thin: bool) -> Estimate:
         lo, hi = ends or (None, None)
-        thin = self.kish < _FEW or rare
         return Estimate(estimate=self.mean, se=self.se, lo=lo, hi=hi, n=self.n, n_eff=self.kish, thin=thin)
 
 
