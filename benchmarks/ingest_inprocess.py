@@ -28,8 +28,10 @@ from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
 from ragpulse_collector.store.append import Appender
+from ragpulse_collector.store.block_rows import table_parts
+from ragpulse_collector.store.prices import price_block
 from ragpulse_collector.store.rows import Appendable, utc_now
-from ragpulse_collector.store.schema import columns
+from ragpulse_collector.store.writer import WriterTransaction
 
 SPANS = 512
 IN_FLIGHT = 8
@@ -70,20 +72,19 @@ def floor(folder: Path) -> None:
             clock = Clock(steps)
             batches = [decode(one) for one in bodies[first : first + 4]]
             clock.lap("decode")
-            for span in (span for batch in batches for span in batch.spans):
-                prices(span)
+            blocks = [block for batch in batches for block in batch.blocks]
+            for block in blocks:
+                price_block(block, prices)
             clock.lap("price")
-            rows, at = Appendable(), utc_now()
-            for span in (span for batch in batches for span in batch.spans):
-                rows.add_span(span, at)
+            at = utc_now()
+            rows = Appendable(parts=[table_parts(block, at) for block in blocks])
             clock.lap("rows")
             cursor.begin()
-            for table, table_rows in rows.tables():
-                appender.append(table, columns(table), table_rows)
+            rows.append_to(WriterTransaction(cursor, appender, at))
             clock.lap("append")
             cursor.commit()
             clock.lap("commit")
-            spans += sum(len(batch.spans) for batch in batches)
+            spans += sum(map(len, blocks))
         begun = time.process_time()
         cursor.execute("CHECKPOINT")
         checkpoint = time.process_time() - begun

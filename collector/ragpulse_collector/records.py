@@ -115,8 +115,7 @@ class SpanBlock:
 
     trace_ids: Sequence[bytes]
     span_ids: Sequence[bytes]
-    parent_span_ids: Sequence[bytes]
-    """Empty bytes where a span has no parent."""
+    parent_span_ids: Sequence[bytes | None]
     columns: dict[str, Sequence[Any]]
     """Fields of `SpanRecord` that differ from span to span; `name`, `start_ns`, `end_ns` are always among them."""
     shared: dict[str, Any]
@@ -125,17 +124,21 @@ class SpanBlock:
     def __len__(self) -> int:
         return len(self.span_ids)
 
+    def same(self, name: str) -> Any:
+        """Return the value that all spans share in a field that is no column."""
+        return self.shared.get(name, getattr(SpanRecord, name, None))
+
     def values(self, name: str) -> Sequence[Any]:
         """Return the values of a field, one a span."""
         column = self.columns.get(name)
-        return [self.shared.get(name)] * len(self) if column is None else column
+        return [self.same(name)] * len(self) if column is None else column
 
     def records(self) -> list[SpanRecord]:
         """Return the spans one by one."""
         ids = {
             "trace_id": list(map(bytes.hex, self.trace_ids)),
             "span_id": list(map(bytes.hex, self.span_ids)),
-            "parent_span_id": [parent.hex() or None for parent in self.parent_span_ids],
+            "parent_span_id": [None if parent is None else parent.hex() for parent in self.parent_span_ids],
         }
         columns = ids | self.columns
         rows = zip(*columns.values(), strict=True)

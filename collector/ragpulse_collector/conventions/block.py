@@ -51,7 +51,7 @@ def mapped(block: WireBlock, plan: Plan, origin: dict[str, Any]) -> SpanBlock | 
     return SpanBlock(
         trace_ids=block.trace_ids,
         span_ids=block.span_ids,
-        parent_span_ids=[parent if _is_id(parent) else b"" for parent in block.parent_span_ids],
+        parent_span_ids=[parent if _is_id(parent) else None for parent in block.parent_span_ids],
         columns=columns,
         shared={name: value for name, value in origin.items() if name not in columns} | shared,
     )

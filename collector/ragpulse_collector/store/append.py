@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.columnar import Column, Source, column
+from ragpulse_collector.store.columnar import Column, Part, Source, column
 from ragpulse_collector.store.schema import TABLES
 
 _SOURCE = "appended_rows"
@@ -28,8 +28,13 @@ class Appender:
 
     def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows, all or none of them; span ids may be hex text. Raises OverflowError, UnicodeError."""
+        values = zip(*rows, strict=True)
+        self.append_columns(table, {name: [column_] for name, column_ in zip(names, values, strict=True)})
+
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+        """Append rows given by column, each in parts of the same lengths; like `append`."""
         types = _types(table)
-        made = {name: column(types[name], v) for name, v in zip(names, zip(*rows, strict=True), strict=True)}
+        made = {name: column(types[name], each) for name, each in parts.items()}
         source = self._source or self._registered()
         source.fill({name: part for name, part in made.items() if part is not None})
         try:

@@ -7,12 +7,15 @@ lock. It needs no pyarrow. https://arrow.apache.org/docs/format/CStreamInterface
 from __future__ import annotations
 
 import ctypes
+import struct
+import sys
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -30,14 +33,33 @@ class Column(NamedTuple):
     buffers: tuple[_Buffer, ...]
 
 
-def column(declared: str, values: Sequence[Any]) -> Column | None:
-    """Return values (None: null) as a column for a table's declared type; None where every value is null.
+class Same(NamedTuple):
+    """One value that so many rows share."""
 
-    Whatever is neither number, boolean nor instant is handed over as text. Raises OverflowError, UnicodeError.
+    value: Any
+    length: int
+
+
+Part: TypeAlias = "Sequence[Any] | Same"
+"""Some rows' values of a column (None: null)."""
+
+
+def column(declared: str, parts: Sequence[Part]) -> Column | None:
+    """Return the values of all parts as a column for a table's declared type; None where every value is null.
+
+    Whatever is neither number, boolean, instant nor id is handed over as text. Raises OverflowError, UnicodeError.
     """
-    if not any(values) and values.count(None) == len(values):
+    format_, encode = _KINDS.get(declared, _TEXT)
+    pieces = [_piece(encode, part) for part in parts]
+    nulls = "".join([piece.valid for piece in pieces])
+    if "1" not in nulls:
         return None
-    return _MAKERS.get(declared, _text)(values)
+    validity = _bits(nulls) if "0" in nulls else None
+    data = b"".join([piece.data for piece in pieces])
+    if format_ != _TEXT[0]:
+        return Column(format_, len(nulls), (validity, data))
+    lengths = chain.from_iterable([piece.lengths for piece in pieces])
+    return Column(format_, len(nulls), (validity, array("q", accumulate(lengths, initial=0)), data))
 
 
 class Source:
@@ -66,7 +88,7 @@ class Source:
 
     def _schema(self) -> _Schema:
         columns = [
-            _Schema(part.format, name.encode(), None, _NULLABLE, release=_release(_Schema))
+            _Schema(part.format, name.encode(), _METADATA.get(part.format), _NULLABLE, release=_release(_Schema))
             for name, part in self._columns.items()
         ]
         return _Schema(b"+s", b"", None, 0, len(columns), self._pointers(_Schema, columns), release=_release(_Schema))
@@ -88,66 +110,117 @@ class Source:
         return pointers
 
 
-def _text(values: Sequence[Any]) -> Column:
-    validity = None
-    try:
-        joined = "".join(values)
-    except TypeError:
-        validity = _validity(values)
+class _Piece(NamedTuple):
+    """A part as bytes: what is valid ("1") and what null ("0"), the values one behind the other, and their lengths."""
+
+    valid: str
+    data: bytes
+    lengths: Iterable[int]
+
+
+class _Encoded(NamedTuple):
+    data: bytes
+    lengths: Iterable[int]
+
+
+_Encode = Callable[[Sequence[Any]], _Encoded]
+
+
+def _piece(encode: _Encode, part: Part) -> _Piece:
+    if isinstance(part, Same):
+        one = encode([part.value])
+        return _Piece(
+            ("0" if part.value is None else "1") * part.length, one.data * part.length, [*one.lengths] * part.length
+        )
+    valid = "1" * len(part)
+    if None in part:
+        valid = "".join(["0" if value is None else "1" for value in part])
+    return _Piece(valid, *encode(part))
+
+
+def _texts(values: Sequence[Any]) -> _Encoded:
+    if set(map(type, values)) != {str}:
         values = ["" if value is None else value if type(value) is str else str(value) for value in values]
-        joined = "".join(values)
+    joined = "".join(values)
     data = joined.encode()
-    lengths = map(len, values) if len(data) == len(joined) else (len(value.encode()) for value in values)
-    return Column(b"U", len(values), (validity, array("q", accumulate(lengths, initial=0)), data))
+    return _Encoded(data, map(len, values) if joined.isascii() else [len(value.encode()) for value in values])
 
 
-def _numbers(format_: bytes, code: str) -> Callable[[Sequence[Any]], Column]:
-    def make(values: Sequence[Any]) -> Column:
+def _numbers(code: str) -> _Encode:
+    def encode(values: Sequence[Any]) -> _Encoded:
         try:
-            return Column(format_, len(values), (None, array(code, values)))
+            numbers = array(code, values)
         except TypeError:
-            validity = _validity(values)
-            return Column(format_, len(values), (validity, array(code, [value or 0 for value in values])))
+            numbers = array(code, [value or 0 for value in values])
+        return _Encoded(numbers.tobytes(), ())
 
-    return make
-
-
-def _spans(values: Sequence[Any]) -> Column:
-    """Span ids: numbers in the tables, hex text where a caller holds them so."""
-    return _UNSIGNED([int(value, 16) if type(value) is str else value for value in values])
+    return encode
 
 
-def _instants(values: Sequence[Any]) -> Column:
-    return _MICROSECONDS(
-        [(value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value for value in values]
-    )
+def _span_ids(values: Sequence[Any]) -> _Encoded:
+    """Eight bytes as on the wire; numbers in the tables, hex text where a caller holds them so."""
+    numbers = array("Q")
+    if set(map(type, values)) != {bytes}:
+        values = [_span_id(value) for value in values]
+    numbers.frombytes(b"".join(values))
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return _Encoded(numbers.tobytes(), ())
 
 
-def _booleans(values: Sequence[Any]) -> Column:
-    return Column(b"b", len(values), (_validity(values), _bits(["1" if value else "0" for value in values])))
+def _span_id(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    return (int(value, 16) if type(value) is str else value or 0).to_bytes(8, "big")
 
 
-def _validity(values: Sequence[Any]) -> bytes:
-    return _bits(["0" if value is None else "1" for value in values])
+def _uuids(values: Sequence[Any]) -> _Encoded:
+    """Sixteen bytes as on the wire, or hex text with or without dashes."""
+    if set(map(type, values)) != {bytes}:
+        values = [_uuid(value) for value in values]
+    return _Encoded(b"".join(values), ())
 
 
-def _bits(digits: Sequence[str]) -> bytes:
+def _uuid(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    return bytes(16) if value is None else UUID(str(value)).bytes
+
+
+def _instants(values: Sequence[Any]) -> _Encoded:
+    if datetime in set(map(type, values)):
+        values = [(value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value for value in values]
+    return _INT64(values)
+
+
+def _bits(digits: str) -> bytes:
     """Return the digits as bits, the first in the lowest."""
-    return int("".join(digits)[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
+    return int(digits[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
 
 
-_UNSIGNED = _numbers(b"L", "Q")
-_MICROSECONDS = _numbers(b"tsu:", "q")
-_MAKERS: dict[str, Callable[[Sequence[Any]], Column]] = {
-    "UBIGINT": _spans,
-    "BIGINT": _numbers(b"l", "q"),
-    "INTEGER": _numbers(b"i", "i"),
-    "DOUBLE": _numbers(b"g", "d"),
-    "BOOLEAN": _booleans,
-    "TIMESTAMP": _instants,
+_INT64 = _numbers("q")
+_TEXT = (b"U", _texts)
+_UUID = b"w:16"
+_KINDS: dict[str, tuple[bytes, _Encode]] = {
+    "UUID": (_UUID, _uuids),
+    "UBIGINT": (b"L", _span_ids),
+    "BIGINT": (b"l", _INT64),
+    "INTEGER": (b"i", _numbers("i")),
+    "DOUBLE": (b"g", _numbers("d")),
+    "BOOLEAN": (b"c", _numbers("b")),
+    "TIMESTAMP": (b"tsu:", _instants),
 }
+"""Declared type → how its values travel; booleans as small numbers, which duckdb makes booleans again."""
 
 
+def _metadata(**pairs: str) -> bytes:
+    """Return metadata of a column as Arrow's C interface wants it: counts and lengths before the texts."""
+    texts = [text.encode() for pair in pairs.items() for text in pair]
+    return struct.pack("=i", len(pairs)) + b"".join(struct.pack("=i", len(text)) + text for text in texts)
+
+
+_METADATA = {_UUID: _metadata(**{"ARROW:extension:name": "arrow.uuid", "ARROW:extension:metadata": ""})}
+"""Format → what says that these bytes are more than bytes."""
 _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _LAST_ERROR = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)

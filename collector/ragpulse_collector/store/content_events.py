@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,9 +13,8 @@ import orjson
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, SpanRecord
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.rows import Appendable, contexts_state, instant
-
-Key = tuple[str, str]
+from ragpulse_collector.store.recent import identity, span_key
+from ragpulse_collector.store.rows import Appendable, contexts_state, instant, top_score
 
 _WAIT = timedelta(hours=1)
 """A log event whose span did not come within this time waits no longer in memory; it stays in the table."""
@@ -48,30 +48,36 @@ _FILL_STATE = """
 
 @dataclass(slots=True)
 class _Change:
-    waiting: dict[Key, ContentRecord] = field(default_factory=dict)
-    joined: set[Key] = field(default_factory=set)
+    waiting: dict[int, ContentRecord] = field(default_factory=dict)
+    joined: set[int] = field(default_factory=set)
 
 
 class ContentEvents:
-    """Events that wait for their span in memory (durable in `content_events`), filled in when it comes."""
+    """Events that wait for their span in memory (durable in `content_events`), by its key; filled in when it comes."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[Key, ContentRecord] | None = None
+        self._waiting: OrderedDict[int, ContentRecord] | None = None
         self._change = _Change()
+
+    def wanted(self, transaction: Transaction, events: Iterable[ContentRecord]) -> AbstractSet[int]:
+        """Return the keys of the spans that events wait for, these new ones among them."""
+        waiting = self._load(transaction).keys()
+        come = {identity(event) for event in events}
+        return waiting | come if come else waiting
 
     def join(
         self, transaction: Transaction, rows: Appendable, events: list[ContentRecord], spans: Iterable[SpanRecord]
     ) -> None:
         """Fill new spans from events that waited or came along; add texts to spans stored before."""
         waiting = self._load(transaction)
-        come = {(event.trace_id, event.span_id): event for event in events}
+        come = {identity(event): event for event in events}
         if come or waiting:
             self._fill_new(spans, come, waiting)
         left = {key: event for key, event in come.items() if key not in self._change.joined}
         if left:
             self._fill_stored(transaction, rows, left)
         for event in events:
-            key = (event.trace_id, event.span_id)
+            key = identity(event)
             joined = key in self._change.joined
             rows.add_content_event(event, transaction.at, joined=joined)
             if not joined:
@@ -92,29 +98,32 @@ class ContentEvents:
         """The transaction was rolled back."""
         self._change = _Change()
 
-    def _load(self, transaction: Transaction) -> OrderedDict[Key, ContentRecord]:
+    def _load(self, transaction: Transaction) -> OrderedDict[int, ContentRecord]:
         if self._waiting is None:
             found = transaction.execute(_WAITING, {"since": transaction.at - _WAIT}).rows
-            self._waiting = OrderedDict(((row[0], row[1]), _record(row)) for row in found)
+            self._waiting = OrderedDict((identity(event), event) for event in map(_record, found))
         return self._waiting
 
     def _fill_new(
-        self, spans: Iterable[SpanRecord], come: dict[Key, ContentRecord], waiting: dict[Key, ContentRecord]
+        self, spans: Iterable[SpanRecord], come: dict[int, ContentRecord], waiting: dict[int, ContentRecord]
     ) -> None:
         for span in spans:
-            key = (span.trace_id, span.span_id)
+            key = identity(span)
             event = come.get(key) or waiting.get(key)
             if event is not None:
                 _fill(span, event)
                 self._change.joined.add(key)
 
-    def _fill_stored(self, transaction: Transaction, rows: Appendable, events: dict[Key, ContentRecord]) -> None:
+    def _fill_stored(self, transaction: Transaction, rows: Appendable, events: dict[int, ContentRecord]) -> None:
         since = instant(min(event.time_ns for event in events.values())) - _LONGEST_SPAN
-        found = transaction.execute(_SPANS, {"since": since, "traces": list({key[0] for key in events})})
+        found = transaction.execute(
+            _SPANS, {"since": since, "traces": list({event.trace_id for event in events.values()})}
+        )
         for span in found.dicts():
-            event = events.get((span["trace_id"], span["span_id"]))
+            key = span_key(bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]))
+            event = events.get(key)
             if event is not None:
-                self._change.joined.add((span["trace_id"], span["span_id"]))
+                self._change.joined.add(key)
                 _add_to_stored(transaction, rows, span, event)
 
 
@@ -139,15 +148,15 @@ def _fill(span: SpanRecord, event: ContentRecord) -> None:
 
 
 def _add_to_stored(transaction: Transaction, rows: Appendable, span: dict[str, Any], event: ContentRecord) -> None:
-    span_id, start = int(span["span_id"], 16), span["start_time"]
-    place = {"trace": span["trace_id"], "span": span_id, "start": start}
+    trace_id, span_id, start = bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]), span["start_time"]
+    place = {"trace": span["trace_id"], "span": int(span["span_id"], 16), "start": start}
     if event.query is not None or event.response is not None:
         if span["has_row"]:
             transaction.execute(_FILL_TEXTS, place | {"query": event.query, "response": event.response})
         else:
-            rows.contents.append((span["trace_id"], span_id, start, event.query, event.response))
+            rows.contents.append((trace_id, span_id, start, event.query, event.response))
     if event.contexts is not None and span["contexts_state"] is None:
-        rows.add_contexts(span["trace_id"], span_id, start, event.contexts)
-        top = max((c.score for c in event.contexts if c.score is not None), default=None)
+        rows.add_contexts(trace_id, span_id, start, event.contexts)
         state = contexts_state(event.contexts, truncated=False)
-        transaction.execute(_FILL_STATE, place | {"state": state, "n": len(event.contexts), "top": top})
+        change = {"state": state, "n": len(event.contexts), "top": top_score(event.contexts)}
+        transaction.execute(_FILL_STATE, place | change)

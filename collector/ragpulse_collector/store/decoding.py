@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, SpanRecord
+from ragpulse_collector.store.prices import price_block
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
@@ -43,8 +44,10 @@ class Decoder:
         try:
             item.batch = self._decode(item.body)
             if self._price is not None:
-                for span in item.batch.spans:
+                for span in item.batch.records:
                     self._price(span)
+                for block in item.batch.blocks:
+                    price_block(block, self._price)
         except DecodeError as error:
             item.future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer

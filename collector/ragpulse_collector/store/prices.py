@@ -5,16 +5,22 @@ The table (genai-prices) is imported with the first call to be priced: it takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from ragpulse_collector.records import SpanRecord
+from ragpulse_collector.records import SpanBlock, SpanRecord
 
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
+_SETTLED = ("cost_usd", "cost_source", "cost_unknown_reason")
+_PRICED_BY = (
+    "kind", "model", "provider", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
+    "reasoning_tokens", "mapped_from", *_SETTLED,
+)  # fmt: skip
+"""What a price may depend on."""
 
 
 class PriceOverride(Protocol):
@@ -95,6 +101,22 @@ class Prices:
                 source="settings",
             )  # fmt: skip
         return _from_table(model, provider)
+
+
+def price_block(block: SpanBlock, price: Callable[[SpanRecord], None]) -> None:
+    """Settle the costs of a block's spans: once where they say the same of what a price depends on."""
+    said = {name: block.columns[name] for name in _PRICED_BY if name in block.columns}
+    same = {name: block.same(name) for name in _PRICED_BY if name not in said}
+    calls = [dict(zip(said, row, strict=True)) for row in zip(*said.values(), strict=True)] if said else [{}]
+    spans = [SpanRecord.made_of(same | call) for call in calls]
+    for span in spans:
+        price(span)
+    for name in _SETTLED:
+        values = [getattr(span, name) for span in spans]
+        if said:
+            block.columns[name] = values
+        else:
+            block.shared[name] = values[0]
 
 
 def _missing(span: SpanRecord) -> str | None:

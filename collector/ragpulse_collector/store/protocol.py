@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ragpulse_collector.records import RawBody, Receipt
+from ragpulse_collector.store.columnar import Part
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -56,6 +57,10 @@ class Transaction(Protocol):
 
     def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows to `raw.<table>` (the fast path); ids as hex text, instants as datetime (UTC, naive)."""
+        ...
+
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+        """Append rows given by column, each in parts of the same lengths; ids may be bytes, instants microseconds."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ragpulse_collector.records import SpanRecord
+from ragpulse_collector.records import ContentRecord, SpanBlock, SpanRecord
 
 CLOCK_SLACK_NS = 5_000_000_000
 """How far a client's clock may run ahead of ours before a re-send across a restart could be taken as new."""
@@ -27,9 +27,13 @@ class RecentSpans:
     def __contains__(self, key: int) -> bool:
         return key in self._young or key in self._old
 
-    def covers(self, span: SpanRecord) -> bool:
-        """Return whether absence here proves that the span was never stored."""
-        return span.end_ns >= self._old_since_ns + CLOCK_SLACK_NS
+    def isdisjoint(self, keys: Iterable[int]) -> bool:
+        """Tell whether none of these is known."""
+        return self._young.isdisjoint(keys) and self._old.isdisjoint(keys)
+
+    def covers(self, end_ns: int) -> bool:
+        """Return whether absence here proves that a span that ended then was never stored."""
+        return end_ns >= self._old_since_ns + CLOCK_SLACK_NS
 
     def add(self, keys: Iterable[int], now_ns: int) -> None:
         """Remember spans that are on disk now, by their keys."""
@@ -39,6 +43,16 @@ class RecentSpans:
             self._old_since_ns, self._young_since_ns = self._young_since_ns, now_ns
 
 
-def span_key(span: SpanRecord) -> int:
+def span_key(trace_id: bytes, span_id: bytes) -> int:
     """Return what a span is known by."""
-    return hash((span.trace_id, span.span_id))
+    return hash((trace_id, span_id))
+
+
+def identity(record: SpanRecord | ContentRecord) -> int:
+    """Return the key of a span, or of the span that a log event belongs to."""
+    return span_key(bytes.fromhex(record.trace_id), bytes.fromhex(record.span_id))
+
+
+def identities(block: SpanBlock) -> list[int]:
+    """Return the keys of a block's spans."""
+    return list(map(hash, zip(block.trace_ids, block.span_ids, strict=True)))

@@ -14,7 +14,6 @@ from ragpulse_collector.records import ContextRecord, SpanRecord
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.retention import audit
 from ragpulse_collector.store.rows import Appendable, instant
-from ragpulse_collector.store.schema import columns
 
 _BATCH = 2_000
 
@@ -122,5 +121,4 @@ def _rewrite(transaction: Transaction, changes: list[tuple[SpanRecord, SpanRecor
     }
     for table in ("spans", "contents", "contexts"):
         transaction.execute(_DELETE.format(table=table), place)
-    for table, table_rows in rows.tables():
-        transaction.append(table, columns(table), table_rows)
+    rows.append_to(transaction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from ragpulse_collector.records import ScoreRecord, SpanRecord
+from ragpulse_collector.records import ScoreRecord, SpanBlock, SpanRecord
 from ragpulse_collector.store.protocol import Transaction
 
 _WAIT = timedelta(days=1)
@@ -35,13 +35,21 @@ class ResponseScores:
         self._come: set[str] = set()
         self._left: list[str] = []
 
-    def join(self, transaction: Transaction, scores: Iterable[ScoreRecord], spans: Iterable[SpanRecord]) -> None:
+    def join(
+        self,
+        transaction: Transaction,
+        scores: Iterable[ScoreRecord],
+        spans: Iterable[SpanRecord],
+        blocks: Iterable[SpanBlock],
+    ) -> None:
         """Give scores their trace and span; let those find it that waited for one of these spans."""
         waiting = self._load(transaction)
         lost = [score for score in scores if score.trace_id is None and score.response_id is not None]
         if not (lost or waiting):
             return
         come = {span.response_id: (span.trace_id, span.span_id) for span in spans if span.response_id is not None}
+        for block in blocks:
+            come |= _responses(block)
         for response in waiting.keys() & come.keys():
             trace, span = come[response]
             place = {"trace": trace, "span": int(span, 16), "at": transaction.at, "response": response}
@@ -75,6 +83,12 @@ class ResponseScores:
                 score.trace_id, score.span_id = known[response]
             else:
                 self._left.append(response)
+
+
+def _responses(block: SpanBlock) -> dict[str, Place]:
+    places = zip(map(bytes.hex, block.trace_ids), map(bytes.hex, block.span_ids), strict=True)
+    answers = zip(block.values("response_id"), places, strict=True)
+    return {response: place for response, place in answers if response is not None}
 
 
 def _stored(transaction: Transaction, scores: Iterable[ScoreRecord]) -> dict[str, Place]:

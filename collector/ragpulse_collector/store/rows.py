@@ -12,6 +12,9 @@ from uuid import uuid4
 import orjson
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord, SpanRecord
+from ragpulse_collector.store.columnar import Part
+from ragpulse_collector.store.protocol import Transaction
+from ragpulse_collector.store.schema import columns
 
 Row = tuple[Any, ...]
 
@@ -53,27 +56,36 @@ def contexts_state(contexts: list[ContextRecord] | None, *, truncated: bool) -> 
     return "text" if all(context.text is not None for context in contexts) else "no_text"
 
 
+def top_score(contexts: list[ContextRecord]) -> float | None:
+    """Return the best score of a retrieval, None where it states none."""
+    return max((context.score for context in contexts if context.score is not None), default=None)
+
+
 @dataclass(slots=True)
 class Appendable:
-    """Rows of one or more batches, by table, in column order."""
+    """Rows of one or more batches, by table: some one by one in column order, some in blocks."""
 
     spans: list[Row] = field(default_factory=list)
     contents: list[Row] = field(default_factory=list)
     contexts: list[Row] = field(default_factory=list)
     content_events: list[Row] = field(default_factory=list)
     feedback: list[Row] = field(default_factory=list)
+    parts: list[dict[str, dict[str, Part]]] = field(default_factory=list)
+    """Table → column → values of the spans of one block (block_rows.py)."""
 
     def add_span(self, span: SpanRecord, at: datetime) -> None:
         """Add a span, its texts and its contexts."""
         start = microseconds(span.start_ns)
-        span_id = int(span.span_id, 16)
+        trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
         if span.query is not None or span.response is not None:
-            self.contents.append((span.trace_id, span_id, start, span.query, span.response))
+            self.contents.append((trace_id, span_id, start, span.query, span.response))
         if span.contexts:
-            self.add_contexts(span.trace_id, span_id, start, span.contexts)
-        self.spans.append(_span_row(span, span_id, start, at))
+            self.add_contexts(trace_id, span_id, start, span.contexts)
+        self.spans.append(_span_row(span, trace_id, span_id, start, at))
 
-    def add_contexts(self, trace_id: str, span_id: int, start: datetime | int, contexts: list[ContextRecord]) -> None:
+    def add_contexts(
+        self, trace_id: bytes, span_id: bytes, start: datetime | int, contexts: list[ContextRecord]
+    ) -> None:
         """Add the retrieved documents of one span."""
         for c in contexts:
             digest = None if c.text is None else text_hash(c.text)
@@ -96,18 +108,23 @@ class Appendable:
             (record.trace_id, int(record.span_id, 16), microseconds(record.time_ns), at, joined, body.decode())
         )
 
-    def tables(self) -> list[tuple[str, list[Row]]]:
-        """Return what is to be appended, table by table."""
-        named = [(name, getattr(self, name)) for name in self.__slots__]
-        return [(name, rows) for name, rows in named if rows]
+    def append_to(self, transaction: Transaction) -> None:
+        """Append everything to its tables."""
+        for table in ("spans", "contents", "contexts", "content_events", "feedback"):
+            rows: list[Row] = getattr(self, table)
+            found = [parts[table] for parts in self.parts if table in parts]
+            if rows:
+                found.append(dict(zip(columns(table), zip(*rows, strict=True), strict=True)))
+            if found:
+                transaction.append_columns(table, {name: [each[name] for each in found] for name in found[0]})
 
 
-def _span_row(span: SpanRecord, span_id: int, start: int, at: datetime) -> Row:
+def _span_row(span: SpanRecord, trace_id: bytes, span_id: bytes, start: int, at: datetime) -> Row:
     contexts = span.contexts
-    top = max((c.score for c in contexts if c.score is not None), default=None) if contexts else None
-    parent = None if span.parent_span_id is None else int(span.parent_span_id, 16)
+    top = None if contexts is None else top_score(contexts)
+    parent = None if span.parent_span_id is None else bytes.fromhex(span.parent_span_id)
     return (
-        span.trace_id, span_id, parent, start, at, min(max((span.end_ns - span.start_ns) // 1000, 0), _INT64 - 1),
+        trace_id, span_id, parent, start, at, min(max((span.end_ns - span.start_ns) // 1000, 0), _INT64 - 1),
         span.name, span.kind, span.service, span.service_version, span.environment, span.status, span.status_message,
         span.error_type, span.model, span.provider, span.response_id, _count(span.input_tokens),
         _count(span.output_tokens), _count(span.cached_tokens), _count(span.cache_write_tokens),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.records import DecodeError
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
+from ragpulse_collector.store.columnar import Part
 from ragpulse_collector.store.connection import fetch
 from ragpulse_collector.store.ingest import Ingest
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
@@ -50,6 +51,10 @@ class WriterTransaction:
         """Append rows to `raw.<table>`."""
         if rows:
             self._appender.append(table, columns, rows)
+
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+        """Append rows given by column."""
+        self._appender.append_columns(table, parts)
 
 
 class Writer:
