@@ -15,7 +15,7 @@ from ragpulse_collector.store import Store
 from ragpulse_evaluators import Case, Context, Evaluator
 from ragpulse_evaluators.digest import sha256_hex
 
-__all__ = ["Unit", "case_of", "cases_of", "score_key"]
+__all__ = ["ScoreKeys", "Unit", "case_of", "cases_of", "score_key"]
 
 _EARLY, _LATE = timedelta(hours=1), timedelta(days=1)
 """A trace's spans start within this window around its unit; it lets the store skip the other days."""
@@ -79,10 +79,30 @@ def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
     Figures of the run (latency, tokens, cost) enter only where the evaluator needs them, so that a late span does not
     ask a judge again about unchanged texts.
     """
-    figures = {"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"} - evaluator.needs
-    seen = json.dumps(case.model_dump(mode="json", exclude=figures), sort_keys=True, separators=(",", ":"))
-    parts = (unit.trace_id, unit.span_id, sha256_hex(seen), evaluator.name, evaluator.version, evaluator.judge_id or "")
-    return sha256_hex("\n".join(parts))
+    return ScoreKeys()(unit, case, evaluator)
+
+
+class ScoreKeys:
+    """`score_key` for many evaluators of the same cases: what they see alike is digested once."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[Unit, frozenset[str]], str] = {}
+
+    def __call__(self, unit: Unit, case: Case, evaluator: Evaluator) -> str:
+        """Name the evaluator's verdict on the case of this unit."""
+        one = evaluator
+        seen = self._seen(unit, case, _FIGURES - one.needs)
+        return sha256_hex(f"{unit.trace_id}\n{unit.span_id}\n{seen}\n{one.name}\n{one.version}\n{one.judge_id or ''}")
+
+    def _seen(self, unit: Unit, case: Case, unseen: frozenset[str]) -> str:
+        at = (unit, unseen)
+        if at not in self._digests:
+            told = case.model_dump(mode="json", exclude=set(unseen))
+            self._digests[at] = sha256_hex(json.dumps(told, sort_keys=True, separators=(",", ":")))
+        return self._digests[at]
+
+
+_FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"})
 
 
 def _scope(units: Sequence[Unit]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Runs in its own thread with its own event loop, so that a judge's import and CPU
 from ragpulse_collector.worker.drift import DriftWatch
 from ragpulse_collector.worker.external import External
 from ragpulse_collector.worker.perform import Patience
+from ragpulse_collector.worker.pressure import Pressure
 from ragpulse_collector.worker.queue import Job, dead_letters, pending, retry
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_collector.worker.work import Resolve
@@ -18,6 +19,7 @@ __all__ = [
     "External",
     "Job",
     "Patience",
+    "Pressure",
     "RecordedCalls",
     "Resolve",
     "Worker",

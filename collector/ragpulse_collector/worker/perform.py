@@ -128,7 +128,7 @@ class Performer:
 
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
-            return work.result(status="skipped", explanation="missing: the stored span")
+            return work.gone()
         if work.gated:
             return await work.evaluator(work.case)
         async with self._gate if work.judged else self._free:

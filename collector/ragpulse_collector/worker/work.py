@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ragpulse_collector.metrics.cases import ScoreKeys, cases_of
 from ragpulse_collector.metrics.runs import Run
-from ragpulse_collector.worker.queue import Job
+from ragpulse_collector.store import Store
+from ragpulse_collector.worker.queue import Job, stored_keys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.gate import Gate
 from ragpulse_evaluators.judge import model_of
 
-__all__ = ["Evaluators", "Resolve", "Work"]
+__all__ = ["Evaluators", "Resolve", "Work", "prepared"]
 
 
 Resolve = Callable[..., Evaluator]
@@ -85,6 +87,10 @@ class Work:
         one = self.evaluator
         return EvaluationResult(evaluator=one.name, version=one.version, judge=one.judge_id, **values)
 
+    def gone(self) -> EvaluationResult:
+        """The result where there is no case."""
+        return self.result(status="skipped", explanation="missing: the stored span")
+
     @property
     def estimate(self) -> Estimate:
         """How many calls and tokens it may take at most."""
@@ -95,3 +101,24 @@ class Work:
         """The judge's model, for its price."""
         judge = self.evaluator.judge
         return None if judge is None else model_of(judge)
+
+
+def _on() -> None:
+    """Go on at once."""
+
+
+def prepared(
+    store: Store, asked: Iterable[tuple[Job, Run | None, Evaluator]], *, breathe: Callable[[], None] = _on
+) -> list[Work]:
+    """Build the works of many jobs with few reads; `breathe` is called between them."""
+    made, keys = list(asked), ScoreKeys()
+    units = list(dict.fromkeys(job.unit for job, _, _ in made))
+    cases = cases_of(store, units)
+    works = []
+    for job, run, evaluator in made:
+        breathe()
+        case = cases.get(job.unit)
+        key = job.job_id if case is None else keys(job.unit, case, evaluator)
+        works.append(Work(job, run, evaluator, case, key))
+    known = stored_keys(store.read, units, [work.key for work in works])
+    return [replace(work, known=True) if work.key in known else work for work in works] if known else works

@@ -8,20 +8,25 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
+from typing import Any
 
 from ragpulse_collector.budget import Ledger, Pacer
-from ragpulse_collector.metrics.cases import cases_of, score_key
 from ragpulse_collector.metrics.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.lane import Lane
+from ragpulse_collector.worker.offline import Offline
+from ragpulse_collector.worker.outbox import append_verdicts
 from ragpulse_collector.worker.perform import Patience, Performer
-from ragpulse_collector.worker.queue import Job, pending, stored_keys
-from ragpulse_collector.worker.work import Evaluators, Resolve, Work
-from ragpulse_evaluators import Case, Evaluator
+from ragpulse_collector.worker.pressure import Pressure
+from ragpulse_collector.worker.queue import Job, pending
+from ragpulse_collector.worker.together import committed
+from ragpulse_collector.worker.work import Evaluators, Resolve, Work, prepared
+from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.gate import Gate
 
 __all__ = ["Worker"]
@@ -38,7 +43,7 @@ class Worker:
 
     Nothing but `wake` needs to be called; a poll finds jobs that nobody announced. `gate` is the one that the judges
     pass with each request; a judge that passes none (an evaluator's own) holds it for the whole case. Evaluators
-    without a judge run beside them.
+    without a judge run beside them, those that never wait in a thread of their own that yields to `pressure`.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Worker:
         gate: Gate | None = None,
         pacer: Pacer | None = None,
         patience: Patience | None = None,
+        pressure: Pressure | None = None,
         poll_s: float = 1.0,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -57,6 +63,7 @@ class Worker:
         self._gate = gate or Gate(4)
         self._evaluators = Evaluators(resolve)
         self._patience, self._poll_s, self._clock = patience or Patience(), poll_s, clock
+        self._offline = Offline(store, pressure or Pressure(), clock)
         self._wakes = self._looked_for = 0
         self._idle = threading.Event()
         self._thread: threading.Thread | None = None
@@ -105,6 +112,8 @@ class Worker:
         batch = min(_BATCH, max(16, at_once))
         self._judged = Lane(at_once=at_once, batch=batch)
         self._free = Lane(at_once=_BATCH, batch=_BATCH)
+        self._immediate = Lane(at_once=1, batch=_BATCH)
+        self._lanes = (self._immediate, self._free, self._judged)
         self._signal = asyncio.Event()
         self._claimed: set[str] = set()
         self._running: dict[str, Run] = {}
@@ -166,21 +175,23 @@ class Worker:
 
     async def _advance(self) -> bool:
         """Claim and prepare for the lanes that run low; tells whether anything moved."""
-        lanes = (self._free, self._judged)
-        if self._looks_due(lanes):
+        if self._looks_due():
             await self._look()
         moved = False
-        for lane in lanes:
+        for lane in (self._free, self._judged):
             if lane.claimed and lane.low:
                 await self._prepare(lane)
                 moved = True
+        if self._immediate.claimed and self._immediate.free:
+            self._start(self._immediate, self._score_all)
+            moved = True
         return moved
 
-    def _looks_due(self, lanes: Sequence[Lane]) -> bool:
+    def _looks_due(self) -> bool:
         """Whether the store may hold jobs that a lane needs: it is asked when told so, else now and then."""
         if self._wakes != self._looked_for or time.monotonic() - self._looked_at >= self._poll_s:
             return True
-        return any(lane.more and not lane.sated for lane in lanes)
+        return any(lane.more and not lane.sated for lane in self._lanes)
 
     async def _look(self) -> None:
         self._looked_for, self._looked_at = self._wakes, time.monotonic()
@@ -192,8 +203,7 @@ class Worker:
 
     async def _claim(self) -> None:
         """Fetch jobs for the lanes that need some."""
-        lanes = (self._free, self._judged)
-        sated = [lane for lane in lanes if lane.sated]
+        sated = [lane for lane in self._lanes if lane.sated]
         waiting = await asyncio.to_thread(
             pending,
             self._store,
@@ -204,12 +214,17 @@ class Worker:
             full={stream for lane in sated for stream in lane.streams},
         )
         self._since = waiting.since
-        for lane in lanes:
+        for lane in self._lanes:
             lane.more = lane in sated or len(waiting.jobs) == _FETCH
         for job in filter(self._wanted, waiting.jobs):
             self._idle.clear()
             self._claimed.add(job.job_id)
-            (self._free if self._evaluator(job).judge is None else self._judged).claim(job)
+            self._lane_of(self._evaluator(job)).claim(job)
+
+    def _lane_of(self, evaluator: Evaluator) -> Lane:
+        if evaluator.judge is not None:
+            return self._judged
+        return self._immediate if evaluator.immediate else self._free
 
     def _let_go(self, run_id: str) -> None:
         """A replay was capped or failed: what is claimed of it is not wanted any more."""
@@ -223,23 +238,53 @@ class Worker:
 
     async def _prepare(self, lane: Lane) -> None:
         """Build the cases of a batch with few reads, and start what may be under way."""
-        taken, runs = list(islice(lane.claimed, lane.batch)), dict(self._running)
-        jobs = [job for job in taken if self._wanted(job)]
-        made = [(job, runs.get(job.run_id or ""), self._evaluator(job)) for job in jobs]
-        units = list(dict.fromkeys(job.unit for job in jobs))
-        cases = await asyncio.to_thread(cases_of, self._store, units)
-        keys = [_key(job, cases.get(job.unit), evaluator) for job, _, evaluator in made]
-        known = await asyncio.to_thread(stored_keys, self._store.read, units, keys)
-        for _ in taken:  # only now: a failed read must lose none
+        taken = list(islice(lane.claimed, lane.batch))
+        works = await asyncio.to_thread(prepared, self._store, self._asked(taken))
+        self._taken(lane, taken, works)
+        self._make_ready(lane, works)
+
+    def _asked(self, jobs: Iterable[Job]) -> list[tuple[Job, Run | None, Evaluator]]:
+        """Those that are still wanted, with what they take."""
+        return [(job, self._running.get(job.run_id or ""), self._evaluator(job)) for job in jobs if self._wanted(job)]
+
+    def _taken(self, lane: Lane, taken: Sequence[Job], kept: Iterable[Work]) -> None:
+        """Let jobs go that were taken from the lane, but for those that are kept; only after what may fail."""
+        for _ in taken:
             lane.claimed.popleft()
-        self._claimed.difference_update(job.job_id for job in set(taken).difference(jobs))
-        for (job, run, evaluator), key in zip(made, keys, strict=True):
-            lane.ready.append(Work(job, run, evaluator, cases.get(job.unit), key, known=key in known))
+        self._claimed.difference_update({job.job_id for job in taken}.difference(work.job.job_id for work in kept))
+
+    def _make_ready(self, lane: Lane, works: Iterable[Work]) -> None:
+        lane.ready.extend(works)
         for _ in range(min(lane.free, len(lane.ready))):
-            lane.under_way += 1
-            task = asyncio.create_task(self._work_off(lane))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(lane, partial(self._work_off, lane))
+
+    def _start(self, lane: Lane, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        lane.under_way += 1
+        task = asyncio.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _score_all(self) -> None:
+        """Score batch after batch of the jobs that take no waiting."""
+        try:
+            while self._immediate.claimed and not self._perform.stopping.is_set():
+                await self._score_batch(self._immediate)
+                self._signal.set()
+        except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
+            _log.exception("a batch of evaluations failed; its jobs stay pending")
+            await self._perform.pause(self._patience.retry_first_s * 10)
+        finally:
+            self._immediate.under_way -= 1
+            self._signal.set()
+
+    async def _score_batch(self, lane: Lane) -> None:
+        taken = list(islice(lane.claimed, lane.batch))
+        scored = await asyncio.to_thread(self._offline, self._asked(taken), self._perform.stopping.is_set)
+        await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, scored.verdicts))
+        for verdict in scored.verdicts:
+            self.counts["reused" if verdict.result is None else verdict.result.status] += 1
+        self._taken(lane, taken, scored.left)
+        self._make_ready(self._free, scored.left)
 
     def _evaluator(self, job: Job) -> Evaluator:
         return self._evaluators(job.evaluator, self._running.get(job.run_id or ""))
@@ -267,7 +312,3 @@ class Worker:
             self._looked_at = -math.inf
         finally:
             self._claimed.discard(job.job_id)
-
-
-def _key(job: Job, case: Case | None, evaluator: Evaluator) -> str:
-    return job.job_id if case is None else score_key(job.unit, case, evaluator)

@@ -30,6 +30,7 @@ class Budgeted(Evaluator):
 
     scale = _LESS
     parser = "figure"
+    immediate = True
 
     def __init__(self, name: str, field: str, *, target: float | None = None, threshold: float | None = None) -> None:
         if target is not None and not target > 0:
@@ -39,7 +40,7 @@ class Budgeted(Evaluator):
         self.needs = frozenset({field})
         self._field, self._target = field, target
 
-    async def run(self, case: Case) -> Outcome:
+    def run(self, case: Case) -> Outcome:
         """Read the figure; a negative one is invalid."""
         figure = float(getattr(case, self._field))
         if figure < 0:

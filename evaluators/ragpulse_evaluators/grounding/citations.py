@@ -50,11 +50,12 @@ class CitationCheck(Evaluator):
     name = "citation_check"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
+    immediate = True
 
     def __init__(self, *, threshold: float | None = None) -> None:
         super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, lexicon=LEXICON_ID)
 
-    async def run(self, case: Case) -> Outcome:
+    def run(self, case: Case) -> Outcome:
         """Score one case."""
         citations = check_citations(readable_response(case), readable_contexts(case))
         if not citations:

@@ -33,11 +33,12 @@ class Groundedness(Evaluator):
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
+    immediate = True
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
         super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, lexicon=LEXICON_ID)
 
-    async def run(self, case: Case) -> Outcome:
+    def run(self, case: Case) -> Outcome:
         """Score one case; skipped for a refusal, which makes no claim."""
         response, contexts = readable_response(case), readable_contexts(case)
         if refusal := find_refusal(response):

@@ -31,11 +31,12 @@ class Refusal(Evaluator):
     name = "refusal"
     needs = frozenset({"response"})
     scale = Scale()
+    immediate = True
 
     def __init__(self, *, threshold: float | None = None) -> None:
         super().__init__(threshold=threshold, patterns=DECLINES.pattern, rest=_MAX_REST)
 
-    async def run(self, case: Case) -> Outcome:
+    def run(self, case: Case) -> Outcome:
         """Label one response; a response without words is a refusal."""
         response = case.response or ""
         if not any(c.isalnum() for c in response):

@@ -38,11 +38,12 @@ class ContextUtilization(Evaluator):
     name = "context_utilization"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
+    immediate = True
 
     def __init__(self, *, threshold: float | None = None) -> None:
         super().__init__(threshold=threshold, enough=_ENOUGH, as_good=_AS_GOOD, lexicon=LEXICON_ID)
 
-    async def run(self, case: Case) -> Outcome:
+    def run(self, case: Case) -> Outcome:
         """Score one case."""
         response = readable_response(case)
         uses = context_use(response, [c.text for c in readable_contexts(case)])

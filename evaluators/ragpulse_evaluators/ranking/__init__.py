@@ -24,6 +24,7 @@ class RankingMetric(Evaluator):
 
     needs = frozenset({"relevant_ids"})
     parser = "ranking"
+    immediate = True
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class RankingMetric(Evaluator):
         self.name = name
         self._measure = partial(measure, k=k, **options)
 
-    async def run(self, case: Case) -> float:
+    def run(self, case: Case) -> float:
         """Measure one query."""
         relevant = case.relevant_ids or {}
         if not any(grade > 0 for grade in relevant.values()):
