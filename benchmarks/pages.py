@@ -1,13 +1,15 @@
 """From navigation to painted: the overview over a million spans while 5,000 a second arrive, a trace of 1,000 spans.
 
-    python benchmarks/pages.py [--short] [--runs 7] [--roles ingest] [--matrix]
+    python benchmarks/pages.py [--short] [--runs 7] [--roles all] [--roles ingest] [--matrix]
 
 A real `ragpulse serve` answers; its file holds 1,000,000 spans of the last 24 hours and one trace of 1,000 spans. Each
 visit has a window of its own and so an empty cache; "again" is a second visit of the same window. Runs are interleaved
 with two floors of the same browser: a static HTML file and the emptiest page (sign-in); once quietly, once beside a
-process that sends 5,000 spans a second. Painted is the second frame after `load`, the charts in the window drawn.
---short takes 100,000 spans and three runs. --matrix opens every page at both sizes, in both themes, with data, empty
-and hostile, and counts what axe-core, the policy or the console complain about.
+process that sends 5,000 spans a second, as far as they are taken. Painted is the second frame after `load`, the charts
+in the window drawn. The overview may show figures that it read a while before, and says so; "never asked before" is a
+range that nobody asked for yet. --roles is what the collector does, each value measured in turn. --short takes 100,000
+spans and three runs. --matrix opens every page at both sizes, in both themes, with data, empty and hostile, and counts
+what axe-core, the policy or the console complain about.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import gzip
 import http.client
 import importlib
+import itertools
 import os
 import pickle
 import subprocess
@@ -23,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -59,7 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--roles", help="what the collector does, such as `ingest`: all it can do unless told")
+    parser.add_argument("--roles", action="append", help="what the collector does: all, or such as `ingest`")
     parser.add_argument("--matrix", action="store_true")
     parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -68,38 +72,41 @@ def main() -> int:
     weigh()
     browser = CONFTEST.Browser()
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            measure(browser, Path(folder), options)
+        for roles in options.roles or ["all"]:
+            with tempfile.TemporaryDirectory() as folder:
+                measure(browser, Path(folder), options, roles)
         return 1 if options.matrix and matrix(browser) else 0
     finally:
         browser.close()
 
 
-def measure(browser: Any, folder: Path, options: argparse.Namespace) -> None:
-    """Fill a file, serve it, visit each page in turn."""
+def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str) -> None:
+    """Fill a file, serve it, visit each page in turn: quietly, then while spans arrive."""
     spans, runs = (100_000, 3) if options.short else (1_000_000, options.runs)
     fill(folder / "pages.duckdb", spans)
     (folder / "nothing.html").write_text(STATIC)
     files = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
     threading.Thread(target=files.serve_forever, daemon=True).start()
-    server = Server(folder / "pages.duckdb", *(("--roles", options.roles) if options.roles else ()))
+    server = Server(folder / "pages.duckdb", *(() if roles == "all" else ("--roles", roles)))
     base = f"http://127.0.0.1:{server.port}"
     one_trace(base, 1000)
     pages = {
-        "static file": f"http://127.0.0.1:{files.server_port}/nothing.html",
-        "emptiest page": f"{base}/login",
-        f"overview, {spans:,} spans": f"{base}/",
-        "trace list": f"{base}/traces",
-        "trace of 1,000 spans": f"{base}/traces/{LONG_TRACE}",
+        "static file": itertools.repeat(f"http://127.0.0.1:{files.server_port}/nothing.html"),
+        "emptiest page": itertools.repeat(f"{base}/login"),
+        f"overview, {spans:,} spans": itertools.repeat(f"{base}/"),
+        "overview, never asked before": (f"{base}/?from=-{minutes}m" for minutes in itertools.count(1441)),
+        "trace list": itertools.repeat(f"{base}/traces"),
+        "trace of 1,000 spans": itertools.repeat(f"{base}/traces/{LONG_TRACE}"),
     }
     try:
-        report("quiet", visits(browser, pages, runs))
+        report(f"quiet, roles: {roles}", visits(browser, pages, runs))
         command = [sys.executable, __file__, "--send", str(server.port)]
         sending = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         time.sleep(3)
-        report(f"while {RATE:,} spans a second arrive", visits(browser, pages, runs))
+        report(f"{RATE:,} spans/s, roles: {roles}", visits(browser, pages, runs))
         sending.terminate()
-        print(f"{sending.communicate()[0].splitlines()[-1]} spans a second were taken meanwhile")
+        taken, refused = sending.communicate()[0].splitlines()[-1].split()
+        print(f"{int(taken):,} of {RATE:,} spans a second were taken meanwhile, {refused} bodies sent again")
     finally:
         server.stop()
         files.shutdown()
@@ -134,22 +141,28 @@ def one_trace(base: str, spans: int) -> None:
 
 
 def keep_coming(port: int) -> int:
-    """Send 5,000 spans a second over four connections until ended; the last line printed is the rate that was taken."""
-    begun, sent, lock = time.perf_counter(), 0, threading.Lock()
+    """Send 5,000 spans a second over four connections until ended; prints `<taken a second> <refusals>` as it goes.
+
+    A refused body is sent again when the answer says so, as an exporter would.
+    """
+    begun, lock = time.perf_counter(), threading.Lock()
+    sent = taken = refused = 0
 
     def send() -> None:
-        nonlocal sent
+        nonlocal sent, taken, refused
         connection = http.client.HTTPConnection("127.0.0.1", port)
         request = ExportTraceServiceRequest.FromString(body(BODY))
         while True:
             with lock:
                 sent += 1
                 due = begun + sent * BODY / RATE
-            connection.request("POST", "/v1/traces", renewed(request), {"content-type": "application/x-protobuf"})
-            answer = connection.getresponse()
-            answer.read()
-            assert answer.status == 200, answer.status
-            print(f"{sent * BODY / (time.perf_counter() - begun):,.0f}", flush=True)
+            content = renewed(request)
+            while (again := deliver(connection, content)) is not None:
+                refused += 1
+                time.sleep(again)
+            with lock:
+                taken += BODY
+            print(f"{taken / (time.perf_counter() - begun):.0f} {refused}", flush=True)
             time.sleep(max(0.0, due - time.perf_counter()))
 
     threads = [threading.Thread(target=send) for _ in range(4)]
@@ -158,6 +171,18 @@ def keep_coming(port: int) -> int:
     for thread in threads:
         thread.join()
     return 1
+
+
+def deliver(connection: http.client.HTTPConnection, content: bytes) -> float | None:
+    """Send one body; None where it was taken, or the seconds after which it may be sent again."""
+    connection.request("POST", "/v1/traces", content, {"content-type": "application/x-protobuf"})
+    answer = connection.getresponse()
+    answer.read()
+    if answer.status in (429, 503):
+        return float(answer.headers.get("retry-after") or 1)
+    if answer.status != 200:
+        raise SystemExit(f"a body was answered {answer.status}")
+    return None
 
 
 def renewed(request: ExportTraceServiceRequest) -> bytes:
@@ -171,12 +196,12 @@ def renewed(request: ExportTraceServiceRequest) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def visits(browser: Any, pages: dict[str, str], runs: int) -> dict[str, list[dict[str, float]]]:
+def visits(browser: Any, pages: dict[str, Iterator[str]], runs: int) -> dict[str, list[dict[str, float]]]:
     """Runs interleaved, so that a busy minute hurts every page alike; the first round only warms up."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in pages}
     for number in range(runs + 1):
-        for name, url in pages.items():
-            result = browser.visit("http://127.0.0.1", lambda visit, url=url: _twice(visit, url), fresh=True)
+        for name, urls in pages.items():
+            result = browser.visit("http://127.0.0.1", partial(_twice, url=next(urls)), fresh=True)
             if number:
                 found[name].append(result)
     return found

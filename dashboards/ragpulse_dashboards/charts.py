@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ragpulse_dashboards.formats import parse_time
+from ragpulse_dashboards.targets import Bound, bounds_of
 
 __all__ = ["MAX_LINES", "THIN", "Chart", "build_chart"]
 
@@ -43,6 +44,8 @@ class Chart:
     hidden_lines: int
     """Lines in the table that are not drawn."""
     step: int
+    bounds: Sequence[Bound] = ()
+    """Targets of its metrics."""
     note: str = ""
 
     @cached_property
@@ -57,10 +60,14 @@ def build_chart(
     title: str,
     answers: Sequence[tuple[str, Mapping[str, Any]]],
     metric: str,
+    targets: Sequence[Mapping[str, Any]] = (),
     note: str = "",
     bars: bool = False,
 ) -> Chart:
-    """Join the answers of `GET metrics` (label, answer) into one chart; labels tell the metrics apart."""
+    """Join the answers of `GET metrics` (label, answer) into one chart; labels tell the metrics apart.
+
+    Of `targets` (as in `GET targets`) those of the chart's metrics are drawn.
+    """
     first = answers[0][1]
     unit = "ratio" if metric.startswith("quality:") else str(first.get("unit") or "count")
     step = int(first.get("step") or 60)
@@ -69,6 +76,8 @@ def build_chart(
     drawn = sorted(lines[:MAX_LINES], key=lambda line: line["order"])
     grid = _grid([line["points"] for line in drawn], step)
     start, end = _epoch(first.get("from")), _epoch(first.get("to"))
+    metrics = [str(answer.get("name") or metric) for _, answer in answers]
+    bounds = bounds_of(targets, metrics, unit)
     data = {
         "metric": metric,
         "title": title,
@@ -79,19 +88,21 @@ def build_chart(
         "t": grid,
         "lines": [_columns(line, grid) for line in drawn],
         "markers": _markers(answers),
+        "targets": [{"value": one.limit, "text": one.text} for one in bounds],
     }
     return Chart(
         key=key,
         title=title,
         unit=unit,
         metric=metric,
-        metrics=[str(answer.get("name") or metric) for _, answer in answers],
+        metrics=metrics,
         data=json.dumps(data, separators=(",", ":"), allow_nan=False),
         lines=lines,
         latest=_latest([line for line in lines if line["metric"] == metric], over_by=end and end - step),
         names=[line["label"] for line in drawn],
         hidden_lines=len(lines) - len(drawn),
         step=step,
+        bounds=bounds,
         note=note,
     )
 

@@ -1,7 +1,7 @@
 """What every page is handed: the JSON function, the templates, and the way a request becomes a page."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from ragpulse_dashboards.assets import Assets
 from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards.kept import Kept
 from ragpulse_dashboards.security import SECURITY_HEADERS, require_same_origin
 from ragpulse_dashboards.view import read_view
 
@@ -31,6 +32,8 @@ class Site:
     api: Api
     templates: ImmutableSandboxedEnvironment
     assets: Assets
+    kept: Kept[Any] = field(default_factory=Kept)
+    """What was read lately for pages that take long; every form empties it."""
 
     def page(self, path: str, handler: Handler, *, post: bool = False) -> Route:
         """A route whose API failures become a page that says what to do."""
@@ -39,6 +42,7 @@ class Site:
             try:
                 if post:
                     require_same_origin(request)
+                    self.kept.forget()
                 return await handler(self, request)
             except ApiError as error:
                 answer = self.render(request, "error.html", {"error": error}, status=error.status)

@@ -106,3 +106,14 @@ def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
     begun_only = {**ended, "series": [{"group": {}, "points": [begun]}]}
     charts = [build_chart(key="a", title="a", answers=[("", one)], metric="quality:g") for one in (ended, begun_only)]
     assert [chart.latest and chart.latest["value"] for chart in charts] == [0.8, 0.1]
+
+
+def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
+    """Buckets wholly beyond the bound are met or missed, those whose interval holds it undecided."""
+    targets = [{"metric": "quality:g", "min": 0.4, "max": None, "where": None}, {"metric": "latency_p95", "max": 9.0}]
+    points = [{**point(n, value), "lo": value - 0.1, "hi": value + 0.1} for n, value in enumerate((0.2, 0.45, 0.6))]
+    answers = [("", answer({"group": {}, "points": points}))]
+    chart = build_chart(key="k", title="t", metric="quality:g", answers=answers, targets=targets)
+    assert json.loads(chart.data)["targets"] == [{"value": 0.4, "text": "at least 0.400"}]
+    assert [chart.bounds[0].judged(row) for row in chart.rows] == ["met", "undecided", "missed"]
+    assert chart.bounds[0].judged({"value": None}) == ""

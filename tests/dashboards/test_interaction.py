@@ -56,6 +56,23 @@ def test_dragging_zooms_every_chart_and_a_double_click_returns(browser: Browser,
     browser.visit(site, steps)
 
 
+def test_figures_shown_again_are_replaced_by_new_ones(
+    browser: Browser, base: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of figures read a while ago says so, and takes the new reading when it is there, charts and all."""
+    monkeypatch.setattr("ragpulse_dashboards.kept.SLOW_S", 0.0)
+    monkeypatch.setattr("ragpulse_dashboards.kept.FRESH_S", 0.0)
+
+    def steps(visit: Visit) -> None:
+        assert "read again" in visit.page.request.get(f"{base}/?from=-24h").text()
+        visit.open("/?from=-24h")
+        visit.page.locator("main:not(:has([data-renew])) #chart-latency canvas").wait_for()
+        assert "newest span 2 s ago" in visit.page.inner_text(".pulse")
+
+    browser.visit(base, lambda visit: visit.open("/?from=-24h"))
+    browser.visit(base, steps)
+
+
 def test_a_click_on_a_point_opens_examples(browser: Browser, base: str, api: FakeApi) -> None:
     """The drawer shows worst, median and best traces of that bucket and metric; Escape closes it."""
 

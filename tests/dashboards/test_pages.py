@@ -211,6 +211,15 @@ def test_targets_say_met_missed_or_undecided() -> None:
     assert "undecided refusal" in text
 
 
+def test_a_target_stands_in_its_charts_legend_and_table() -> None:
+    """The bound is named below the drawing, and each bucket of the table is met, missed or undecided."""
+    html = client().get("/").text
+    assert "target latency p95 at most 2.00 s" in text_of(html)
+    rows = text_of(client().get("/figures/rows?metric=quality:groundedness").text)
+    assert "Target at least 0.900" in rows
+    assert "missed" in rows
+
+
 def test_demo_data_is_loaded_named_and_removed() -> None:
     """The empty page offers it, a page that shows it says so, and one button removes it."""
     api = FakeApi()

@@ -1,8 +1,9 @@
 """`/`: is the pipe alive, how good are the answers, what do they cost, over time."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.charts import Chart, build_chart
+from ragpulse_dashboards.formats import parse_time
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import View, read_view
 
@@ -18,8 +20,9 @@ __all__ = ["routes"]
 BUCKETS: Final = 120
 """Points a chart asks for: a card is about 500 px wide, and a point with an interval needs 4."""
 MAX_QUALITY: Final = 8
-SHORT: Final = ("-1h", "-6h")
+SHORT: Final = (("-1h", timedelta(hours=1)), ("-6h", timedelta(hours=6)))
 """Ranges that a young store is shown by."""
+MAX_AGE_S: Final = 3600.0
 
 EFFICIENCY: Final = (
     ("latency", "Latency", ("latency_p50", "latency_p95", "latency_p99"), False),
@@ -44,30 +47,69 @@ def routes(site: Site) -> list[BaseRoute]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Figures:
+    """Everything the overview shows, read at one time."""
+
+    view: View
+    strip: Mapping[str, Any]
+    targets: Sequence[Mapping[str, Any]]
+    quality: Sequence[Chart]
+    efficiency: Sequence[Chart]
+    long_s: float
+    """The length of the range."""
+
+    @property
+    def bearable_s(self) -> float:
+        """The age up to which they are shown until newer ones are read: a few points of a chart."""
+        return min(MAX_AGE_S, self.long_s / 24)
+
+
 async def overview(site: Site, request: Request) -> Response:
     """Headline strip, targets, quality charts, coverage, efficiency charts; or the three lines to paste."""
-    view = await _fitting(site, read_view(request))
-    corrected = request.query_params.get("corrected") == "true"
-    strip, targets, efficiency = await asyncio.gather(
-        site.api("GET overview", view.params()),
-        site.api("GET targets", view.params()),
-        asyncio.gather(*(_efficiency(site, view, *spec) for spec in EFFICIENCY)),
-    )
-    if strip.get("newest_span") is None and not strip.get("n_traces"):
-        return site.render(request, "welcome.html", {"view": view, "origin": _origin(request)})
-    pinned = request.query_params.getlist("quality")
-    measured = dict.fromkeys(one["evaluator"] for one in strip.get("quality") or [] if one.get("n"))
-    chosen = [name for name in measured if not pinned or name in pinned][:MAX_QUALITY]
-    quality = await asyncio.gather(*(_quality(site, view, name, corrected=corrected) for name in chosen))
+    asked, query = read_view(request), request.query_params
+    corrected = query.get("corrected") == "true"
+
+    def read() -> Awaitable[_Figures]:
+        return _read(site, asked, pinned=query.getlist("quality"), corrected=corrected)
+
+    anew = "no-cache" in request.headers.get("cache-control", "")
+    figures, age_s = await site.kept.of(str(query), read, bearable_s=lambda one: one.bearable_s, anew=anew)
+    if figures.strip.get("newest_span") is None and not figures.strip.get("n_traces"):
+        return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
-        "view": view,
+        "view": figures.view,
         "keep": {"corrected": "true"} if corrected else {},
-        "strip": strip,
-        "targets": targets.get("targets") or [],
-        "quality": quality,
-        "efficiency": efficiency,
+        "strip": figures.strip,
+        "age_s": age_s,
+        "targets": figures.targets,
+        "quality": figures.quality,
+        "efficiency": figures.efficiency,
     }
     return site.render(request, "overview.html", context)
+
+
+async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool) -> _Figures:
+    """Traffic first, because it says which range fits; what else is asked shares what the collector read for it."""
+    requests = await _metrics(site, asked, "requests", ())
+    view = _fitting(asked, requests)
+    strip, told = await asyncio.gather(site.api("GET overview", view.params()), site.api("GET targets", view.params()))
+    targets = told.get("targets") or []
+    measured = dict.fromkeys(one["evaluator"] for one in strip.get("quality") or [] if one.get("n"))
+    chosen = [name for name in measured if not pinned or name in pinned][:MAX_QUALITY]
+    charts = await asyncio.gather(
+        *(_quality(site, view, name, targets, corrected=corrected) for name in chosen),
+        *(_efficiency(site, view, targets, *spec) for spec in EFFICIENCY),
+    )
+    start, end = (parse_time(requests.get(edge)) for edge in ("from", "to"))
+    return _Figures(
+        view=view,
+        strip=strip,
+        targets=targets,
+        quality=charts[: len(chosen)],
+        efficiency=charts[len(chosen) :],
+        long_s=(end - start).total_seconds() if start and end and view == asked else 0.0,
+    )
 
 
 async def figures(site: Site, request: Request) -> Response:
@@ -84,12 +126,16 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
     view, query = read_view(request), request.query_params
     names = query.getlist("metric")[:MAX_QUALITY] or ["requests"]
     corrected = query.get("corrected") == "true"
-    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by, corrected=corrected) for name in names))
+    told, *answers = await asyncio.gather(
+        site.api("GET targets", view.params()),
+        *(_metrics(site, view, name, view.group_by, corrected=corrected) for name in names),
+    )
     labelled = [
         (LABELS.get(name, name) if len(names) > 1 else "", one) for name, one in zip(names, answers, strict=True)
     ]
     title = query.get("title") or names[0].replace("quality:", "")
-    chart = build_chart(key="only", title=title, answers=labelled, metric=names[0])
+    targets = told.get("targets") or []
+    chart = build_chart(key="only", title=title, answers=labelled, metric=names[0], targets=targets)
     keep = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
     return {"view": view, "chart": chart, "keep": keep}
 
@@ -107,18 +153,16 @@ def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
 
 
-async def _fitting(site: Site, view: View) -> View:
+def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
     """The range the URL asks for; where it asks for none, the shortest one that holds all there is of the day."""
-    if view.given:
-        return view
-
-    async def held(**range_: str) -> bool:
-        answer = await site.api("GET traces", {**view.filters, "from": view.start, "limit": 1, **range_})
-        return bool(answer.get("traces"))
-
-    anything, *older = await asyncio.gather(held(), *(held(to=start) for start in SHORT))
-    fitting = next((start for start, found in zip(SHORT, older, strict=True) if not found), view.start)
-    return replace(view, start=fitting) if anything else view
+    times = [
+        parse_time(point.get("t")) for one in requests.get("series") or [] for point in one["points"] if point["n"]
+    ]
+    oldest, end = min((time for time in times if time), default=None), parse_time(requests.get("to"))
+    if asked.given or oldest is None or end is None:
+        return asked
+    fitting = (start for start, long in SHORT if end - oldest <= long)
+    return replace(asked, start=next(fitting, asked.start))
 
 
 async def _metrics(
@@ -129,12 +173,14 @@ async def _metrics(
     return {**answer, "name": name}
 
 
-async def _quality(site: Site, view: View, evaluator: str, *, corrected: bool) -> Chart:
+async def _quality(
+    site: Site, view: View, evaluator: str, targets: Sequence[Mapping[str, Any]], *, corrected: bool
+) -> Chart:
     metric = f"quality:{evaluator}"
     answer = await _metrics(site, view, metric, view.group_by, corrected=corrected)
     note = _correction(answer.get("series") or []) if corrected else ""
     key = metric.replace(":", "-")
-    return build_chart(key=key, title=evaluator, answers=[("", answer)], metric=metric, note=note)
+    return build_chart(key=key, title=evaluator, answers=[("", answer)], metric=metric, targets=targets, note=note)
 
 
 def _correction(series: Sequence[Mapping[str, Any]]) -> str:
@@ -145,10 +191,13 @@ def _correction(series: Sequence[Mapping[str, Any]]) -> str:
     return f"not corrected: {labels} labels, 30 are needed"
 
 
-async def _efficiency(site: Site, view: View, key: str, title: str, names: Sequence[str], bars: bool) -> Chart:
+async def _efficiency(
+    site: Site, view: View, targets: Sequence[Mapping[str, Any]], key: str, title: str, names: Sequence[str], bars: bool
+) -> Chart:
     """Grouped, three percentiles of every group are unreadable: one metric stands for the chart."""
     shown = names if not view.group_by else (names[1] if key == "latency" else names[0],)
     answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in shown))
     labelled = [(LABELS[name], answer) for name, answer in zip(shown, answers, strict=True)]
     metric = "latency_p95" if key == "latency" else shown[0]
-    return build_chart(key=key, title=title, answers=labelled, metric=metric, bars=bars and not view.group_by)
+    bars = bars and not view.group_by
+    return build_chart(key=key, title=title, answers=labelled, metric=metric, targets=targets, bars=bars)

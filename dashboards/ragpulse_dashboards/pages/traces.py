@@ -1,4 +1,4 @@
-"""`/traces`: the list, its facets (also alone, for the filter menu of any page), and the rows as CSV."""
+"""`/traces`: the list, what narrows it down (also for the filter menu of any page), and the rows as CSV."""
 
 import csv
 import io
@@ -38,9 +38,9 @@ def _own(request: Request) -> dict[str, str]:
 
 
 async def traces(site: Site, request: Request) -> Response:
-    """Newest first, or worst, best, slowest; keyset pages."""
+    """Newest first, or worst, best, slowest; keyset pages. What narrows it down takes as long, and comes behind."""
     view, own = read_view(request), _own(request)
-    answer = await site.api("GET traces", {**view.params(), **own, "limit": PAGE, "facets": "true"})
+    answer = await site.api("GET traces", {**view.params(), **own, "limit": PAGE})
     rows = answer.get("traces") or []
     context = {
         "view": view,
@@ -49,7 +49,6 @@ async def traces(site: Site, request: Request) -> Response:
         "rows": rows,
         "evaluators": _columns(rows, own.get("evaluator")),
         "next": answer.get("next"),
-        "facets": answer.get("facets") or {},
     }
     return site.render(request, "traces.html", context)
 

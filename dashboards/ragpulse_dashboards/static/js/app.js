@@ -4,10 +4,12 @@ import { startTheme } from "./theme.js";
 
 const root = document.documentElement;
 
-/** Put a fragment of ours into a box; the server escaped it, and it has no scripts. */
-export async function load(url, box) {
-  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" } });
-  box.innerHTML = await response.text();
+/** Put a fragment of ours, read anew, into a box if it is still wanted; the server escaped it, and it has no scripts. */
+export async function load(url, box, wanted = () => true) {
+  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" }, cache: "reload" });
+  const text = await response.text();
+  if (!wanted(response)) return;
+  box.innerHTML = text;
   box.dispatchEvent(new CustomEvent("loaded", { bubbles: true }));
 }
 

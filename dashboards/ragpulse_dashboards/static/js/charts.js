@@ -1,6 +1,6 @@
 // Charts on a page: one time axis for all, drag to zoom, click or Enter for the examples behind a point.
-import { openDrawer } from "./app.js";
-import { drawPlot } from "./plot.js";
+import { load, openDrawer } from "./app.js";
+import { drawPlot, forgetStyles } from "./plot.js";
 
 /** The page's URL with another range; `back` keeps the relative range to return to. */
 function zoomUrl(from, to) {
@@ -36,30 +36,46 @@ function exemplarUrl(spec, index, line) {
 const announce = document.getElementById("announce");
 const plots = new Map();
 const resized = new ResizeObserver((entries) => {
-  for (const entry of entries) plots.get(entry.target).resize(entry.contentRect.width);
+  for (const entry of entries) plots.get(entry.target)?.resize(Math.floor(entry.contentRect.width));
 });
 
-function draw(figure) {
-  const box = figure.querySelector("[data-plot]");
+function draw(box, width) {
+  const figure = box.closest("[data-chart]");
   const spec = JSON.parse(figure.dataset.chart);
   const plot = drawPlot(box, spec, {
     zoom: (from, to) => location.assign(zoomUrl(from, to)),
     reset: () => location.assign(resetUrl()),
     open: (index, line) => openDrawer(exemplarUrl(spec, index, line)),
     say: (text) => { announce.textContent = text; },
-  });
+  }, width);
   plots.set(box, plot);
   resized.observe(box);
 }
 
-/** What is in the window is drawn at once, the rest when nothing else is to do. */
+/** What is in the window is drawn at once, the rest when nothing else is to do; places are read before anything is drawn. */
 function drawAll(root) {
-  const figures = [...root.querySelectorAll("[data-chart]")];
-  const seen = figures.filter((figure) => figure.getBoundingClientRect().top < innerHeight);
-  for (const figure of seen) draw(figure);
-  for (const figure of figures.slice(seen.length)) requestIdleCallback(() => draw(figure));
+  for (const box of plots.keys()) {
+    if (box.isConnected) continue;
+    resized.unobserve(box);
+    plots.delete(box);
+  }
+  const boxes = [...root.querySelectorAll("[data-chart] [data-plot]")].map((box) => [box, box.clientWidth || 420, box.getBoundingClientRect().top < innerHeight]);
+  for (const [box, width, seen] of boxes) {
+    if (seen) draw(box, width);
+    else requestIdleCallback(() => draw(box, box.clientWidth || width));
+  }
 }
 
+/** Whether somebody is at work in the page: then nothing is put in its place. */
+const inUse = () => document.querySelector("dialog[open], main details[open], main :focus, .u-over:hover") || !getSelection().isCollapsed;
+
 drawAll(document);
+if (document.querySelector("[data-renew]")) {
+  const main = document.getElementById("main");
+  addEventListener("load", () => requestIdleCallback(() => load(location.href, main, (response) => response.ok && !inUse())));
+}
 document.addEventListener("loaded", (event) => drawAll(event.target));
-document.addEventListener("themechange", () => plots.forEach((plot) => plot.recolour()));
+document.addEventListener("themechange", () => {
+  forgetStyles();
+  plots.forEach((plot) => plot.recolour());
+});

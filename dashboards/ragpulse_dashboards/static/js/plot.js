@@ -1,6 +1,11 @@
 // One uPlot with what it lacks: interval bands, hollow thin buckets, marked version breaks, a keyboard cursor, a spoken value.
 const HEIGHT = 168;
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const styles = new Map(); // asking for a style makes the browser lay out what was drawn before: once is enough
+function css(name) {
+  if (!styles.has(name)) styles.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return styles.get(name);
+}
+export const forgetStyles = () => styles.clear();
 const colours = (number) => Array.from({ length: number }, (_, index) => css(`--c${index % 6}`));
 
 const trim = (number) => String(Number(number.toPrecision(3)));
@@ -128,9 +133,30 @@ function drawMarkers(plot, spec) {
   ctx.restore();
 }
 
+/** A target's bound across the chart, named in the legend; one far above the data stays out of sight, so that the data does not. */
+function drawTargets(plot, spec) {
+  const { ctx } = plot;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.strokeStyle = css("--target");
+  ctx.lineWidth = 1.5 * ratio;
+  ctx.setLineDash([2 * ratio, 3 * ratio]);
+  for (const target of spec.targets) {
+    const y = Math.round(plot.valToPos(target.value, "y", true));
+    if (y < plot.bbox.top || y > plot.bbox.top + plot.bbox.height) continue;
+    ctx.beginPath();
+    ctx.moveTo(plot.bbox.left, y);
+    ctx.lineTo(plot.bbox.left + plot.bbox.width, y);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
 function scaleY(spec) {
-  if (spec.unit === "ratio") return { range: (plot, low, high) => (low === null ? [0, 1] : [Math.max(0, Math.min(low - 0.05, 0.8)), Math.min(1.02, Math.max(high + 0.05, 0.2))]) };
-  return { range: (plot, low, high) => [0, high > 0 ? high * 1.12 : 1] };
+  const limits = spec.targets.map((target) => target.value);
+  const ratio = (low, high) => [Math.max(0, Math.min(low - 0.05, 0.8, ...limits)), Math.min(1.02, Math.max(high + 0.05, 0.2, ...limits))];
+  if (spec.unit === "ratio") return { range: (plot, low, high) => (low === null ? [0, 1] : ratio(low, high)) };
+  return { range: (plot, low, high) => [0, high > 0 ? Math.max(high, ...limits.filter((limit) => limit < high * 3)) * 1.12 : 1] };
 }
 
 function options(spec, width, roles, palette, hooks) {
@@ -210,7 +236,7 @@ function keyboard(box, state, spec, act) {
   });
 }
 
-export function drawPlot(box, spec, act) {
+export function drawPlot(box, spec, act, width) {
   const { data, roles } = columns(spec);
   const state = { plot: null, tip: document.createElement("div"), index: null };
   state.tip.className = "tip";
@@ -224,7 +250,7 @@ export function drawPlot(box, spec, act) {
   const build = () => {
     const palette = colours(spec.lines.length);
     const hooks = {
-      draw: [(plot) => { drawMarkers(plot, spec); if (!spec.bars) drawPoints(plot, spec, roles, palette); }],
+      draw: [(plot) => { drawTargets(plot, spec); drawMarkers(plot, spec); if (!spec.bars) drawPoints(plot, spec, roles, palette); }],
       setSelect: [(plot) => {
         if (plot.select.width > 6) act.zoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
       }],
@@ -241,7 +267,7 @@ export function drawPlot(box, spec, act) {
       }],
     };
     state.plot?.destroy();
-    state.plot = new uPlot(options(spec, box.clientWidth || 420, roles, palette, hooks), data, box);
+    state.plot = new uPlot(options(spec, width, roles, palette, hooks), data, box);
     const over = state.plot.over;
     let pending = 0;
     over.addEventListener("dblclick", () => {
@@ -258,5 +284,10 @@ export function drawPlot(box, spec, act) {
   box.append(state.tip);
   box.addEventListener("blur", () => { state.tip.hidden = true; });
   keyboard(box, state, spec, act);
-  return { box, resize: (width) => width > 0 && state.plot.setSize({ width, height: HEIGHT }), recolour: build };
+  const resize = (now) => {
+    if (now <= 0 || now === width) return;
+    width = now;
+    state.plot.setSize({ width, height: HEIGHT });
+  };
+  return { box, resize, recolour: build };
 }
