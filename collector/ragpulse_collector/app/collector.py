@@ -90,6 +90,7 @@ class Collector:
             prices=self._prices,
             counters=self.counters,
             backlog=self.store.backlog,
+            waiting=lambda: self._front.waiting,
             loads=self._loads,
             more=self._more(self.store),
         )

@@ -20,7 +20,7 @@ from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
 from ragpulse_collector.store.queue import Backlog
-from ragpulse_collector.worker import DriftWatch, Worker
+from ragpulse_collector.worker import DriftWatch, Pressure, Worker
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.cache import CachedJudge
@@ -49,12 +49,13 @@ def join(
     prices: Prices,
     counters: Counters,
     backlog: Callable[[], Backlog] = Backlog,
+    waiting: Callable[[], int] = int,
     loads: Iterable[str] = (),
     more: Iterable[Operation] = (),
 ) -> Parts:
     """Make every part; nothing runs yet. Raises SettingsError for a rule that cannot run here.
 
-    `more` operations join those of the table.
+    `waiting` requests, like bodies of the backlog, make evaluation give way. `more` operations join those of the table.
     """
     told = settings.collector
     gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
@@ -64,7 +65,9 @@ def join(
     caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
     ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps)
     sampler = Sampler(store, rules.effective, settle_s=told.settle_s, quiet_s=told.quiet_s, pi_scale=pacer.pi_scale)
-    worker = Worker(store, catalog.resolve, ledger, gate=gate, pacer=pacer, poll_s=POLL_S[told.on_a_lake])
+    pressure = Pressure(busy=lambda: waiting() > 0 or backlog().bodies > 0)
+    poll_s = POLL_S[told.on_a_lake]
+    worker = Worker(store, catalog.resolve, ledger, gate=gate, pacer=pacer, pressure=pressure, poll_s=poll_s)
     monitors = Monitors(store, settings.monitor, drift=settings.drift)
     drift = DriftWatch(
         store=store,
