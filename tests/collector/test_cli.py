@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import pytest
 from traffic import rag_trace, send
 
 from ragpulse_collector.cli import cli, run
-from ragpulse_collector.client import connect
+from ragpulse_collector.client import ClientError, connect
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -205,6 +206,24 @@ def test_prune_deletes_by_age_and_leaves_a_note(collector: Start, capsys: pytest
     assert len(connect(running.url).sql("select 1 from spans").rows()) == 9
     assert run(["prune", "--older-than", "1s", "--yes", "--url", running.url]) == 0
     assert connect(running.url).sql("select 1 from spans").rows() == []
+
+
+def test_prune_of_a_service_asks_with_what_would_go(
+    collector: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, nothing goes; with --yes all of the service does; an age or a service, not both, not neither."""
+    running = scored(collector)
+    held = connect(running.url).sql("select distinct service from traces").rows()[0]["service"]
+    monkeypatch.setattr("sys.stdin", StringIO("n\n"))
+    assert run(["prune", "--service", held, "--url", running.url]) != 0
+    assert "spans: 9" in capsys.readouterr().out
+    assert len(connect(running.url).sql("select 1 from spans").rows()) == 9
+    assert run(["prune", "--service", held, "--yes", "--url", running.url]) == 0
+    assert connect(running.url).sql("select 1 from spans").rows() == []
+    assert run(["prune", "--yes", "--url", running.url]) == 2
+    assert run(["prune", "--service", held, "--older-than", "1d", "--yes", "--url", running.url]) == 2
+    with pytest.raises(ClientError, match="either older_than"):
+        connect(running.url).call("POST prune", {})
 
 
 def test_remap_of_unchanged_mappings_changes_nothing(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.outbox import Format
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.remap import remap
-from ragpulse_collector.store.retention import prune
+from ragpulse_collector.store.retention import prune, prune_service
 from ragpulse_collector.store.rows import utc_now
 
 
@@ -94,14 +94,17 @@ def actor_of(params: Mapping[str, Any]) -> str:
     return str(params.get("_actor") or "api")
 
 
-def prune_older(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer `POST prune`: delete requests older than `older_than`; raises ValueError."""
-    age = params.get("older_than")
-    if not age:
-        raise ValueError("older_than is missing: 30d, 12h")
+def pruned(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer `POST prune`: delete requests older than `older_than`, or all of a `service`; raises ValueError."""
+    age, service = params.get("older_than"), params.get("service")
+    if bool(age) == bool(service):
+        raise ValueError("say either older_than (30d, 12h) or service")
+    told: dict[str, Any] = {"dry_run": bool(params.get("dry_run")), "actor": actor_of(params)}
+    if service:
+        return {"cutoff": None, "deleted": prune_service(store, str(service), **told).rows}
     cutoff = utc_now() - timedelta(seconds=duration_s(age))
-    pruned = prune(store, older_than=cutoff, dry_run=bool(params.get("dry_run")), actor=actor_of(params))
-    return {"cutoff": pruned.cutoff, "deleted": pruned.rows}
+    found = prune(store, older_than=cutoff, **told)
+    return {"cutoff": found.cutoff, "deleted": found.rows}
 
 
 def remap_all(store: Store, params: Mapping[str, Any], *, price: Callable[[SpanRecord], None] | None) -> dict[str, Any]:

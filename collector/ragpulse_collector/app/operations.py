@@ -10,7 +10,7 @@ from ragpulse_collector.api import writes
 from ragpulse_collector.api.data import (
     StoreWithCopies,
     export_archive,
-    prune_older,
+    pruned,
     remap_all,
     snapshot_file,
     traces_file,
@@ -212,8 +212,9 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
              "max_score", "format"),
         Operation(method="GET", path="snapshot", run=partial(snapshot_file, store), scope="admin",
                   summary="A consistent copy of the database."),
-        Operation(method="POST", path="prune", run=partial(prune_older, store), scope="admin",
-                  parameters=("older_than", "dry_run"), summary="Delete what is older than an age."),
+        Operation(method="POST", path="prune", run=partial(pruned, store), scope="admin",
+                  parameters=("older_than", "service", "dry_run"),
+                  summary="Delete what is older than an age, or everything of a service."),
         Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices), scope="admin",
                   summary="Derive the canonical columns again from the raw attributes."),
     )  # fmt: skip

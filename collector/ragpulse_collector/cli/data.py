@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,24 @@ def snapshot(path: str, **where: Any) -> None:
 
 
 @click.command()
-@option("--older-than", required=True, help="Age: 30d, 12h.")
+@option("--older-than", help="Age: 30d, 12h.")
+@option("--service", help="Every trace in which this service took part (`demo`: the generated traffic).")
 @option("--yes", is_flag=True, help="Do not ask.")
 @source
-def prune(older_than: str, yes: bool, **where: Any) -> None:
-    """Delete what is older than an age; recorded in the audit log."""
+def prune(older_than: str | None, service: str | None, yes: bool, **where: Any) -> None:
+    """Delete what is older than an age, or everything of a service; recorded in the audit log."""
+    if (older_than is None) == (service is None):
+        raise click.UsageError("say either --older-than or --service")
+    ask, wanted = asker(**where), {"older_than": older_than} if service is None else {"service": service}
     if not yes:
-        click.confirm(f"delete everything older than {older_than}?", abort=True)
-    answer = asker(**where)("POST prune", {"older_than": older_than})
-    click.echo("  ".join(f"{name}: {count}" for name, count in answer["deleted"].items()))
+        held = _rows(ask("POST prune", wanted | {"dry_run": True})["deleted"])
+        what = f"everything of the service {service}" if service else f"everything older than {older_than}"
+        click.confirm(f"delete {what} ({held})?", abort=True)
+    click.echo(_rows(ask("POST prune", wanted)["deleted"]))
+
+
+def _rows(counts: Mapping[str, int]) -> str:
+    return "  ".join(f"{name}: {count}" for name, count in counts.items()) or "nothing is there"
 
 
 @click.command()

@@ -11,16 +11,13 @@ from ragpulse_collector.api.data import actor_of
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.metrics.window import iso
 from ragpulse_collector.records import RawBody
-from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.retention import audit
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.retention import prune_service
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.schema import TABLES
 
 __all__ = ["offered"]
 
 _HELD = "SELECT count(*) FROM raw.spans WHERE service = $service"
-_TRACES = "SELECT DISTINCT trace_id FROM raw.spans WHERE service = $service"
-_OF_TRACES = tuple(name for name, declared in TABLES.items() if "trace_id UUID" in declared and name != "spans")
 
 
 def offered(store: Store) -> tuple[Operation, ...]:
@@ -49,20 +46,7 @@ def load(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remove(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Delete the spans of the service and all that belongs to their traces; the deletion is in the audit."""
+    """Delete the service's traces and all that belongs to them; the deletion is in the audit."""
     from ragpulse_collector.demo.traffic import SERVICE
 
-    held = [str(trace) for (trace,) in store.read(_TRACES, {"service": SERVICE}).rows]
-    actor = actor_of(params)
-
-    def work(transaction: Transaction) -> dict[str, int]:
-        deleted = {name: _delete(transaction, name, held) for name in (*_OF_TRACES, "spans")}
-        audit(transaction, actor=actor, action="remove demo data", detail=dict(deleted))
-        return {name: count for name, count in deleted.items() if count}
-
-    return {"deleted": store.write(work).result() if held else {}}
-
-
-def _delete(transaction: Transaction, table: str, traces: list[str]) -> int:
-    sql = f"DELETE FROM raw.{table} WHERE trace_id IN (SELECT unnest($traces::UUID[]))"
-    return int(transaction.execute(sql, {"traces": traces}).rows[0][0])
+    return {"deleted": prune_service(store, SERVICE, actor=actor_of(params)).rows}

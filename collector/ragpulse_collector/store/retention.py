@@ -1,4 +1,4 @@
-"""Retention: what is older than its time or beyond the store's size goes.
+"""Retention: what is older than its time or beyond the store's size goes, and a service when somebody says so.
 
 Deleted space is used again by what comes; the file itself does not shrink (`vacuum` on a closed file does that).
 """
@@ -17,8 +17,11 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import open_file
 from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
-from ragpulse_collector.store.schema import TIME_COLUMNS
+from ragpulse_collector.store.schema import TABLES, TIME_COLUMNS
 
+_OF_TRACES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
+"""The tables whose rows belong to a trace; `spans`, which say whose a trace is, last."""
+_TOOK_PART = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service)"
 _AIM = 0.9
 """Down to this share of the size limit, so that the next hour does not prune again."""
 
@@ -59,6 +62,20 @@ def prune(
     return Pruned(cutoff=cutoff, rows=found)
 
 
+def prune_service(store: Store, service: str, *, dry_run: bool = False, actor: str = "retention") -> Pruned:
+    """Delete every trace in which a service took part, with all that belongs to it; one row in the audit.
+
+    What is kept under no trace stays until its time: recorded judge replies, money spent.
+    """
+    counted = {table: _count_of(store, table, service) for table in _OF_TRACES}
+    found = {table: count for table, count in counted.items() if count}
+    if found and not dry_run:
+        store.write(partial(_delete_of, service=service)).result()
+        detail: dict[str, object] = {"service": service, **found}
+        store.write(partial(audit, actor=actor, action="prune", detail=detail)).result()
+    return Pruned(cutoff=None, rows=found)
+
+
 def audit(transaction: Transaction, *, actor: str, action: str, detail: dict[str, object]) -> None:
     """Keep who deleted or changed what."""
     text = orjson.dumps(detail, default=str).decode()
@@ -94,6 +111,16 @@ def _count(store: Store, table: str, cutoff: datetime) -> int:
 
 def _delete(transaction: Transaction, *, table: str, cutoff: datetime) -> None:
     transaction.execute(f"DELETE FROM raw.{table} WHERE {TIME_COLUMNS[table]} < ?", [cutoff])
+
+
+def _count_of(store: Store, table: str, service: str) -> int:
+    sql = f"SELECT count(*) FROM raw.{table} WHERE {_TOOK_PART}"
+    return int(store.read(sql, {"service": service}).rows[0][0])
+
+
+def _delete_of(transaction: Transaction, *, service: str) -> None:
+    for table in _OF_TRACES:
+        transaction.execute(f"DELETE FROM raw.{table} WHERE {_TOOK_PART}", {"service": service})
 
 
 def _by_size(store: Store, max_bytes: int | None) -> datetime | None:

@@ -17,7 +17,7 @@ from ragpulse_collector.records import ContextRecord, SpanRecord
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
 from ragpulse_collector.store.remap import remap
-from ragpulse_collector.store.retention import prune, vacuum
+from ragpulse_collector.store.retention import prune, prune_service, vacuum
 from ragpulse_collector.store.search import holds_words, words
 
 HOUR_NS = 3_600_000_000_000
@@ -45,6 +45,27 @@ def test_what_is_older_than_its_time_goes(kit: Any, rows: Any) -> None:
     assert left == {"spans": 6, "contents": 6, "contexts": 6, "trace_facts": 6, "decisions": 24, "eval_jobs": 24}
     assert rows(store, "SELECT actor, action FROM raw.audit") == [("test", "prune")]
     assert prune(store, older_than=cutoff).rows == {}
+
+
+def test_a_service_goes_with_all_of_its_traces(kit: Any, rows: Any) -> None:
+    """Spans, texts, decisions and jobs of each trace it took part in; other services' own traces stay."""
+    store, mine = kit.store(), _hourly(kit, 3, service="shop", contexts=[ContextRecord(rank=1, text="a")])
+    theirs = [replace(span, trace_id=f"f{span.trace_id[1:]}", service="bank") for span in _hourly(kit, 2)]
+    shared = replace(theirs[1], span_id=f"{7:016x}", parent_span_id=theirs[1].span_id, service="shop", kind="tool")
+    kit.send(store, *mine, *theirs, shared)
+    Sampler(store).decide(kit.later(3))
+    assert prune_service(store, "nobody").rows == {}
+    would = prune_service(store, "shop", dry_run=True).rows
+    assert prune_service(store, "shop", actor="test").rows == would
+    assert would["spans"] == 5
+    assert would["trace_facts"] == 4
+    assert rows(store, "SELECT DISTINCT service FROM traces") == [("bank",)]
+    assert [rows(store, f"SELECT count(*) FROM {view}")[0][0] for view in ("spans", "contexts", "decisions")] == [
+        1,
+        0,
+        4,
+    ]
+    assert rows(store, "SELECT actor, action, detail->>'service' FROM raw.audit") == [("test", "prune", "shop")]
 
 
 def test_a_file_beyond_its_size_loses_its_oldest(kit: Any, rows: Any) -> None:
