@@ -272,6 +272,23 @@ def test_several_calls_a_case_stay_within_the_gate(store: EmbeddedStore) -> None
     assert (judge.most, judge.asked) == (2, 30)
 
 
+def test_judge_calls_are_spans_of_ragpulse_beside_the_traffic(store: EmbeddedStore) -> None:
+    """Below the evaluated span, readable as spans, in nobody's traffic; they go with the verdict."""
+    queue(store, ("judged", "said"), 2)
+    before, unit = (store.read(f"SELECT {what} FROM spans").rows for what in ("count(*)", "min(span_id)"))
+    with working(store, Judged(Replies(1)), said) as worker:
+        assert worker.wait_idle(20)
+    sql = "SELECT service, kind, name, parent_span_id, span_id, cost_usd, response FROM judge_spans"
+    found = {row[1]: row for row in store.read(f"{sql} WHERE trace_id = ?", [trace_id(1)]).rows}
+    assert set(found) == {"evaluator", "llm"}
+    assert found["evaluator"][:4] == ("ragpulse", "evaluator", "evaluate judged", unit[0][0])
+    assert found["llm"][2:4] == ("chat replies", found["evaluator"][4])
+    assert found["llm"][5:] == (0.01, "1")
+    assert store.read("SELECT count(*) FROM spans").rows == before
+    store.write(lambda tx: tx.execute("DELETE FROM raw.scores")).result()
+    assert store.read("FROM judge_spans").rows == []
+
+
 def test_a_stopped_worker_can_start_again(store: EmbeddedStore) -> None:
     """The lease may be lost and won: what was claimed before is claimed anew, in another event loop."""
     queue(store, ("judged",), 30)

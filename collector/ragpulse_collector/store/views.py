@@ -100,6 +100,34 @@ _DECISIONS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, evaluator, rule, policy, pi, sampled,
            reason, decided_at, request_time, u, revision, latest FROM raw.decisions"""
 
+# Derived, not stored: a judge's calls lie in its verdict, so that they are in nobody's traffic, are never drawn, and go
+# with the verdict. A call does not say when within the evaluation it was made.
+_JUDGE_SPANS = f"""
+    WITH asked AS (
+        SELECT *, substr(md5(concat_ws('/', score_key, attempt, created_at)), 1, 16) AS own,
+               created_at - to_microseconds(coalesce(elapsed_ms * 1000, 0)::BIGINT) AS start_time,
+               from_json(calls, '[{{"prompt": "VARCHAR", "completion": "VARCHAR", "model": "VARCHAR",
+                   "elapsed_s": "DOUBLE", "input_tokens": "BIGINT", "output_tokens": "BIGINT", "cost_usd": "DOUBLE",
+                   "cached": "BOOLEAN"}}]') AS made
+        FROM raw.scores WHERE calls IS NOT NULL AND source IN ('online', 'replay'))
+    SELECT {hex_trace("trace_id")} AS trace_id, own AS span_id, {hex_span("span_id")} AS parent_span_id, start_time,
+           elapsed_ms AS latency_ms, 'evaluate ' || evaluator AS name, 'evaluator' AS kind, 'ragpulse' AS service,
+           CASE WHEN status = 'error' THEN 'error' ELSE 'ok' END AS status, NULL::VARCHAR AS query,
+           explanation AS response, judge AS model, NULL::BIGINT AS input_tokens, NULL::BIGINT AS output_tokens,
+           cost_usd, NULL::BOOLEAN AS cached, request_time, json_object('gen_ai.operation.name', 'evaluate',
+               'gen_ai.evaluation.name', evaluator, 'gen_ai.evaluation.score.value', score,
+               'gen_ai.evaluation.score.label', label, 'ragpulse.evaluator.version', version, 'run_id', run_id
+           ) AS attributes
+    FROM asked
+    UNION ALL BY NAME
+    SELECT trace_id, substr(md5(own || place), 1, 16) AS span_id, own AS parent_span_id, start_time,
+           call.elapsed_s * 1000 AS latency_ms, 'chat ' || call.model AS name, 'llm' AS kind, 'ragpulse' AS service,
+           'ok' AS status, call.prompt AS query, call.completion AS response, call.model AS model, call.input_tokens,
+           call.output_tokens, call.cost_usd, call.cached, request_time,
+           json_object('gen_ai.operation.name', 'chat', 'gen_ai.request.model', call.model) AS attributes
+    FROM (SELECT {hex_trace("trace_id")} AS trace_id, own, start_time, request_time, unnest(made) AS call,
+                 generate_subscripts(made, 1) AS place FROM asked)"""
+
 _MEASURED = """
     SELECT {keys}, s.normalized AS y, d.pi
     FROM raw.scores s JOIN raw.decisions d
@@ -135,6 +163,7 @@ VIEWS: dict[str, str] = {
     "scores": _SCORES,
     "decisions": _DECISIONS,
     "quality_daily": _QUALITY_DAILY,
+    "judge_spans": _JUDGE_SPANS,
 }
 
 TABLE_MACROS: dict[str, str] = {

@@ -25,6 +25,8 @@ PROMISED = {
     " explanation pi label_pi reason cost_usd created_at run_id",
     "decisions": "trace_id span_id evaluator rule policy pi sampled reason decided_at",
     "quality_daily": "day evaluator version judge estimate lo hi n n_eff",
+    "judge_spans": "trace_id span_id parent_span_id start_time latency_ms name kind service status query response model"
+    " input_tokens output_tokens cost_usd cached request_time attributes",
     "quality('e', TIMESTAMP '2026-01-01', TIMESTAMP '2027-01-01')": "version judge estimate lo hi n n_eff",
     "trace('00000000000000000000000000000001')": "trace_id span_id kind query",
 }
