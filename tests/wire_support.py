@@ -46,6 +46,7 @@ __all__ = [
     "app_of",
     "as_protobuf",
     "bomb",
+    "both_ways",
     "decode_json",
     "otlp_json",
     "peak_mb",
@@ -153,6 +154,18 @@ def as_protobuf(body: bytes) -> bytes:
 def decode_json(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None) -> Batch:
     """Return what spans in JSON decode to."""
     return decode(RawBody(signal="traces", content_type=JSON, body=otlp_json(*spans, resource=resource)))
+
+
+def both_ways(body: bytes) -> tuple[Batch, int]:
+    """Decode a JSON body and its protobuf twin; return what both say, and how many spans were mapped in blocks."""
+    one_by_one = decode(RawBody(signal="traces", content_type=JSON, body=body))
+    together = decode(RawBody(signal="traces", content_type=PROTOBUF, body=as_protobuf(body)))
+    in_blocks = sum(map(len, together.blocks))
+    for batch in (one_by_one, together):
+        batch.spans.sort(key=lambda span: span.span_id)
+        batch.scores.sort(key=lambda score: (score.span_id or "", score.name))
+    assert together == one_by_one
+    return one_by_one, in_blocks
 
 
 def attribute_pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, decode_json, otlp_json, span_body
+from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, both_ways, decode_json, otlp_json, span_body
 
 from ragpulse_collector.conventions import decode, remap, restore_attributes
 from ragpulse_collector.conventions.record import DIALECTS
@@ -73,6 +73,21 @@ def test_both_encodings_are_one(sent: dict[str, Any], events: list[tuple[str, di
     body = otlp_json(span)
     in_protobuf = RawBody(signal="traces", content_type=PROTOBUF, body=as_protobuf(body))
     assert decode(in_protobuf) == decode(RawBody(signal="traces", content_type=JSON, body=body))
+
+
+@FEW
+@given(st.data())
+def test_spans_that_look_alike(data: st.DataObject) -> None:
+    """Nine spans of the same names, values of one kind or of several: mapped together as they are one by one."""
+    made = {}
+    for name in data.draw(st.lists(st.sampled_from(KNOWN) | texts, unique=True, max_size=6)):
+        kinds = [values, st.sampled_from(WORDS), texts, st.integers(0, 9), st.floats(0, 1), st.just(data.draw(values))]
+        made[name] = data.draw(st.sampled_from(kinds))
+    spans = [
+        {"spanId": f"{number:016x}", "attributes": {name: data.draw(value) for name, value in made.items()}}
+        for number in range(1, 10)
+    ]
+    both_ways(otlp_json(*spans))
 
 
 @FEW

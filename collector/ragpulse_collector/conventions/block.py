@@ -15,16 +15,15 @@ import orjson
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_at_once
-from ragpulse_collector.conventions.lifting import json_text
+from ragpulse_collector.conventions.lifting import PLAIN, escape, json_text
 from ragpulse_collector.conventions.rules import TEXTS, Carrier, Found, Options, Plan, Read
 from ragpulse_collector.conventions.values import count, seconds, text, unquoted
-from ragpulse_collector.otlp import Vector, WireBlock
+from ragpulse_collector.otlp import WireBlock
 from ragpulse_collector.records import SpanBlock
 
 Column: TypeAlias = Sequence[Any]
 
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
 _STATUS = {0: "unset", 1: "ok"}
 
 
@@ -33,10 +32,10 @@ def mapped(block: WireBlock, plan: Plan, origin: dict[str, Any]) -> SpanBlock | 
 
     `origin` holds the fields that resource and scope give.
     """
-    if plan.families or plan.watched or names.TRUNCATED in block.attributes[0] or not _in_order(block):
+    if plan.watched or names.TRUNCATED in block.attributes[0] or not _in_order(block):
         return None
-    mapping = _Mapping(block)
-    if not mapping.plain or not all(mapping.settle(field, options) for field, options in plan.ways.items()):
+    mapping = _Mapping(block, plan)
+    if not all(mapping.settle(field, options) for field, options in plan.ways.items()):
         return None
     columns, shared = mapping.columns, mapping.shared
     if "status" in mapping.mapped_from or _exceeds(mapping):
@@ -83,12 +82,17 @@ def _exceeds(mapping: _Mapping) -> bool:
 class _Mapping:
     """The fields of a block so far."""
 
-    def __init__(self, block: WireBlock) -> None:
+    def __init__(self, block: WireBlock, plan: Plan) -> None:
         self._block = block
-        self._raw = dict(zip(block.attributes[0], zip(*map(dict.values, block.attributes), strict=True), strict=True))
+        self._raw: dict[str, Column] = dict(
+            zip(block.attributes[0], zip(*map(dict.values, block.attributes), strict=True), strict=True)
+        )
         self._types = {name: set(map(type, column)) for name, column in self._raw.items()}
         self._templates: dict[str, list[Any]] = {}
-        self.plain = _PLAIN.issuperset(chain(*self._types.values()))
+        for family, members in plan.families.items():
+            suffixes = [suffix for _, suffix in members]
+            rows = zip(*(self._raw[name] for name, _ in members), strict=True)
+            self._raw[family] = [dict(zip(suffixes, row, strict=True)) for row in rows]
         self.columns: dict[str, Column] = {}
         self.shared: dict[str, Any] = {}
         self.mapped_from: dict[str, str] = {}
@@ -121,7 +125,9 @@ class _Mapping:
     def attributes_texts(self) -> list[str]:
         """Return the raw attributes of each span as JSON text, lifted values replaced by their references."""
         attributes = self._block.attributes
-        if self._templates:
+        if not PLAIN.issuperset(chain(*self._types.values())):
+            attributes = [{name: escape(value) for name, value in each.items()} for each in attributes]
+        elif self._templates:
             attributes = [dict(each) for each in attributes]
         for name, templates in self._templates.items():
             for each, template in zip(attributes, templates, strict=True):
@@ -132,7 +138,7 @@ class _Mapping:
     def _read(self, name: str, read: Read) -> list[Any]:
         column = self._raw[name]
         at_once = _AT_ONCE.get(read)
-        found = None if at_once is None else at_once(column, self._types[name])
+        found = None if at_once is None else at_once(column, self._types.get(name, {dict}))
         if found is None:
             return list(self._one_by_one(column, read))
         if isinstance(found, Found):
@@ -150,13 +156,14 @@ class _Mapping:
 
     def _unpack(self, name: str, found: list[Any]) -> bool:
         """Put values in the place of `Found`, templates noted; False where contexts were cut."""
+        prefix = name.removesuffix("N.")
         for at, result in enumerate(found):
             if type(result) is Found:
                 if result.truncated:
                     return False
                 found[at] = result.value
                 for suffix, template in result.templates.items():
-                    self._templates.setdefault(name + suffix, [None] * len(found))[at] = template
+                    self._templates.setdefault(prefix + suffix, [None] * len(found))[at] = template
         return True
 
     def _lift(self, field: str, texts: Column, options: Options) -> None:

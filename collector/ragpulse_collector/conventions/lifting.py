@@ -38,13 +38,13 @@ STYLES: dict[str, Callable[[Any], str]] = {
     "tight-ascii": lambda value: json.dumps(value, separators=(",", ":")),
 }
 """How senders write JSON: JavaScript and orjson, Python's default, and its variants."""
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
+PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
 _KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"}
 
 
 def attributes_text(attributes: Mapping[str, Any], replaced: Mapping[str, Any]) -> str:
     """Return the raw attributes as JSON text, lifted values replaced by their references."""
-    if not _PLAIN.issuperset(map(type, attributes.values())):
+    if not PLAIN.issuperset(map(type, attributes.values())):
         attributes = {name: escape(value) for name, value in attributes.items()}
     return json_text({**attributes, **replaced} if replaced else attributes)
 
