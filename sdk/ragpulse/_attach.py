@@ -42,7 +42,7 @@ def record_failure(recording: Recording, carrier: Any, error: BaseException, pol
     carrier.set_status(trace.Status(trace.StatusCode.ERROR, message))
 
 
-def encode_span(span: Any, attributes: bytes, events: Iterable[Any], links: Iterable[Any]) -> bytes:
+def encode_span(span: Any, attributes: Iterable[bytes], events: Iterable[Any], links: Iterable[Any]) -> bytes:
     """An SDK span as an OTLP protobuf message, its attributes encoded already."""
     identity, parent, status = span.get_span_context(), span.parent, span.status
     parts = [
@@ -51,11 +51,11 @@ def encode_span(span: Any, attributes: bytes, events: Iterable[Any], links: Iter
         ),
         _wire.span_head(span.name, span.kind.value + 1),
         _wire.span_times(span.start_time, span.end_time),
-        attributes,
+        *attributes,
         *[_wire.event(event.timestamp, event.name, event.attributes or {}) for event in events],
         *[_link(link) for link in links],
         _wire.status(status.status_code.value, status.description),
-        _wire.flags(_wire.span_flags(bool(parent and parent.is_remote))),
+        _wire.flags(bool(parent and parent.is_remote)),
     ]
     return b"".join(parts)
 
@@ -146,8 +146,8 @@ class Forwarded:
         span, beside = self._span, self._beside
         if beside is None:
             own = cleaned(span.attributes or {}, policy)
-            attributes = _wire.key_values(_wire.SPAN_ATTRIBUTES, own.items()) + b"\x50"
-            attributes += _wire.varint(span.dropped_attributes)
+            attributes = _wire.key_value_parts(_wire.SPAN_ATTRIBUTES, own.items())
+            attributes += (b"\x50", _wire.varint(span.dropped_attributes))
         else:
             attributes = encode_attributes(beside, beside.scope, policy, cleaned(beside.own, policy))
         return encode_span(span, attributes, span.events, span.links)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from . import attributes as names
-from ._contexts import Document, to_documents_json
+from ._contexts import Document, quoting, to_documents_json
 from ._plain import KEPT, CutText, JsonText, to_json
 from ._plan import Plan
-from ._redact import Redaction
+from ._redact import Redaction, marks
 from ._scope import Scope
-from ._wire import SPAN_ATTRIBUTES, key_values, utf8
+from ._wire import SPAN_ATTRIBUTES, key_value_parts, utf8
 
 _IDENTITIES = frozenset(
     {
@@ -71,12 +71,15 @@ class ContentPolicy:
 class _Rendering:
     """One span's content under one policy; notes what it redacted and cut."""
 
+    __slots__ = ("_as_it_is", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
+
     def __init__(self, policy: ContentPolicy, recording: Recorded) -> None:
-        whole = "\n".join(_texts(recording))
+        data = utf8(" ".join(_texts(recording)))
+        self._marks = marked = marks(data)
         self._policy = policy
-        self._redacts = policy.redact.suspects(whole)
         self._limit = policy.max_text_bytes
-        self._as_it_is = not self._redacts and len(whole) * 4 <= self._limit and len(whole) < KEPT
+        self._redacts = policy.redact.suspects(data, marked)
+        self._as_it_is = not self._redacts and len(data) <= self._limit and len(data) < KEPT
         """Nothing to redact, and nothing that was or will be cut: so it is with nearly every span."""
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}
@@ -125,7 +128,7 @@ class _Rendering:
         if not self._policy.capture:
             return to_documents_json([item._replace(text=None, metadata=None) for item in documents])
         if self._as_it_is:
-            return to_documents_json(documents)
+            return to_documents_json(documents, quoting(self._marks))
         return to_documents_json(
             [
                 Document(
@@ -182,12 +185,15 @@ def all_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own
     return {**own, **recording.plan.constants, **scope.attributes, **render(recording, policy)}
 
 
-def encode_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> bytes:
-    """As `all_attributes`, in OTLP protobuf; what is constant was encoded before, and is taken unless overridden."""
+def encode_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> list[bytes]:
+    """As `all_attributes`, in OTLP protobuf; what is constant was encoded before, and is taken unless overridden.
+
+    The parts are joined by the caller, with the rest of the span: a text is copied often enough.
+    """
     plan, dynamic = recording.plan, render(recording, policy)
     if not own and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
-        return plan.encoded + scope.encoded + key_values(SPAN_ATTRIBUTES, dynamic.items())
-    return key_values(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
+        return [plan.encoded, scope.encoded, *key_value_parts(SPAN_ATTRIBUTES, dynamic.items())]
+    return key_value_parts(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
 
 
 def _render_texts(recording: Recorded, rendering: _Rendering, out: dict[str, Any]) -> None:

@@ -105,8 +105,8 @@ class Recording:
         if self.response is not None:
             total += len(self.response)
         if self.documents is not None:
-            for item in self.documents:
-                total += 200 + len(item.text or "") + len(item.metadata or "")
+            for _, _, text, metadata in self.documents:
+                total += 200 + len(text or "") + len(metadata or "")
         if self.facts is not None:
             total += sum([len(value) if isinstance(value, str) else 32 for value in self.facts.values()])
         if self.texts is not None:

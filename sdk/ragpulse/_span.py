@@ -82,13 +82,13 @@ class Span(Recording, trace.Span):
             _wire.span_identity(self.trace_number, self.span_number, self.parent_id, self.trace_state),
             self._head or self.plan.head,
             _wire.span_times(self.start_ns, self.end_ns),
-            encode_attributes(self, self.scope, policy, {}),
+            *encode_attributes(self, self.scope, policy, {}),
             *(self._events or ()),
             *(self._links or ()),
         ]
         if self._status is not None:
             parts.append(_wire.status(self._status[0], self._redacted_status(policy)))
-        parts.append(_wire.flags(_wire.span_flags(self.parent_is_remote)))
+        parts.append(_wire.flags(self.parent_is_remote))
         return b"".join(parts)
 
     def _redacted_status(self, policy: ContentPolicy) -> str | None:

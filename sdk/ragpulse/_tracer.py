@@ -21,16 +21,9 @@ RECORDING_KEY = "ragpulse-recording"
 """Where we keep the innermost recording, which a foreign span may hide."""
 
 
-_set = dict.__setitem__  # a context is read-only once it is handed out; ours is not yet
-
-
 def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
     """`context` as it is within a recorded call."""
-    inner = Context(context)
-    _set(inner, SPAN_KEY, span)
-    _set(inner, RECORDING_KEY, recording)
-    _set(inner, SCOPE_KEY, scope)
-    return inner
+    return Context({**context, SPAN_KEY: span, RECORDING_KEY: recording, SCOPE_KEY: scope})
 
 
 class Sink(Protocol):

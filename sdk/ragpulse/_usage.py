@@ -63,6 +63,7 @@ _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId"
 _ID_KEYS = ("id", "response_id", "responseId")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
+_ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
 _TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
 
 Facts = dict[str, Any]
@@ -189,6 +190,8 @@ def _content(found: Any) -> str | None:
 
 
 def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    if _ENDINGS.isdisjoint(fields):
+        return ()
     choices = fields.get("choices") or fields.get("candidates")
     if isinstance(choices, list):
         told = [_finish_reason(fields_of(choice)) for choice in choices]
@@ -235,6 +238,8 @@ def usage_facts(found: Any) -> Facts:
 def _add_apart(fields: Mapping[str, Any], facts: Facts) -> None:
     """Counts that a provider keeps beside input and output are added to them, unless its shape includes them."""
     inclusive = "prompt_tokens" in fields or "input_token_details" in fields
+    if _APART.keys().isdisjoint(fields):
+        return
     for name in _APART.keys() & fields.keys():
         count, figure = fields[name], _APART[name]
         if type(count) is not int or count < 0:

@@ -12,8 +12,12 @@ from typing import Any
 
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
+_TIMES = struct.Struct("<BQBQ").pack
+_ROOT = struct.Struct(">2s16s2sQ").pack
+_CHILD = struct.Struct(">2s16s2sQ2sQ").pack
 _INT64 = range(-(2**63), 2**63)
 _MAX_DEPTH = 32
+_SHORT = 1024
 
 
 @lru_cache(maxsize=16_384)
@@ -85,35 +89,49 @@ def key_value(tag: bytes, key: str, value: Any, depth: int = 0) -> bytes:
 
 
 def key_values(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> bytes:
-    """Attributes as repeated field `tag`; texts and counts, which most are, without a call for each level."""
+    """Attributes as repeated field `tag`."""
+    return b"".join(key_value_parts(tag, attributes))
+
+
+def key_value_parts(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> list[bytes]:
+    """As `key_values`, not joined yet; texts and counts, which most are, without a call for each level."""
     parts: list[bytes] = []
     for key, value in attributes:
         if type(value) is str:
-            name, data = _key(key), utf8(value)
-            size = varint(len(data))
-            inner = len(data) + len(size) + 1
-            inner_size = varint(inner)
-            whole = varint(len(name) + 1 + len(inner_size) + inner)
-            parts += (tag, whole, name, b"\x12", inner_size, b"\x0a", size, data)
+            data = utf8(value)
+            size = len(data)
+            parts += (_short_head(tag, key, size) if size < _SHORT else _text_head(tag, key, size), data)
         elif type(value) is int and 0 <= value < 2**63:
-            name, data = _key(key), varint(value)
-            size = varint(len(data) + 1)
-            parts += (tag, varint(len(name) + 3 + len(data)), name, b"\x12", size, b"\x18", data)
+            data = varint(value)
+            parts += (_count_head(tag, key, len(data)), data)
         else:
             parts.append(key_value(tag, key, value))
-    return b"".join(parts)
+    return parts
+
+
+def _text_head(tag: bytes, key: str, size: int) -> bytes:
+    """All of a KeyValue that stands before the `size` bytes of its text."""
+    name, text = _key(key), b"\x0a" + varint(size)
+    value = b"\x12" + varint(len(text) + size) + text
+    return tag + varint(len(name) + len(value) + size) + name + value
+
+
+_short_head = lru_cache(maxsize=4096)(_text_head)
+
+
+@lru_cache(maxsize=1024)
+def _count_head(tag: bytes, key: str, size: int) -> bytes:
+    """All of a KeyValue that stands before the `size` bytes of its number."""
+    name = _key(key)
+    return tag + varint(len(name) + 3 + size) + name + b"\x12" + varint(size + 1) + b"\x18"
 
 
 SPAN_ATTRIBUTES = b"\x4a"
 _EVENT_ATTRIBUTES = b"\x1a"
 _LINK_ATTRIBUTES = b"\x22"
 _RESOURCE_ATTRIBUTES = b"\x0a"
-_REMOTE_KNOWN, _REMOTE = 0x100, 0x200
-
-
-def span_flags(is_remote: bool) -> int:
-    """The flags of a span or link: whether its parent (or target) came from another process."""
-    return _REMOTE_KNOWN | _REMOTE if is_remote else _REMOTE_KNOWN
+_FLAGS = [struct.pack("<I", known | remote) for known, remote in ((0x100, 0), (0x100, 0x200))]
+"""Of a span or link: that it is known whether its parent (or target) came from another process, and whether it did."""
 
 
 def span_head(name: str, kind: int) -> bytes:
@@ -123,17 +141,17 @@ def span_head(name: str, kind: int) -> bytes:
 
 def span_identity(trace_id: int, span_id: int, parent_id: int, trace_state: str) -> bytes:
     """Fields 1 to 4 of a span."""
-    parts = [b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big")]
-    if trace_state:
-        parts.append(delimited(b"\x1a", utf8(trace_state)))
+    trace = trace_id.to_bytes(16, "big")
     if parent_id:
-        parts += (b"\x22\x08", parent_id.to_bytes(8, "big"))
-    return b"".join(parts)
+        told = _CHILD(b"\x0a\x10", trace, b"\x12\x08", span_id, b"\x22\x08", parent_id)
+    else:
+        told = _ROOT(b"\x0a\x10", trace, b"\x12\x08", span_id)
+    return told + delimited(b"\x1a", utf8(trace_state)) if trace_state else told
 
 
 def span_times(start: int, end: int) -> bytes:
     """Start and end in nanoseconds since the epoch: fields 7 and 8."""
-    return b"\x39" + _FIXED64(start) + b"\x41" + _FIXED64(end)
+    return _TIMES(0x39, start, 0x41, end)
 
 
 def event(time_ns: int, name: str, attributes: Mapping[str, Any]) -> bytes:
@@ -145,7 +163,7 @@ def event(time_ns: int, name: str, attributes: Mapping[str, Any]) -> bytes:
 def link(trace_id: int, span_id: int, is_remote: bool, attributes: Mapping[str, Any]) -> bytes:
     """A link to another span, as field 13 of its span."""
     head = b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big")
-    tail = b"\x35" + struct.pack("<I", span_flags(is_remote))
+    tail = b"\x35" + _FLAGS[is_remote]
     return delimited(b"\x6a", head + key_values(_LINK_ATTRIBUTES, attributes.items()) + tail)
 
 
@@ -155,9 +173,9 @@ def status(code: int, message: str | None) -> bytes:
     return delimited(b"\x7a", body + (b"\x18" + varint(code) if code else b""))
 
 
-def flags(number: int) -> bytes:
-    """A span's flags: field 16."""
-    return b"\x85\x01" + struct.pack("<I", number)
+def flags(is_remote: bool) -> bytes:
+    """A span's flags, which tell whether its parent came from another process: field 16."""
+    return b"\x85\x01" + _FLAGS[is_remote]
 
 
 def resource(attributes: Mapping[str, Any]) -> bytes:

@@ -1,5 +1,6 @@
 """Our encoder against the stock one: both byte strings must parse to the same protobuf message."""
 
+import json
 import math
 from typing import Any
 
@@ -18,7 +19,9 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from ragpulse import _wire
 from ragpulse._attach import Forwarded, Forwarder
 from ragpulse._content import ContentPolicy
+from ragpulse._contexts import Document, quoting, to_documents_json
 from ragpulse._plan import Plan, plan_for
+from ragpulse._redact import marks
 from ragpulse._scope import Scope
 from ragpulse._tracer import Sampler, Tracer
 
@@ -145,3 +148,12 @@ def test_a_decorated_functions_constants_follow_the_conventions() -> None:
         "gen_ai.request.model": "m",
         "gen_ai.provider.name": "openai",
     }
+
+
+@given(st.lists(text | st.text('a1é "\\\n\r\t\x01\x7f')))
+@settings(max_examples=200, deadline=None)
+def test_documents_are_json_whatever_is_in_them(texts: list[str]) -> None:
+    """However their texts are quoted: none that needs it, the usual five characters, or any."""
+    quote = quoting(marks(" ".join(texts).encode()))
+    rows = json.loads(to_documents_json([Document(None, 0.5, text, None) for text in texts], quote))
+    assert [row["content"] for row in rows] == texts
