@@ -1,4 +1,4 @@
-"""Memory that starting took and running does not need, handed back to the system."""
+"""Memory that was needed and is not any more, handed back to the system; nothing happens but on Linux with glibc."""
 
 from __future__ import annotations
 
@@ -11,22 +11,37 @@ _LARGE = 8 * 2**20
 """Bytes of code from which on a library is worth the look."""
 _DONTNEED = 4
 """MADV_DONTNEED of linux/mman.h."""
+_ARENA_MAX = -8
+"""M_ARENA_MAX of malloc.h."""
+_ARENAS = 2
+
+
+def share_heaps() -> None:
+    """Let all threads share two heaps; to be called before there are threads.
+
+    By default glibc makes up to eight for each core, and every one keeps what its threads' peaks took.
+    """
+    libc = _glibc()
+    if libc is not None:
+        libc.mallopt(_ARENA_MAX, _ARENAS)
 
 
 def give_back() -> None:
     """Return freed heap, and the pages of large libraries' code, most of which only their start-up runs.
 
-    Code is never written to: a page that is needed again comes back from the system's cache. Nothing happens where the
-    system is not Linux with glibc.
+    Code is never written to: a page that is needed again comes back from the system's cache.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "malloc_trim"):
+    libc = _glibc()
+    if libc is None:
         return
     libc.malloc_trim(0)
     for start, size in _large_code():
         libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONTNEED)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    return libc if hasattr(libc, "malloc_trim") else None
 
 
 def _large_code() -> Iterator[tuple[int, int]]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ragpulse_collector.app.collector import Collector, More, no_more
+from ragpulse_collector.app.memory import share_heaps
 from ragpulse_collector.app.money import judge_address, judge_is_local
 from ragpulse_collector.app.server import bind
 from ragpulse_collector.settings import Settings
@@ -24,6 +25,7 @@ def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more
 
     `more` are further operations of the caller's.
     """
+    share_heaps()
     _log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     collector = Collector(_with_grpc(settings), loads=loads, more=more)
