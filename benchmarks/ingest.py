@@ -55,6 +55,8 @@ def main() -> None:
         print(f"start to first 200: median {median(starts):.2f} s, best {min(starts):.2f} s")
         for number, (told, arguments) in enumerate(ROLES):
             _report(told, serve(folder, Path(place) / f"{number}.duckdb", arguments), base, count)
+        alone = serve(folder, Path(place) / "alone.duckdb", ROLES[0][1], connections=1)
+        print(f"one sender that never pauses: {count / alone['wall_s']:,.0f} spans/s; {_acks(alone['acks'])}")
 
 
 def bodies_in(folder: Path) -> Iterator[bytes]:
@@ -102,7 +104,7 @@ def store(folder: Path) -> dict[str, float]:
     return {"wall_s": wall, "cpu_s": cpu}
 
 
-def serve(folder: Path, db: Path, arguments: tuple[str, ...]) -> dict[str, Any]:
+def serve(folder: Path, db: Path, arguments: tuple[str, ...], connections: int = CONNECTIONS) -> dict[str, Any]:
     """Send every body once through the connections, then look from outside at what it took."""
     server = Server(db, *arguments)
     time.sleep(1.0)  # what starts in the background counts as idle
@@ -110,8 +112,8 @@ def serve(folder: Path, db: Path, arguments: tuple[str, ...]) -> dict[str, Any]:
     queue = deque(sorted(folder.glob("*.gz")))
     acks: list[float] = []
     cpu, begun = server.cpu_s(), time.perf_counter()
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for sent in [pool.submit(_send, server, queue, acks) for _ in range(CONNECTIONS)]:
+    with ThreadPoolExecutor(connections) as pool:
+        for sent in [pool.submit(_send, server, queue, acks) for _ in range(connections)]:
             sent.result()
     wall, cpu = time.perf_counter() - begun, server.cpu_s() - cpu
     seen = time.perf_counter()
@@ -164,15 +166,19 @@ def _alone(name: str, folder: Path) -> dict[str, float]:
 
 
 def _report(told: str, run: dict[str, Any], base: dict[str, dict[str, float]], count: int) -> None:
-    cuts = quantiles(run["acks"], n=100)
     print(f"roles {told}: {count / run['wall_s']:,.0f} spans/s stored and queryable = "
           f"{base['store']['wall_s'] / run['wall_s']:.2f} of in process")  # fmt: skip
     print(f"  {run['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans = "
           f"{run['cpu_s'] / base['floor']['cpu_s']:.1f} x floor")  # fmt: skip
-    print(f"  ack p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms, max {max(run['acks']) * 1e3:.0f} ms; "
+    print(f"  {_acks(run['acks'])}; "
           f"last spans visible {run['visible_s'] * 1e3:.0f} ms after their ack")  # fmt: skip
     print(f"  RSS {run['idle']:.0f} MB idle, {run['peak']:.0f} MB peak; {run['bytes'] / count:.0f} B/span on disk; "
           f"SIGTERM to end {run['ended_s']:.2f} s")  # fmt: skip
+
+
+def _acks(seconds: list[float]) -> str:
+    cuts = quantiles(seconds, n=100)
+    return f"ack p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms, max {max(seconds) * 1e3:.0f} ms"
 
 
 if __name__ == "__main__":
