@@ -17,6 +17,8 @@ from ragpulse_collector.store.protocol import Store, Transaction
 
 Scale = Callable[[str], tuple[float, str]]
 
+_MANY = 300
+"""Traces decided at once that are much: further statements planned for as many would be a tenth of a core."""
 _LONG_AGO = datetime(1970, 1, 1)
 
 
@@ -75,6 +77,7 @@ class Sampler:
         self._salt = salt
         self._pi_scale = pi_scale
         self._every = timedelta(seconds=every_s)
+        self._rest = self._every
         self._most = most_traces
         self._low: datetime | None = None
         self._last: datetime | None = None
@@ -82,8 +85,8 @@ class Sampler:
     def decide(self, now: datetime) -> int:
         """Decide everything due at `now` (UTC, naive); returns the number of traces decided.
 
-        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds,
-        because a decision costs some 50 ms however few traces it is about.
+        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds, half
+        as often while much arrives, because a decision costs some 50 ms however few traces it is about.
         """
         if self._is_early(now) or self._is_idle():
             return 0
@@ -93,7 +96,8 @@ class Sampler:
             self._low = low
             decided += count
             if not more:
-                self._last = now if decided else self._last
+                if decided:
+                    self._last, self._rest = now, self._every * (2 if decided >= _MANY else 1)
                 return decided
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
@@ -105,7 +109,7 @@ class Sampler:
         return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
 
     def _is_early(self, now: datetime) -> bool:
-        return self._last is not None and now - self._last < self._every
+        return self._last is not None and now - self._last < self._rest
 
     def _is_idle(self) -> bool:
         return self._low is not None and not self._store.read(sql.NEWS, {"low": self._low}).rows
@@ -152,7 +156,10 @@ class Sampler:
             transaction.execute(sql.ORPHANED, lo)
             transaction.execute(sql.RETIRE_DECISIONS, lo)
         transaction.execute(sql.ADD_DECISIONS, at)
-        transaction.execute(sql.ADD_JOBS, lo | at)
+        if found.late:
+            transaction.execute(sql.ADD_NEW_JOBS, lo | at)
+        else:
+            transaction.execute(sql.ADD_JOBS, at)
 
     def _find_uncounted(self, transaction: Transaction) -> None:
         """Name the spans that do not count as they are; most traces have none and never leave SQL."""

@@ -110,15 +110,14 @@ UNIT = """
                p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.kind = 'rag' AS is_rag
         FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
-    sized AS (
-        SELECT *, bool_or(is_rag) OVER same AS any_rag, count(*) FILTER (is_rag) OVER same AS n_rag,
-               count(*) OVER same AS n_all,
-               row_number() OVER (PARTITION BY trace_id ORDER BY NOT is_rag, start_time, span_id) AS ordinal
-        FROM marked WINDOW same AS (PARTITION BY trace_id))
-    SELECT *, CASE WHEN any_rag THEN n_rag ELSE n_all END AS n_units,
-           least(('0x' || sha256($salt || ':' || replace(trace_id::VARCHAR, '-', '') || ':'
-                  || printf('%016x', span_id))[1:16])::UBIGINT / 18446744073709551616.0, 1 - 1e-16) AS u
-    FROM sized WHERE is_rag = any_rag"""
+    whole AS (
+        SELECT trace_id, bool_or(is_rag) AS any_rag, count(*) FILTER (is_rag) AS n_rag, count(*) AS n_all,
+               arg_min(span_id, (NOT is_rag, start_time, span_id)) AS first_span_id
+        FROM marked GROUP BY trace_id)
+    SELECT m.*, m.span_id = w.first_span_id AS is_first, CASE WHEN w.any_rag THEN w.n_rag ELSE w.n_all END AS n_units,
+           least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
+                  || printf('%016x', m.span_id))[1:16])::UBIGINT / 18446744073709551616.0, 1 - 1e-16) AS u
+    FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
 
 DOUBTFUL_USAGE = """
@@ -159,7 +158,7 @@ FACT = f"""
         FROM placed GROUP BY trace_id),
     texts AS (
         SELECT c.trace_id, c.span_id, any_value(c.query) AS query, any_value(c.response) AS response
-        FROM raw.contents c SEMI JOIN unit x ON x.trace_id = c.trace_id AND x.span_id = c.span_id AND x.ordinal = 1
+        FROM raw.contents c SEMI JOIN unit x ON x.trace_id = c.trace_id AND x.span_id = c.span_id AND x.is_first
         WHERE c.start_time >= $lo GROUP BY ALL),
     opinion AS (
         SELECT trace_id, arg_max(score, received_at) AS feedback FROM raw.feedback
@@ -186,7 +185,7 @@ FACT = f"""
                 ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
            w.upstream_pi, t.query, t.response, o.feedback
     FROM whole w
-    LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.ordinal = 1
+    LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
     LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
     LEFT JOIN failed f ON f.trace_id = w.trace_id
@@ -276,14 +275,19 @@ ADD_DECISIONS = """
     INSERT INTO raw.decisions BY NAME
     SELECT *, $at::TIMESTAMP AS decided_at, true AS latest FROM drawn ORDER BY request_time"""
 
-ADD_JOBS = """
+_JOBS = """
     INSERT INTO raw.eval_jobs BY NAME
     SELECT md5(d.trace_id::VARCHAR || d.span_id || d.evaluator)::UUID AS job_id,
            d.trace_id, d.span_id, d.request_time, d.evaluator, 'online' AS source, d.u, $at::TIMESTAMP AS created_at
-    FROM drawn d WHERE d.sampled AND (d.revision = 0 OR NOT EXISTS (
+    FROM drawn d WHERE d.sampled"""
+
+ADD_JOBS = f"{_JOBS} ORDER BY d.request_time"
+
+ADD_NEW_JOBS = f"""{_JOBS} AND (d.revision = 0 OR NOT EXISTS (
         SELECT 1 FROM raw.eval_jobs j WHERE j.source = 'online' AND j.trace_id = d.trace_id
            AND j.span_id = d.span_id AND j.evaluator = d.evaluator AND j.request_time >= $lo))
     ORDER BY d.request_time"""
+"""Where some were decided before: what has a job gets no second."""
 
 SETTLE_FEEDBACK = """
     INSERT INTO raw.scores BY NAME

@@ -328,3 +328,14 @@ def test_the_number_is_spread_evenly(salt: str) -> None:
     worst = max(abs(value - (rank + 0.5) / 2_000) for rank, value in enumerate(numbers))
     assert 0.0 <= numbers[0] <= numbers[-1] < 1.0
     assert worst < 0.043  # Kolmogorov-Smirnov at one in a thousand
+
+
+@pytest.mark.parametrize(("count", "second"), [(299, 1.0), (300, 2.0)])
+def test_decisions_are_half_as_frequent_while_much_arrives(kit: Any, count: int, second: float) -> None:
+    """The next comes a second after a small one and two after a large one; nothing waits longer than that."""
+    store = kit.store()
+    kit.send(store, *traces(kit, count))
+    sampler = Sampler(store, lambda: [], settle_s=0.5)
+    assert sampler.decide(kit.later(0.5)) == count
+    kit.send(store, kit.span(1, kind="rag"))
+    assert [sampler.decide(kit.later(second - 0.01)), sampler.decide(kit.later(0.01))] == [0, 1]
