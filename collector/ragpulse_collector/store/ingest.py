@@ -15,7 +15,7 @@ from ragpulse_collector.store.recent import RecentSpans, identities, identity, s
 from ragpulse_collector.store.response_scores import ResponseScores
 from ragpulse_collector.store.rows import Appendable, instant
 
-_ANY = "SELECT 1 FROM raw.spans WHERE start_time BETWEEN $lo AND $hi LIMIT 1"
+_NEWEST = "SELECT max(start_time) FROM raw.spans"
 _KNOWN = """
     SELECT replace(trace_id::VARCHAR, '-', ''), span_id FROM raw.spans
     WHERE start_time BETWEEN $lo AND $hi AND trace_id IN (SELECT unnest($traces::UUID[]))"""
@@ -33,12 +33,14 @@ class Ingest:
         self._blocks: list[SpanBlock] = []
         self._in_blocks: set[int] = set()
         """The keys of what it adds in blocks."""
-        self._now_ns = 0
+        self._at_ns = 0
 
     def write(self, transaction: Transaction, batches: list[Batch]) -> list[Receipt]:
         """Append the batches' spans, texts, contexts and scores; returns one receipt a batch."""
         if not batches:
             return []
+        if not self._recent.begun:
+            self._recent.begin(_newest_ns(transaction))
         rows = Appendable()
         contents = [record for batch in batches for record in batch.contents]
         stored = self._stored_before(transaction, batches)
@@ -55,12 +57,15 @@ class Ingest:
         for score in scores:
             rows.add_score(score, transaction.at)
         rows.append_to(transaction)
-        self._now_ns = _nanoseconds(transaction.at)
+        self._at_ns = _nanoseconds(transaction.at)
         return receipts
 
     def remember(self) -> None:
         """The transaction is on disk."""
-        self._recent.add(chain(self._fresh, self._in_blocks), self._now_ns)
+        starts = [span.start_ns for span in self._fresh.values()]
+        starts += [max(block.columns["start_ns"]) for block in self._blocks]
+        keys = chain(self._fresh, self._in_blocks)
+        self._recent.add(keys, newest_ns=max(starts, default=0), now_ns=self._at_ns)
         self._events.remember()
         self._scores.remember()
         self._clear()
@@ -109,23 +114,27 @@ class Ingest:
             span
             for batch in batches
             for span in batch.records
-            if not self._recent.covers(span.end_ns) and identity(span) not in self._recent
+            if not self._recent.covers(span.start_ns, span.end_ns) and identity(span) not in self._recent
         ]
         blocks = [
             block
             for batch in batches
             for block in batch.blocks
-            if not self._recent.covers(min(block.columns["end_ns"]))
+            if not self._recent.covers(min(block.columns["start_ns"]), min(block.columns["end_ns"]))
         ]
         if not records and not blocks:
             return set()
         starts = [*(span.start_ns for span in records), *chain(*(block.columns["start_ns"] for block in blocks))]
         between = {"lo": instant(min(starts)), "hi": instant(max(starts))}
-        if not transaction.execute(_ANY, between).rows:
-            return set()
         traces = {*(span.trace_id for span in records), *(t.hex() for block in blocks for t in block.trace_ids)}
         found = transaction.execute(_KNOWN, between | {"traces": list(traces)}).rows
         return {span_key(bytes.fromhex(trace_id), span_id.to_bytes(8, "big")) for trace_id, span_id in found}
+
+
+def _newest_ns(transaction: Transaction) -> int:
+    """Return when the newest stored span starts; the table keeps whole microseconds."""
+    newest = transaction.execute(_NEWEST).rows[0][0]
+    return 0 if newest is None else _nanoseconds(newest) + 999
 
 
 def _nanoseconds(at: datetime) -> int:

@@ -9,13 +9,16 @@ from ragpulse_collector.records import ContentRecord, SpanBlock, SpanRecord
 CLOCK_SLACK_NS = 5_000_000_000
 """How far a client's clock may run ahead of ours before a re-send across a restart could be taken as new."""
 
+_FAR = 2**64
+
 
 class RecentSpans:
     """Two generations of span identities; the older is dropped when the younger is full.
 
-    `covers` says whether a span must be in memory if it was ever stored: it ended after everything since then is
-    remembered. Spans it does not cover need a look into the table. Identities are kept as Python's keyed 64-bit hash
-    (35 bytes each): the chance of taking a new span for an old one is 1e-14, and nobody outside can aim for it.
+    `covers` says whether spans must be in memory if they were ever stored: they ended after everything since then is
+    remembered, or they start after all that is stored and not remembered. Spans it does not cover need a look into the
+    table. Identities are kept as Python's keyed 64-bit hash (35 bytes each): the chance of taking a new span for an old
+    one is 1e-14, and nobody outside can aim for it.
     """
 
     def __init__(self, *, generation: int, since_ns: int) -> None:
@@ -23,6 +26,13 @@ class RecentSpans:
         self._young: set[int] = set()
         self._old: set[int] = set()
         self._old_since_ns = self._young_since_ns = since_ns
+        self._young_newest_ns = self._old_newest_ns = self._forgotten_ns = _FAR
+        self.begun = False
+
+    def begin(self, newest_ns: int) -> None:
+        """Tell when the newest span starts that was stored before anything is remembered; needed once."""
+        self._young_newest_ns = self._old_newest_ns = self._forgotten_ns = newest_ns
+        self.begun = True
 
     def __contains__(self, key: int) -> bool:
         return key in self._young or key in self._old
@@ -31,14 +41,17 @@ class RecentSpans:
         """Tell whether none of these is known."""
         return self._young.isdisjoint(keys) and self._old.isdisjoint(keys)
 
-    def covers(self, end_ns: int) -> bool:
-        """Return whether absence here proves that a span that ended then was never stored."""
-        return end_ns >= self._old_since_ns + CLOCK_SLACK_NS
+    def covers(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether absence here proves that a span of these times was never stored."""
+        return end_ns >= self._old_since_ns + CLOCK_SLACK_NS or start_ns > self._forgotten_ns
 
-    def add(self, keys: Iterable[int], now_ns: int) -> None:
-        """Remember spans that are on disk now, by their keys."""
+    def add(self, keys: Iterable[int], *, newest_ns: int, now_ns: int) -> None:
+        """Remember spans that are on disk now, by their keys; the newest of them starts at `newest_ns`."""
         self._young.update(keys)
+        self._young_newest_ns = max(self._young_newest_ns, newest_ns)
         if len(self._young) >= self._generation:
+            self._forgotten_ns = self._old_newest_ns
+            self._old_newest_ns = self._young_newest_ns
             self._old, self._young = self._young, set()
             self._old_since_ns, self._young_since_ns = self._young_since_ns, now_ns
 
