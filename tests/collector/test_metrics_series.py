@@ -323,3 +323,38 @@ def test_a_reading_serves_a_second(store: EmbeddedStore) -> None:
     assert overview(store, {"from": "-4h"}, snapshots=shared)["quality"][0]["n"] == first["n"]
     counted.time = 30.0
     assert overview(store, {"from": "-4h"}, snapshots=shared)["quality"][0]["n"] == first["n"] + 1
+
+
+def test_the_queue_is_looked_through_from_where_it_begins(store: EmbeddedStore) -> None:
+    """Older jobs that are met are looked at once; what is met meanwhile no longer waits, and what is new does."""
+    units, early = Units(store), T0 - timedelta(hours=3)
+    jobs = [units.job(number, "judge", at=early + timedelta(minutes=number)) for number in range(4)]
+    counted, waiting = Counted(store), []
+    shared = counted.snapshots()
+    for step, finished in enumerate(([0, 1], [3], [2], [])):
+        for number in finished:
+            units.add("scores", job_id=jobs[number], source="online", status="ok", attempt=1, created_at=now())
+        if step == 3:
+            units.job(9, "judge", at=now())
+        units.save()
+        counted.time = 60.0 * step
+        waiting.append(overview(store, {"from": "-4h"}, snapshots=shared)["queued"])
+    assert waiting == [2, 1, 0, 1]
+
+
+def test_the_cost_of_a_good_answer_follows_the_answers(store: EmbeddedStore) -> None:
+    """Its share is not read again while nothing came, and is as soon as the answers are more by a thousandth."""
+    units = Units(store)
+    for number in range(4):
+        units.scored(number, "groundedness", 1.0, facts={"cost_usd": 0.5})
+    units.save()
+    counted = Counted(store)
+    shared, told = counted.snapshots(), []
+    for step in range(3):
+        counted.time = 5.0 * step
+        told.append(overview(store, {"from": "-4h"}, snapshots=shared)["cost_per_good_answer"]["value"])
+        if step == 1:
+            for number in range(4, 8):
+                units.scored(number, "groundedness", 0.0, facts={"cost_usd": 0.5})
+            units.save()
+    assert told == pytest.approx([0.5, 0.5, 1.0])

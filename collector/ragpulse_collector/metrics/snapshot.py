@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.metrics.coverage import Queue, queue
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.markers import prompts, versions
 from ragpulse_collector.metrics.quality import Bucket, estimates
@@ -30,6 +31,7 @@ class Snapshot:
         self.store, self.window, self.keep, self.groups, self.now = store, window, keep, groups, now
         self._lock = threading.RLock()
         self._kept: dict[object, Any] = {}
+        self._queue_since: datetime | None = None
         self.took_s = 0.0
         """How long its parts took to read."""
 
@@ -59,11 +61,28 @@ class Snapshot:
         )[1]
         return found
 
+    def nearly(self, part: str, size: int, read: Callable[[], Any]) -> Any:
+        """A part that is costly and moves little; `size` says how much it is drawn from."""
+        with self._lock:
+            kept = self._kept.get(part)
+            if kept is None or abs(kept[1] - size) * 1000 > size:
+                self._kept.pop(part, None)
+                kept = self._once(part, lambda: (self.now, size, read()))
+            return kept[2]
+
+    def queued(self) -> int:
+        """Evaluations that wait; what an older snapshot saw finished is not looked at again."""
+        found: Queue = self._once("queued", lambda: queue(self.store, now=self.now, since=self._queue_since))
+        return found.waiting
+
     def inherit(self, older: Snapshot) -> None:
-        """Take over what moved by less than a thousandth of its length since: the window before."""
-        kept = older._kept.get("before")
-        if kept is not None and (self.now - kept[0]) * 1000 < self.window.last - self.window.first:
-            self._kept["before"] = kept
+        """Take over what moved by less than a thousandth of its length since, and where the queue begins."""
+        for part in ("before", "good"):
+            kept = older._kept.get(part)
+            if kept is not None and (self.now - kept[0]) * 1000 < self.window.last - self.window.first:
+                self._kept[part] = kept
+        known = older._kept.get("queued")
+        self._queue_since = known.since if known is not None else older._queue_since
 
     def scopes(self) -> set[tuple[str, str]]:
         """Versions and conditions of replays that were about some of the range's traces only."""
