@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
 from ragpulse_collector.store import Store
@@ -17,8 +16,11 @@ from ragpulse_evaluators.digest import sha256_hex
 
 __all__ = ["ScoreKeys", "Unit", "case_of", "cases_of", "score_key"]
 
-_EARLY, _LATE = timedelta(hours=1), timedelta(days=1)
-"""A trace's spans start within this window around its unit; it lets the store skip the other days."""
+_Window = tuple[timedelta, timedelta]
+_NEAR: _Window = (timedelta(seconds=5), timedelta(seconds=30))
+"""Most traces' spans start within this window around their unit; what it costs to read them grows with the window."""
+_FAR: _Window = (timedelta(hours=1), timedelta(days=1))
+"""All traces' spans do; it lets the store skip the other days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class _Span:
 
 _Family = dict[str, _Span]
 """The spans of one trace by id."""
-_Texts = dict[tuple[UUID, int], tuple[str | None, str | None]]
+_Families = dict[str, _Family]
+_Texts = dict[tuple[str, int], tuple[str | None, str | None]]
 _Found = dict[str, list[Context | None]]
 """Contexts by span id in rank order; None stands for one whose text the client did not send."""
 
@@ -56,21 +59,40 @@ def case_of(store: Store, trace_id: str, span_id: str, *, request_time: datetime
 
 
 def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
-    """Build the cases of many units with three reads; units whose span is gone are absent from the answer."""
-    if not units:
+    """Build the cases of many units with few reads; units whose span is gone are absent from the answer."""
+    families = _families(store, units)
+    starts = [span.node.start for family in families.values() for span in family.values()]
+    if not starts:
         return {}
-    scope = _scope(units)
-    spans = _spans(store, scope)
-    texts = _texts(store, scope)
-    contexts = _contexts(store, scope)
+    # Texts carry the time of their span.
+    scope = {"ids": list(families), "first": min(starts), "last": max(starts)}
+    texts, contexts = _texts(store, scope), _contexts(store, scope)
     built: dict[Unit, Case] = {}
     for unit in units:
-        trace = UUID(unit.trace_id)
-        family = spans.get(trace, {})
+        family = families.get(unit.trace_id, {})
         if unit.span_id in family:
-            text = texts.get((trace, int(unit.span_id, 16)), (None, None))
-            built[unit] = _case(unit, family, text, contexts.get(trace, {}))
+            text = texts.get((unit.trace_id, int(unit.span_id, 16)), (None, None))
+            built[unit] = _case(unit, family, text, contexts.get(unit.trace_id, {}))
     return built
+
+
+def _families(store: Store, units: Sequence[Unit]) -> _Families:
+    """Find the spans near their units first, and look far only for traces of which some are elsewhere."""
+    if not units:
+        return {}
+    near = _scope(units, _NEAR)
+    if near is None:
+        return _spans(store, {"ids": _ids(units), "first": datetime.min, "last": datetime.max})
+    families, sizes = _spans(store, near), _sizes(store, near)
+    rest = [u for u in units if not sizes.get(u.trace_id) or len(families.get(u.trace_id, ())) < sizes[u.trace_id]]
+    far = _scope(rest, _FAR) if rest else None
+    return families if far is None else families | _spans(store, far)
+
+
+def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:
+    """How many spans each trace had when it was decided."""
+    answer = store.read(f"SELECT number, n_spans {_of('trace_facts')} AND latest", scope)
+    return {scope["ids"][number]: size for number, size in answer.rows}
 
 
 def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
@@ -105,34 +127,41 @@ class ScoreKeys:
 _FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"})
 
 
-def _scope(units: Sequence[Unit]) -> dict[str, Any]:
-    """The traces to read and, where every unit says its time, the window to look in."""
+def _scope(units: Sequence[Unit], window: _Window) -> dict[str, Any] | None:
+    """The traces to read and the time to look in; None where a unit does not say its time."""
     times = [unit.request_time for unit in units if unit.request_time is not None]
-    known = len(times) == len(units)
-    return {
-        "ids": sorted({unit.trace_id for unit in units}),
-        "first": min(times) - _EARLY if known else datetime.min,
-        "last": max(times) + _LATE if known else datetime.max,
-    }
+    if len(times) < len(units):
+        return None
+    early, late = window
+    return {"ids": _ids(units), "first": min(times) - early, "last": max(times) + late}
 
 
-_WHERE = "trace_id IN (SELECT unnest($ids::UUID[])) AND start_time BETWEEN $first AND $last"
+def _ids(units: Sequence[Unit]) -> list[str]:
+    return sorted({unit.trace_id for unit in units})
 
 
-def _spans(store: Store, scope: dict[str, Any]) -> dict[UUID, _Family]:
+def _of(table: str) -> str:
+    """The rows of the wanted traces; `number` is the trace's place in `ids`, cheaper to hand over than its id."""
+    return (
+        f"FROM raw.{table} JOIN (SELECT unnest($ids::UUID[]) AS trace_id, unnest(range(len($ids))) AS number)"
+        " USING (trace_id) WHERE start_time BETWEEN $first AND $last"
+    )
+
+
+def _spans(store: Store, scope: dict[str, Any]) -> _Families:
     answer = store.read(
-        "SELECT trace_id, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
-        f" duration_us, input_tokens, output_tokens, cost_usd, metadata FROM raw.spans WHERE {_WHERE}",
+        "SELECT number, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
+        f" duration_us, input_tokens, output_tokens, cost_usd, metadata {_of('spans')}",
         scope,
     )
-    families: dict[UUID, _Family] = defaultdict(dict)
+    ids, families = scope["ids"], defaultdict[str, _Family](dict)
     for (
-        trace,
+        number,
         span,
         parent,
         start,
         kind,
-        response_id,
+        response,
         has_contexts,
         duration,
         given,
@@ -141,8 +170,8 @@ def _spans(store: Store, scope: dict[str, Any]) -> dict[UUID, _Family]:
         extra,
     ) in answer.rows:
         has_usage = not (given is None and produced is None and cost is None)
-        node = Node(_hex(span) or "", _hex(parent), start, kind, response_id, has_usage, has_contexts)
-        families[trace][node.span_id] = _Span(node, duration, given, produced, cost, extra)
+        node = Node(_hex(span) or "", _hex(parent), start, kind, response, has_usage, has_contexts)
+        families[ids[number]][node.span_id] = _Span(node, duration, given, produced, cost, extra)
     return families
 
 
@@ -152,23 +181,19 @@ def _hex(span_id: int | None) -> str | None:
 
 def _texts(store: Store, scope: dict[str, Any]) -> _Texts:
     answer = store.read(
-        "SELECT trace_id, span_id, any_value(query), any_value(response) FROM raw.contents"
-        f" WHERE {_WHERE} GROUP BY ALL",
-        scope,
+        f"SELECT number, span_id, any_value(query), any_value(response) {_of('contents')} GROUP BY ALL", scope
     )
-    return {(trace, span): (query, response) for trace, span, query, response in answer.rows}
+    return {(scope["ids"][number], span): (query, response) for number, span, query, response in answer.rows}
 
 
-def _contexts(store: Store, scope: dict[str, Any]) -> dict[UUID, _Found]:
+def _contexts(store: Store, scope: dict[str, Any]) -> dict[str, _Found]:
     answer = store.read(
-        f"SELECT trace_id, span_id, id, score, text, metadata FROM raw.contexts WHERE {_WHERE}"
-        " ORDER BY trace_id, span_id, rank",
-        scope,
+        f"SELECT number, span_id, id, score, text, metadata {_of('contexts')} ORDER BY number, span_id, rank", scope
     )
-    found: dict[UUID, _Found] = defaultdict(lambda: defaultdict(list))
-    for trace, span, identity, score, text, metadata in answer.rows:
+    found: dict[str, _Found] = defaultdict(lambda: defaultdict(list))
+    for number, span, identity, score, text, metadata in answer.rows:
         context = None if text is None else Context(text=text, id=identity, score=score, metadata=_object(metadata))
-        found[trace][f"{span:016x}"].append(context)
+        found[scope["ids"][number]][f"{span:016x}"].append(context)
     return found
 
 
