@@ -16,7 +16,7 @@ from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.store import Store
 from ragpulse_evaluators.statistics import Estimate
 
-__all__ = ["Bucket", "current", "estimates", "evaluators_in", "joined"]
+__all__ = ["Bucket", "current", "estimates", "evaluators_in", "in_order", "joined"]
 
 _INVALID_SHARE = 0.05
 """Above this share of unreadable or failed verdicts a bucket shows bounds: long contexts fail more often."""
@@ -152,7 +152,12 @@ def estimates(
         moments = Moments.of(row[place + 8 :])
         lines.setdefault(row[:place], []).append(_Part(*[*row[place : place + 8], moments]))
     found = [_bucket(key, parts, lost.get(key[:-2], (0, 0.0)), family != "score") for key, parts in lines.items()]
-    return sorted(found, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
+    return in_order(found)
+
+
+def in_order(buckets: Iterable[Bucket]) -> list[Bucket]:
+    """By evaluator, then time, group and version."""
+    return sorted(buckets, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
 
 
 def current(buckets: Iterable[Bucket]) -> Bucket | None:

@@ -12,6 +12,7 @@ from ragpulse_collector.metrics.coverage import Queue, queue
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.markers import prompts, versions
 from ragpulse_collector.metrics.quality import Bucket, estimates
+from ragpulse_collector.metrics.renewed import Reading, read_again
 from ragpulse_collector.metrics.runs import Share, shares
 from ragpulse_collector.metrics.traffic import TrafficBucket, traffic
 from ragpulse_collector.metrics.window import Window, window_of
@@ -32,6 +33,7 @@ class Snapshot:
         self._lock = threading.RLock()
         self._kept: dict[object, Any] = {}
         self._queue_since: datetime | None = None
+        self._reading: Reading | None = None
         self.took_s = 0.0
         """How long its parts took to read."""
 
@@ -46,6 +48,9 @@ class Snapshot:
         """The buckets of one evaluator; of all (None), which spares the reading when each is asked for afterwards."""
 
         def read() -> list[Bucket]:
+            if evaluator is None and family == "quality" and self.window.step_s and not (self.keep or self.groups):
+                self._reading = read_again(self.store, self.window, self._reading)
+                return list(self._reading.buckets)
             return estimates(self.store, evaluator, self.window, self.keep, groups=self.groups, family=family)
 
         with self._lock:
@@ -76,11 +81,12 @@ class Snapshot:
         return found.waiting
 
     def inherit(self, older: Snapshot) -> None:
-        """Take over what moved by less than a thousandth of its length since, and where the queue begins."""
+        """Take over what moved by less than a thousandth of its length since, and what later readings begin with."""
         for part in ("before", "good"):
             kept = older._kept.get(part)
             if kept is not None and (self.now - kept[0]) * 1000 < self.window.last - self.window.first:
                 self._kept[part] = kept
+        self._reading = older._reading
         known = older._kept.get("queued")
         self._queue_since = known.since if known is not None else older._queue_since
 

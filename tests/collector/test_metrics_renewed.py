@@ -1,0 +1,126 @@
+"""A range read again from what was known equals one read anew, whatever came or went in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store, trace_id
+
+from ragpulse_collector.metrics.filters import Filter
+from ragpulse_collector.metrics.quality import Bucket, estimates
+from ragpulse_collector.metrics.renewed import read_again
+from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def _window(minute: int) -> Window:
+    """Four hours in buckets of ten minutes, ending at this minute."""
+    last = T0 + timedelta(minutes=minute)
+    return Window(last - timedelta(hours=4), last, 600)
+
+
+class Counted:
+    """A store that keeps the range of each question."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
+        self.ranges: list[timedelta] = []
+
+    def read(self, sql: str, params: Any = ()) -> Any:
+        """Ask the store."""
+        if "min(request_time)" in sql:
+            self.ranges.append(params["last"] - params["first"])
+        return self._store.read(sql, params)
+
+
+def _redecide(store: EmbeddedStore, number: int, pi: float) -> None:
+    """A late fact: the same unit with another chance, the old row kept."""
+    which = "evaluator = 'judge' AND trace_id = $trace::UUID"
+    columns = "EXCLUDE (pi, revision, latest, decided_at), $pi AS pi, revision + 1 AS revision, NULL AS latest"
+    named = {"trace": trace_id(number)}
+
+    def work(tx: Any) -> None:
+        tx.execute(
+            f"INSERT INTO raw.decisions BY NAME SELECT * {columns}, decided_at + INTERVAL 1 SECOND AS decided_at"
+            f" FROM raw.decisions WHERE latest AND {which}",
+            named | {"pi": pi},
+        )
+        tx.execute(
+            f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", named
+        )
+
+    store.write(work).result()
+
+
+def _counts(buckets: Sequence[Bucket]) -> list[Bucket]:
+    return [replace(one, moments=None, passed=0.0, called=0.0, missing=0.0) for one in buckets]
+
+
+def _sums(buckets: Sequence[Bucket]) -> list[float]:
+    sums = [value for one in buckets if one.moments is not None for value in astuple(one.moments)]
+    return sums + [value for one in buckets for value in (one.passed, one.called, one.missing)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_range_read_again_equals_one_read_anew(store: EmbeddedStore, seed: int) -> None:
+    """New verdicts, late ones, errors retried, chances decided anew, deletions, a moving window."""
+    chance, units, reading = random.Random(seed), Units(store), None
+    for step in range(8):
+        for number in range(40 * step, 40 * step + chance.randrange(5, 40)):
+            at = T0 + timedelta(minutes=chance.randrange(-240, 5 * step + 1))
+            status = chance.choice(["ok", "ok", "ok", "error"])
+            value = chance.random() if status == "ok" else None
+            units.scored(number, chance.choice(["judge", "other"]), value, at=at, pi=1.0, status=status)
+        units.save()
+        if step:
+            _redecide(store, chance.randrange(40 * step), chance.choice([0.3, 0.9]))
+        if step == 5:
+            gone = {"at": T0 - timedelta(minutes=150)}
+            store.write(
+                lambda tx, gone=gone: tx.execute("DELETE FROM raw.scores WHERE request_time < $at", gone)
+            ).result()
+        window = _window(5 * step)
+        reading = read_again(store, window, reading)
+        anew = estimates(store, None, window, Filter())
+        assert _counts(reading.buckets) == _counts(anew)
+        assert _sums(reading.buckets) == pytest.approx(_sums(anew), abs=1e-9)  # threads add up in any order
+
+
+def test_only_what_moved_is_read(store: EmbeddedStore) -> None:
+    """After one more verdict the questions are about its bucket and the one that the window cuts."""
+    units, counted = Units(store), Counted(store)
+    for number in range(240):
+        units.scored(number, "judge", 1.0, at=T0 - timedelta(minutes=number))
+    units.save()
+    known = read_again(counted, _window(1), None)  # type: ignore[arg-type]
+    units.scored(999, "judge", 0.0, at=T0)
+    units.save()
+    again = read_again(counted, _window(2), known)  # type: ignore[arg-type]
+    assert sum(bucket.moments.n for bucket in again.buckets if bucket.moments) in (239, 240)
+    assert counted.ranges[0] == timedelta(hours=4)
+    assert sum(counted.ranges[1:], timedelta()) <= timedelta(minutes=20)
+
+
+def test_with_a_cap_at_work_everything_is_read(store: EmbeddedStore) -> None:
+    """What a budget left out weighs by facts of its trace: such a range is never patched together."""
+    units = Units(store)
+    for number in range(30):
+        units.scored(number, "judge", 1.0, at=T0 - timedelta(minutes=number))
+    units.unit(99)
+    units.decision(99, "judge", pi=0.5, u=0.9, reason="budget")
+    units.save()
+    assert read_again(store, _window(1), None).marks is None
