@@ -202,7 +202,7 @@ def _latest(lines: Sequence[Mapping[str, Any]], *, over_by: int | None) -> Mappi
         if _finite(point.get("value")) is not None
     ]
     over = [one for one in measured if over_by is None or one[0] <= over_by]
-    return _row(*max(over or measured, key=lambda one: one[0])) if measured else None
+    return _row(*max(over or measured, key=lambda one: (one[0], one[2].get("n") or 0))) if measured else None
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ FILTERS: Final = (
     "session_id", "user_id", "name", "error", "where",
 )  # fmt: skip
 GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name")
-RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
+RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
 DEFAULT_RANGE: Final = "-24h"
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from ragpulse_dashboards import ApiError
+
 from .fake_day import EVALUATORS, NOW, TOPICS, UNITS, hexid, iso, moment_of
 from .fake_traces import FakeTraces
 
@@ -239,6 +241,8 @@ class FakeFigures(FakeTraces):
 
     def get_compare(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """v7 is worse than v6; variants do not differ enough."""
+        if "none" in str(params["b"]):
+            raise ApiError(404, f"{params['b']}: no scores of groundedness in this window")
         small = str(params["a"]).startswith("variant")
         flips = [
             {

@@ -258,6 +258,24 @@ def test_a_comparison_is_split_by_a_dimension() -> None:
     assert "not enough data about 210 more" in text
 
 
+def test_a_comparison_that_cannot_be_made_keeps_its_form() -> None:
+    """The refusal stands below what was chosen; without a choice the page offers what the range holds."""
+    response = client().get("/compare?a=prompt:v6&b=prompt:none")
+    assert response.status_code == 404
+    assert 'value="prompt:none"' in response.text
+    assert "no scores" in text_of(response.text)
+    assert "/compare?a=prompt%3Av6&amp;b=prompt%3Av7" in client().get("/compare").text
+
+
+def test_evaluators_in_use_stand_apart() -> None:
+    """Those that a rule names show what they did; the others only what they need."""
+    used, others = client().get("/evaluators").text.split("Also here")
+    assert "1,204" in used
+    assert "exact_match" not in used.split("In use")[1]
+    assert "exact_match" in others
+    assert "1,204" not in others
+
+
 def test_a_judge_that_moved_is_told_from_an_application_that_did() -> None:
     """Frozen answers show both moves; they are judged again, and others frozen, by a form."""
     api = FakeApi()

@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import read_view
 
@@ -21,10 +22,13 @@ async def compare(site: Site, request: Request) -> Response:
     a, b, evaluator, by = (query.get(name, "").strip() for name in ("a", "b", "evaluator", "by"))
     facets = await site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"})
     known = await site.api("GET evaluators", {})
-    answer = None
+    answer, problem = None, None
     if a and b:
         chosen = {name: value for name, value in (("evaluator", evaluator), ("by", by)) if value}
-        answer = await site.api("GET compare", {**view.params(), "a": a, "b": b, **chosen})
+        try:
+            answer = await site.api("GET compare", {**view.params(), "a": a, "b": b, **chosen})
+        except ApiError as error:  # the form stays, so that another choice is one field away
+            problem = error
     context = {
         "view": view,
         "a": a,
@@ -32,13 +36,23 @@ async def compare(site: Site, request: Request) -> Response:
         "evaluator": evaluator,
         "by": by,
         "answer": answer,
+        "problem": problem and problem.message,
         "evaluators": [one["name"] for one in known.get("evaluators") or [] if one.get("online")],
-        "suggestions": _suggestions(facets.get("facets") or {}),
+        "suggestions": (suggestions := _suggestions(facets.get("facets") or {})),
+        "pairs": _pairs(suggestions),
     }
-    return site.render(request, "compare.html", context)
+    return site.render(request, "compare.html", context, status=problem.status if problem else 200)
 
 
 def _suggestions(facets: dict[str, list[dict[str, object]]]) -> list[str]:
     """Selectors as `ragpulse compare` takes them, from what is in the range."""
     kinds = (("prompt_version", "prompt"), ("model", "model"), ("variant", "variant"))
     return [f"{word}:{one['value']}" for name, word in kinds for one in facets.get(name) or [] if one.get("value")]
+
+
+def _pairs(selectors: list[str]) -> list[tuple[str, str]]:
+    """Two of each kind that has two, the one that sorts first as the old one."""
+    kinds: dict[str, list[str]] = {}
+    for one in selectors:
+        kinds.setdefault(one.partition(":")[0], []).append(one)
+    return [(first, last) for first, *_, last in map(sorted, (found for found in kinds.values() if len(found) > 1))]

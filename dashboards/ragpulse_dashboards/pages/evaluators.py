@@ -35,11 +35,12 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def evaluators(site: Site, request: Request) -> Response:
-    """Rules on top, then every evaluator; those in use first."""
+    """Rules on top, then the evaluators in use with what they did, then all others."""
     known, rules, drift = await asyncio.gather(
         site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
     )
-    listed = sorted(known.get("evaluators") or [], key=lambda one: (not one.get("online"), str(one.get("name"))))
+    found = [{**one, "used": bool(one.get("online") or one.get("stats_24h"))} for one in known.get("evaluators") or []]
+    listed = sorted(found, key=lambda one: str(one.get("name")))
     watched = drift.get("watched") or []
     names = {one.get("evaluator") for one in watched}
     judged = [one["name"] for one in listed if one.get("cost_class") not in FREE and one["name"] not in names]
@@ -79,7 +80,8 @@ async def edit(site: Site, request: Request) -> Response:
     known = await site.api("GET evaluators", {})
     strata: list[dict[str, Any]] = list(rule.get("strata") or [])
     rows = strata + [{} for _ in range(STRATA - len(strata))]
-    context = {"rule": rule, "new": name is None, "evaluators": known.get("evaluators") or [], "strata": rows}
+    choice = sorted(known.get("evaluators") or [], key=lambda one: (not one.get("online"), str(one.get("name"))))
+    context = {"rule": rule, "new": name is None, "evaluators": choice, "strata": rows}
     return site.render(request, "rule.html", context)
 
 

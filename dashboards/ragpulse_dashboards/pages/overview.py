@@ -20,7 +20,7 @@ __all__ = ["routes"]
 BUCKETS: Final = 120
 """Points a chart asks for: a card is about 500 px wide, and a point with an interval needs 4."""
 MAX_QUALITY: Final = 8
-SHORT: Final = (("-1h", timedelta(hours=1)), ("-6h", timedelta(hours=6)))
+SHORT: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
 """Ranges that a young store is shown by."""
 MAX_AGE_S: Final = 3600.0
 

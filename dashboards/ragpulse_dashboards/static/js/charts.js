@@ -59,7 +59,7 @@ function drawAll(root) {
     resized.unobserve(box);
     plots.delete(box);
   }
-  const boxes = [...root.querySelectorAll("[data-chart] [data-plot]")].map((box) => [box, box.clientWidth || 420, box.getBoundingClientRect().top < innerHeight]);
+  const boxes = [...root.querySelectorAll("[data-plot]")].map((box) => [box, box.clientWidth || 420, box.getBoundingClientRect().top < innerHeight]);
   for (const [box, width, seen] of boxes) {
     if (seen) draw(box, width);
     else requestIdleCallback(() => draw(box, box.clientWidth || width));

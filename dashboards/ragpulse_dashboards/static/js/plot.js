@@ -103,6 +103,16 @@ function drawPoints(plot, spec, roles, palette) {
   ctx.restore();
 }
 
+/** Whether the curves run in the upper half between two places: then a text is put below them. */
+function isHigh(plot, spec, left, right) {
+  const heights = spec.t.flatMap((time, index) => {
+    const x = plot.valToPos(time, "x", true);
+    return x < left || x > right ? [] : spec.lines.map((line) => line.v[index]).filter((value) => value !== null);
+  });
+  const { min, max } = plot.scales.y;
+  return heights.reduce((sum, value) => sum + value, 0) > (heights.length * (min + max)) / 2;
+}
+
 function drawMarkers(plot, spec) {
   const { ctx } = plot;
   const ratio = devicePixelRatio || 1;
@@ -112,7 +122,7 @@ function drawMarkers(plot, spec) {
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
   ctx.setLineDash([4 * ratio, 3 * ratio]);
-  const line = spec.unit === "ratio" ? plot.bbox.top + plot.bbox.height - 4 * ratio : plot.bbox.top + 10 * ratio; // where no curve is
+  const lines = [plot.bbox.top + 10 * ratio, plot.bbox.top + plot.bbox.height - 4 * ratio];
   let free = -Infinity;
   for (const marker of spec.markers) {
     const x = Math.round(plot.valToPos(marker.t, "x", true));
@@ -126,7 +136,7 @@ function drawMarkers(plot, spec) {
     const right = plot.bbox.left + plot.bbox.width;
     const left = x + 4 * ratio + width > right ? x - 4 * ratio - width : x + 4 * ratio;
     if (left > free) {
-      ctx.fillText(text, left, line);
+      ctx.fillText(text, left, lines[Number(isHigh(plot, spec, left, left + width))]);
       free = left + width + 6 * ratio;
     }
   }
