@@ -22,6 +22,8 @@ _AS_THEY_ARE = (
     "resource", "events", "mapped_from", "links",
 )  # fmt: skip
 
+_OF_CONTEXTS = ("contexts_state", "n_contexts", "top_score")
+
 
 def table_parts(block: SpanBlock, at: datetime) -> dict[str, Parts]:
     """Return the block's part of each table it has rows in."""
@@ -44,17 +46,14 @@ def _span_parts(block: SpanBlock, at: datetime, *, has_text: bool) -> Parts:
     size = len(block)
     contexts = block.columns.get("contexts")
     tags = block.columns.get("tags")
-    states, counts, tops = (None, None, None) if contexts is None else _summary(contexts)
     times = zip(block.columns["start_ns"], block.columns["end_ns"], strict=True)
     return {name: _part(block, name) for name in _AS_THEY_ARE} | {
         "parent_span_id": block.parent_span_ids,
         "received_at": Same(at, size),
         "duration_us": [(end - start) // 1000 for start, end in times],
         "tags": Same(None, size) if tags is None else [orjson.dumps(each).decode() for each in tags],
-        "contexts_state": states or Same(None, size),
-        "n_contexts": counts or Same(None, size),
-        "top_score": tops or Same(None, size),
         "has_text": Same(has_text, size),
+        **({name: Same(None, size) for name in _OF_CONTEXTS} if contexts is None else _summary(contexts)),
     }
 
 
@@ -63,13 +62,13 @@ def _part(block: SpanBlock, name: str) -> Part:
     return Same(block.same(name), len(block)) if column is None else column
 
 
-def _summary(contexts: Sequence[list[ContextRecord]]) -> tuple[list[str | None], list[int], list[float | None]]:
+def _summary(contexts: Sequence[list[ContextRecord]]) -> Parts:
     """Return of each span's contexts what they are good for, how many there are, and the best score."""
-    return (
-        [contexts_state(each, truncated=False) for each in contexts],
-        list(map(len, contexts)),
-        list(map(top_score, contexts)),
-    )
+    return {
+        "contexts_state": [contexts_state(each, truncated=False) for each in contexts],
+        "n_contexts": list(map(len, contexts)),
+        "top_score": list(map(top_score, contexts)),
+    }
 
 
 def _context_parts(ids: Parts, contexts: Sequence[list[ContextRecord]]) -> Parts:

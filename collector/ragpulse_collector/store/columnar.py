@@ -10,7 +10,7 @@ import ctypes
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -49,17 +49,17 @@ def column(declared: str, parts: Sequence[Part]) -> Column | None:
 
     Whatever is neither number, boolean, instant nor id is handed over as text. Raises OverflowError, UnicodeError.
     """
-    format_, encode = _KINDS.get(declared, _TEXT)
-    pieces = [_piece(encode, part) for part in parts]
-    nulls = "".join([piece.valid for piece in pieces])
-    if "1" not in nulls:
+    kind = _KINDS.get(declared, _TEXT)
+    pieces = [_piece(kind, part) for part in parts]
+    valid = "".join([piece.valid for piece in pieces])
+    if "1" not in valid:
         return None
-    validity = _bits(nulls) if "0" in nulls else None
+    validity = _bits(valid) if "0" in valid else None
     data = b"".join([piece.data for piece in pieces])
-    if format_ != _TEXT[0]:
-        return Column(format_, len(nulls), (validity, data))
+    if kind is not _TEXT:
+        return Column(kind.format, len(valid), (validity, data))
     lengths = chain.from_iterable([piece.lengths for piece in pieces])
-    return Column(format_, len(nulls), (validity, array("q", accumulate(lengths, initial=0)), data))
+    return Column(kind.format, len(valid), (validity, array("q", accumulate(lengths, initial=0)), data))
 
 
 class Source:
@@ -110,87 +110,77 @@ class Source:
         return pointers
 
 
+class _Kind(NamedTuple):
+    """How the values of a declared type travel."""
+
+    format: bytes
+    encode: Callable[[Sequence[Any]], bytes]
+    """Raises TypeError where a value is not in its usual form, null above all."""
+    usual: Callable[[Any], Any]
+    """Returns a value in its usual form, any for null."""
+
+
 class _Piece(NamedTuple):
-    """A part as bytes: what is valid ("1") and what null ("0"), the values one behind the other, and their lengths."""
+    """A part as bytes: what is valid ("1") and what null ("0"), the values one behind the other, lengths of texts."""
 
     valid: str
     data: bytes
-    lengths: Iterable[int]
+    lengths: list[int]
 
 
-class _Encoded(NamedTuple):
-    data: bytes
-    lengths: Iterable[int]
+def _piece(kind: _Kind, part: Part) -> _Piece:
+    values: Sequence[Any] = (part.value,) if isinstance(part, Same) else part
+    times = part.length if isinstance(part, Same) else 1
+    valid = "1" * len(values)
+    try:
+        data = kind.encode(values)
+    except TypeError:
+        valid = "".join(["0" if value is None else "1" for value in values])
+        values = list(map(kind.usual, values))
+        data = kind.encode(values)
+    lengths = _lengths(values, data) if kind is _TEXT else []
+    return _Piece(valid * times, data * times, lengths * times)
 
 
-_Encode = Callable[[Sequence[Any]], _Encoded]
+def _lengths(texts: Sequence[str], data: bytes) -> list[int]:
+    return list(map(len, texts)) if data.isascii() else [len(text.encode()) for text in texts]
 
 
-def _piece(encode: _Encode, part: Part) -> _Piece:
-    if isinstance(part, Same):
-        one = encode([part.value])
-        return _Piece(
-            ("0" if part.value is None else "1") * part.length, one.data * part.length, [*one.lengths] * part.length
-        )
-    valid = "1" * len(part)
-    if None in part:
-        valid = "".join(["0" if value is None else "1" for value in part])
-    return _Piece(valid, *encode(part))
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
-def _texts(values: Sequence[Any]) -> _Encoded:
-    if set(map(type, values)) != {str}:
-        values = ["" if value is None else value if type(value) is str else str(value) for value in values]
-    joined = "".join(values)
-    data = joined.encode()
-    return _Encoded(data, map(len, values) if joined.isascii() else [len(value.encode()) for value in values])
+def _numbers(code: str) -> Callable[[Sequence[Any]], bytes]:
+    return lambda values: array(code, values).tobytes()
 
 
-def _numbers(code: str) -> _Encode:
-    def encode(values: Sequence[Any]) -> _Encoded:
-        try:
-            numbers = array(code, values)
-        except TypeError:
-            numbers = array(code, [value or 0 for value in values])
-        return _Encoded(numbers.tobytes(), ())
-
-    return encode
-
-
-def _span_ids(values: Sequence[Any]) -> _Encoded:
-    """Eight bytes as on the wire; numbers in the tables, hex text where a caller holds them so."""
-    numbers = array("Q")
-    if set(map(type, values)) != {bytes}:
-        values = [_span_id(value) for value in values]
-    numbers.frombytes(b"".join(values))
+def _span_ids(values: Sequence[Any]) -> bytes:
+    numbers = array("Q", b"".join(values))
     if sys.byteorder == "little":
         numbers.byteswap()
-    return _Encoded(numbers.tobytes(), ())
+    return numbers.tobytes()
 
 
 def _span_id(value: Any) -> bytes:
+    """Eight bytes as on the wire; numbers in the tables, hex text where a caller holds them so."""
     if type(value) is bytes:
         return value
     return (int(value, 16) if type(value) is str else value or 0).to_bytes(8, "big")
 
 
-def _uuids(values: Sequence[Any]) -> _Encoded:
-    """Sixteen bytes as on the wire, or hex text with or without dashes."""
-    if set(map(type, values)) != {bytes}:
-        values = [_uuid(value) for value in values]
-    return _Encoded(b"".join(values), ())
-
-
 def _uuid(value: Any) -> bytes:
+    """Sixteen bytes as on the wire; hex text, with or without dashes, where a caller holds them so."""
     if type(value) is bytes:
         return value
     return bytes(16) if value is None else UUID(str(value)).bytes
 
 
-def _instants(values: Sequence[Any]) -> _Encoded:
-    if datetime in set(map(type, values)):
-        values = [(value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value for value in values]
-    return _INT64(values)
+def _microseconds(value: Any) -> int:
+    return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value or 0
+
+
+def _number(value: Any) -> Any:
+    return 0 if value is None else value
 
 
 def _bits(digits: str) -> bytes:
@@ -198,17 +188,16 @@ def _bits(digits: str) -> bytes:
     return int(digits[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
 
 
-_INT64 = _numbers("q")
-_TEXT = (b"U", _texts)
-_UUID = b"w:16"
-_KINDS: dict[str, tuple[bytes, _Encode]] = {
-    "UUID": (_UUID, _uuids),
-    "UBIGINT": (b"L", _span_ids),
-    "BIGINT": (b"l", _INT64),
-    "INTEGER": (b"i", _numbers("i")),
-    "DOUBLE": (b"g", _numbers("d")),
-    "BOOLEAN": (b"c", _numbers("b")),
-    "TIMESTAMP": (b"tsu:", _instants),
+_TEXT = _Kind(b"U", lambda texts: "".join(texts).encode(), _text)
+_UUID = _Kind(b"w:16", b"".join, _uuid)
+_KINDS = {
+    "UUID": _UUID,
+    "UBIGINT": _Kind(b"L", _span_ids, _span_id),
+    "BIGINT": _Kind(b"l", _numbers("q"), _number),
+    "INTEGER": _Kind(b"i", _numbers("i"), _number),
+    "DOUBLE": _Kind(b"g", _numbers("d"), _number),
+    "BOOLEAN": _Kind(b"c", _numbers("b"), _number),
+    "TIMESTAMP": _Kind(b"tsu:", _numbers("q"), _microseconds),
 }
 """Declared type → how its values travel; booleans as small numbers, which duckdb makes booleans again."""
 
@@ -219,7 +208,7 @@ def _metadata(**pairs: str) -> bytes:
     return struct.pack("=i", len(pairs)) + b"".join(struct.pack("=i", len(text)) + text for text in texts)
 
 
-_METADATA = {_UUID: _metadata(**{"ARROW:extension:name": "arrow.uuid", "ARROW:extension:metadata": ""})}
+_METADATA = {_UUID.format: _metadata(**{"ARROW:extension:name": "arrow.uuid", "ARROW:extension:metadata": ""})}
 """Format → what says that these bytes are more than bytes."""
 _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

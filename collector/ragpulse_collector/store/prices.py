@@ -17,8 +17,8 @@ _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
 _SETTLED = ("cost_usd", "cost_source", "cost_unknown_reason")
 _PRICED_BY = (
-    "kind", "model", "provider", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
-    "reasoning_tokens", "mapped_from", *_SETTLED,
+    "kind", "model", "provider", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "cost_usd",
+    "cost_source", "mapped_from",
 )  # fmt: skip
 """What a price may depend on."""
 
@@ -60,11 +60,13 @@ class Prices:
         A library's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price. Under
         OpenInference's name, ours too, it is what the application said.
         """
-        used = (span.input_tokens or 0) + (span.output_tokens or 0) > 0
-        doubted = span.cost_usd == 0 and used and '"llm.cost.' not in span.mapped_from
-        if span.cost_usd is not None and not doubted:
-            span.cost_source = span.cost_source or "provider"
-            return
+        doubted = False
+        if span.cost_usd is not None:
+            used = (span.input_tokens or 0) + (span.output_tokens or 0) > 0
+            doubted = span.cost_usd == 0 and used and '"llm.cost.' not in span.mapped_from
+            if not doubted:
+                span.cost_source = span.cost_source or "provider"
+                return
         span.cost_usd = span.cost_source = None
         has_usage = span.input_tokens is not None or span.output_tokens is not None
         if not has_usage and span.kind not in _CALLS:
@@ -106,17 +108,18 @@ class Prices:
 def price_block(block: SpanBlock, price: Callable[[SpanRecord], None]) -> None:
     """Settle the costs of a block's spans: once where they say the same of what a price depends on."""
     said = {name: block.columns[name] for name in _PRICED_BY if name in block.columns}
-    same = {name: block.same(name) for name in _PRICED_BY if name not in said}
-    calls = [dict(zip(said, row, strict=True)) for row in zip(*said.values(), strict=True)] if said else [{}]
-    spans = [SpanRecord.made_of(same | call) for call in calls]
-    for span in spans:
+    same = {name: block.same(name) for name in (*_PRICED_BY, *_SETTLED) if name not in said}
+    settled = []
+    for call in zip(*said.values(), strict=True) if said else [()]:
+        span = SpanRecord.made_of(same | dict(zip(said, call, strict=True)))
         price(span)
-    for name in _SETTLED:
-        values = [getattr(span, name) for span in spans]
-        if said:
-            block.columns[name] = values
-        else:
+        settled.append((span.cost_usd, span.cost_source, span.cost_unknown_reason))
+    for name, values in zip(_SETTLED, zip(*settled, strict=True), strict=True):
+        if len(set(values)) == 1:
+            block.columns.pop(name, None)
             block.shared[name] = values[0]
+        else:
+            block.columns[name] = values
 
 
 def _missing(span: SpanRecord) -> str | None:
