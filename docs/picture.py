@@ -21,30 +21,33 @@ from traffic import rag_trace, send  # noqa: E402 - after the path of tests/ is 
 
 from ragpulse_collector.app import Collector  # noqa: E402
 from ragpulse_collector.client import connect  # noqa: E402
-from ragpulse_collector.settings import Settings  # noqa: E402
+from ragpulse_collector.settings import Settings, TargetSettings  # noqa: E402
 
 DAY_NS = 86_400 * 10**9
-TRACES = 8000
+BUCKET_NS = 7_200 * 10**9
+"""What a week is drawn in: the last one is filled, or its point would stand on a handful of answers."""
+TRACES = 12_000
 GOOD = ("The Eiffel Tower is 330 metres tall [1].", "It is 330 metres tall [1], and the Seine flows through Paris [2].")
 BAD = "The Eiffel Tower is 240 metres tall [2] and was moved to Berlin in 1997."
 
 
 def week(url: str) -> None:
-    """Send a week of traces: busy days, quiet nights, a worse prompt from the fifth day on."""
+    """Send a week of traces that ends with a full bucket: busy days, quiet nights, a worse prompt on the last two."""
     chance, now = random.Random(7), time.time_ns()
+    end = now - now % BUCKET_NS
     batch = []
     for number in range(TRACES):
-        age = chance.random() * 7
-        busy = 0.55 + 0.45 * math.sin(2 * math.pi * (7 - age - 0.3))
+        start = end - int(chance.random() * (7 * DAY_NS - 2 * BUCKET_NS)) - 1
+        busy = 0.62 - 0.38 * math.cos(2 * math.pi * (start % DAY_NS / DAY_NS - 0.15))
         if chance.random() > busy:
             continue
-        version = "v7" if age < 2.2 else "v6"
+        version = "v7" if end - start < 2.2 * DAY_NS else "v6"
         wrong = chance.random() < (0.28 if version == "v7" else 0.06)
         batch += rag_trace(
             number,
             response=BAD if wrong else chance.choice(GOOD),
             prompt_version=version,
-            start_ns=int(now - age * DAY_NS) - 60 * 10**9,
+            start_ns=start,
             latency_ms=chance.lognormvariate(6.4 if version == "v6" else 6.7, 0.45),
             error=chance.random() < 0.015,
         )
@@ -56,7 +59,7 @@ def week(url: str) -> None:
 
 def photograph(visit: Any) -> None:
     """Open the week and keep what is seen of it."""
-    visit.page.set_viewport_size({"width": 1280, "height": 1220})
+    visit.page.set_viewport_size({"width": 1280, "height": 1325})
     visit.open("/?from=-7d")
     visit.page.wait_for_timeout(500)
     visit.page.screenshot(path=ROOT / "docs" / "images" / "overview.png")
@@ -66,7 +69,9 @@ def main() -> None:
     """Send, wait for the evaluations, photograph."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"db": f"{folder}/week.duckdb", "port": 0, "settle_s": 0.0}
-        collector = Collector(Settings().with_options("collector", options))
+        target = TargetSettings(metric="quality:groundedness", min=0.85)
+        settings = Settings().with_options("collector", options).model_copy(update={"target": (target,)})
+        collector = Collector(settings)
         collector.start()
         week(collector.url)
         client = connect(collector.url)
