@@ -29,7 +29,6 @@ from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.block_rows import table_parts
-from ragpulse_collector.store.prices import price_block
 from ragpulse_collector.store.rows import Appendable, utc_now
 from ragpulse_collector.store.writer import WriterTransaction
 
@@ -74,7 +73,7 @@ def floor(folder: Path) -> None:
             clock.lap("decode")
             blocks = [block for batch in batches for block in batch.blocks]
             for block in blocks:
-                price_block(block, prices)
+                prices.block(block)
             clock.lap("price")
             at = utc_now()
             rows = Appendable(parts=[table_parts(block, at) for block in blocks])

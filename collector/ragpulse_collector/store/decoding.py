@@ -6,8 +6,8 @@ import gc
 import logging
 from collections.abc import Callable
 
-from ragpulse_collector.records import Batch, DecodeError, RawBody, SpanRecord
-from ragpulse_collector.store.prices import price_block
+from ragpulse_collector.records import Batch, DecodeError, RawBody
+from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
@@ -19,9 +19,7 @@ _GARBAGE = (50_000, 10, 10)
 class Decoder:
     """Runs until the queue is closed and drained; a body that cannot be decoded is answered here and fails alone."""
 
-    def __init__(
-        self, queue: WriterQueue, decode: Callable[[RawBody], Batch], price: Callable[[SpanRecord], None] | None
-    ) -> None:
+    def __init__(self, queue: WriterQueue, decode: Callable[[RawBody], Batch], price: Prices | None) -> None:
         self._queue = queue
         self._decode = decode
         self._price = price
@@ -47,7 +45,7 @@ class Decoder:
                 for span in item.batch.records:
                     self._price(span)
                 for block in item.batch.blocks:
-                    price_block(block, self._price)
+                    self._price.block(block)
         except DecodeError as error:
             item.future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer

@@ -5,10 +5,11 @@ The table (genai-prices) is imported with the first call to be priced: it takes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
+from itertools import starmap
 from typing import Any, Protocol
 
 from ragpulse_collector.records import SpanBlock, SpanRecord
@@ -16,10 +17,8 @@ from ragpulse_collector.records import SpanBlock, SpanRecord
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
 _SETTLED = ("cost_usd", "cost_source", "cost_unknown_reason")
-_PRICED_BY = (
-    "kind", "model", "provider", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "cost_usd",
-    "cost_source", "mapped_from",
-)  # fmt: skip
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
+_PRICED_BY = (*_TOKENS, "kind", "model", "provider", "cost_usd", "cost_source", "mapped_from")
 """What a price may depend on."""
 
 
@@ -45,6 +44,14 @@ class Rates:
     source: str
     up_to: float = float("inf")
     """Above this many input tokens other rates hold (tiers); the table is asked call by call then."""
+
+    def dollars(self, whole: int, output: int | None, cached: int | None, cache_write: int | None) -> float:
+        """Return what a call costs; the stated input includes what came from the cache."""
+        read = min(cached or 0, whole)  # some clients state more cached than input
+        write = min(cache_write or 0, whole - read)
+        fresh = whole - read - write
+        dollars = fresh * self.input + read * self.cached + write * self.cache_write + (output or 0) * self.output
+        return dollars * _PER_MILLION
 
 
 class Prices:
@@ -77,21 +84,45 @@ class Prices:
         if doubted and span.cost_unknown_reason is not None:
             span.cost_unknown_reason += "; the client's own figure of 0 is not believed beside used tokens"
 
+    def block(self, block: SpanBlock) -> None:
+        """Settle the costs of a block's spans: at once where only numbers of tokens differ."""
+        said = {name: block.columns[name] for name in _PRICED_BY if name in block.columns}
+        same = {name: block.same(name) for name in (*_PRICED_BY, *_SETTLED) if name not in said}
+        calls = zip(*said.values(), strict=True) if said else iter([()])
+        spans = (SpanRecord.made_of(same | dict(zip(said, call, strict=True))) for call in calls)
+        first = next(spans)
+        rates = self._shared_rates(first, said)
+        self(first)
+        settled = {name: [getattr(first, name)] for name in _SETTLED}
+        if rates is not None:
+            tokens = zip(*(block.values(name) for name in _TOKENS), strict=True)
+            settled["cost_usd"] = list(starmap(rates.dollars, tokens))
+        else:
+            for span in spans:
+                self(span)
+                for name in _SETTLED:
+                    settled[name].append(getattr(span, name))
+        _settle(block, settled)
+
+    def _shared_rates(self, first: SpanRecord, said: Mapping[str, Sequence[Any]]) -> Rates | None:
+        """Return the rates by which all calls of a block are priced, None where each is to be looked at."""
+        if first.cost_usd is not None or _missing(first) or not said.keys() <= frozenset(_TOKENS):
+            return None
+        rates = self._rates(first.model or "", first.provider)
+        plain = rates is not None and not any(None in counts for counts in said.values())
+        most = max(said.get("input_tokens", (first.input_tokens or 0,)))
+        return rates if rates is not None and plain and most <= rates.up_to else None
+
     def _price(self, span: SpanRecord) -> None:
         rates = self._rates(span.model or "", span.provider)
         if rates is None:
             span.cost_unknown_reason = f"no price for {span.model}"
             return
         whole, output = span.input_tokens or 0, span.output_tokens or 0
-        # The stated input includes what came from the cache; some clients state more cached than input.
-        read = min(span.cached_tokens or 0, whole)
-        write = min(span.cache_write_tokens or 0, whole - read)
         if whole > rates.up_to:
             span.cost_usd = _tiered(span, whole, output)
         else:
-            fresh = whole - read - write
-            dollars = fresh * rates.input + read * rates.cached + write * rates.cache_write + output * rates.output
-            span.cost_usd = dollars * _PER_MILLION
+            span.cost_usd = rates.dollars(whole, output, span.cached_tokens, span.cache_write_tokens)
         span.cost_source = rates.source
 
     def _find(self, model: str, provider: str | None) -> Rates | None:
@@ -105,17 +136,9 @@ class Prices:
         return _from_table(model, provider)
 
 
-def price_block(block: SpanBlock, price: Callable[[SpanRecord], None]) -> None:
-    """Settle the costs of a block's spans: once where they say the same of what a price depends on."""
-    said = {name: block.columns[name] for name in _PRICED_BY if name in block.columns}
-    same = {name: block.same(name) for name in (*_PRICED_BY, *_SETTLED) if name not in said}
-    settled = []
-    for call in zip(*said.values(), strict=True) if said else [()]:
-        span = SpanRecord.made_of(same | dict(zip(said, call, strict=True)))
-        price(span)
-        settled.append((span.cost_usd, span.cost_source, span.cost_unknown_reason))
-    for name, values in zip(_SETTLED, zip(*settled, strict=True), strict=True):
-        if len(set(values)) == 1:
+def _settle(block: SpanBlock, settled: Mapping[str, list[Any]]) -> None:
+    for name, values in settled.items():
+        if values.count(values[0]) == len(values):
             block.columns.pop(name, None)
             block.shared[name] = values[0]
         else:

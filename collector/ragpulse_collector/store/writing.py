@@ -10,9 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
+from ragpulse_collector.records import Batch, RawBody, Receipt
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
+from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Transaction
 from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
 from ragpulse_collector.store.reading import Reading
@@ -28,7 +29,7 @@ class Ways:
 
     decode: Callable[[RawBody], Batch]
     """Runs on the decoding thread."""
-    price: Callable[[SpanRecord], None] | None = None
+    price: Prices | None = None
     """Fills a span's cost; None leaves costs as they came."""
     clock: Callable[[], datetime] = utc_now
     """UTC without a zone."""

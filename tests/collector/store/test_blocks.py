@@ -12,7 +12,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import Batch, ContentRecord, RawBody, ScoreRecord, SpanRecord
 from ragpulse_collector.store import Prices
-from ragpulse_collector.store.prices import price_block
 
 TABLES = ("spans", "contents", "contexts")
 SPANS = 10
@@ -101,6 +100,6 @@ def test_a_block_costs_what_its_spans_cost(kit: Any) -> None:
     spans = copy.deepcopy(calls).records()
     for span in spans:
         prices(span)
-    price_block(calls, prices)
+    prices.block(calls)
     assert calls.records() == spans
     assert {span.cost_unknown_reason for span in spans} == {None, "no output tokens"}
