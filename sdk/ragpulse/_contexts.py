@@ -178,11 +178,16 @@ def _columns(value: Mapping[str, Any]) -> tuple[Document, ...]:
 
 def to_documents_json(documents: Sequence[Document], quote: Callable[[str], str] = _quote) -> str:
     """The documents as the one JSON string that goes on the span."""
-    rows = []
+    parts: list[str] = []
     for identity, score, text, metadata in documents:
-        first = "" if identity is None else f'"id":{_quote(identity)},'
-        second = score if score is not None and score - score == 0 else "null"
-        third = "" if text is None else f',"content":{quote(text)}'
-        fourth = "" if metadata is None else f',"metadata":{metadata}'
-        rows.append(f'{{{first}"score":{second}{third}{fourth}}}')
-    return "[" + ",".join(rows) + "]"
+        parts.append(",{" if parts else "[{")
+        if identity is not None:
+            parts += ('"id":', _quote(identity), ",")
+        parts += ('"score":', repr(score) if score is not None and score - score == 0 else "null")
+        if text is not None:
+            parts += (',"content":', quote(text))
+        if metadata is not None:
+            parts += (',"metadata":', metadata)
+        parts.append("}")
+    parts.append("]" if parts else "[]")
+    return "".join(parts)

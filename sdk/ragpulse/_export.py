@@ -117,12 +117,13 @@ class Exporter:
         """Queue a finished record; drop and count it when there is no room."""
         size = record.size()
         with self._lock:
-            if self._closed or self._queued_bytes + self._outbox_bytes + size > self._max_bytes:
+            queued = self._queued_bytes + size
+            if self._closed or queued + self._outbox_bytes > self._max_bytes:
                 self._drop(1, "shut down" if self._closed else "queue full")
                 return
             self._queue.append(record)
             self._sizes.append(size)
-            self._queued_bytes += size
+            self._queued_bytes = queued
             waiting = len(self._queue)
             if self._thread is None:
                 self._start()

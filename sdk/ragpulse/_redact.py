@@ -13,6 +13,7 @@ from typing import Any
 from ._guard import GUARD
 
 Redactor = Callable[[str], str]
+Guard = Callable[[bytes, bytes], bool]
 Rule = str | re.Pattern[str] | Redactor
 FAILED = "[ragpulse: withheld, the redaction function failed]"
 
@@ -101,22 +102,28 @@ def _luhn(number: str) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 and any(digits)
 
 
-_NAMED: dict[str, Redactor] = {"key": _redact_keys, "card": _redact_cards, "email": _redact_emails}
-_GUARDS = {_redact_keys: _may_hold_key, _redact_cards: _may_hold_card, _redact_emails: _may_hold_email}
+def _unguarded(data: bytes, marked: bytes) -> bool:
+    return True
+
+
+_NAMED: dict[str, tuple[Redactor, Guard]] = {
+    "key": (_redact_keys, _may_hold_key),
+    "card": (_redact_cards, _may_hold_card),
+    "email": (_redact_emails, _may_hold_email),
+}
 _SETS: dict[str, tuple[str, ...]] = {"default": ("key", "card"), "all": ("key", "card", "email"), "off": (), "none": ()}
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """An ordered list of named rules, each a function from text to text."""
+    """An ordered list of named rules, each a function from text to text and the guard that tells when to call it."""
 
-    rules: tuple[tuple[str, Redactor], ...] = ()
+    rules: tuple[tuple[str, Redactor, Guard], ...] = ()
 
     def suspects(self, data: bytes, marked: bytes) -> bool:
         """Whether any rule could change a text, told by its bytes and their `marks`; exact only in saying no."""
-        for _, rule in self.rules:  # a generator for `any` would cost as much as the guards
-            guard = _GUARDS.get(rule)  # type: ignore[arg-type]
-            if guard is None or guard(data, marked):
+        for _, _, guard in self.rules:  # noqa: SIM110 - a generator for `any` would cost as much as the guards
+            if guard(data, marked):
                 return True
         return False
 
@@ -125,7 +132,7 @@ class Redaction:
         data = text.encode("utf-8", "replace")
         if not self.suspects(data, marks(data)):
             return text
-        for name, rule in self.rules:
+        for name, rule, _ in self.rules:
             clean = rule(text)
             if clean is not text and clean != text:
                 text = clean
@@ -135,7 +142,7 @@ class Redaction:
 
     def describe(self) -> str:
         """The rules' names, for the start-up line."""
-        return ", ".join(name for name, _ in self.rules) or "off"
+        return ", ".join(name for name, _, _ in self.rules) or "off"
 
 
 def redaction(setting: Any) -> Redaction:
@@ -153,17 +160,17 @@ def redaction(setting: Any) -> Redaction:
     return Redaction(tuple(rule for part in parts for rule in _rules(part)))
 
 
-def _rules(part: Any) -> list[tuple[str, Redactor]]:
+def _rules(part: Any) -> list[tuple[str, Redactor, Guard]]:
     if isinstance(part, str):
         names = [name.strip() for word in part.split(",") for name in _SETS.get(word.strip(), (word.strip(),))]
         unknown = [name for name in names if name not in _NAMED]
         if unknown:
             raise ValueError(f"unknown redaction {unknown[0]!r}: use one of {', '.join([*_SETS, *_NAMED])}")
-        return [(name, _NAMED[name]) for name in names]
+        return [(name, *_NAMED[name]) for name in names]
     if isinstance(part, re.Pattern):
-        return [("custom", lambda text: part.sub("[redacted]", text))]
+        return [("custom", lambda text: part.sub("[redacted]", text), _unguarded)]
     if callable(part):
-        return [("custom", _contained(part))]
+        return [("custom", _contained(part), _unguarded)]
     raise ValueError(f"redact= takes names, patterns and functions, not {part!r}")
 
 

@@ -78,17 +78,19 @@ class Span(Recording, trace.Span):
 
     def encode(self, policy: ContentPolicy) -> bytes:
         """The span as an OTLP protobuf message."""
-        parts = [
+        parts = encode_attributes(self, self.scope, policy, {})
+        parts += (
             _wire.span_identity(self.trace_number, self.span_number, self.parent_id, self.trace_state),
             self._head or self.plan.head,
             _wire.span_times(self.start_ns, self.end_ns),
-            *encode_attributes(self, self.scope, policy, {}),
-            *(self._events or ()),
-            *(self._links or ()),
-        ]
+            _wire.flags(self.parent_is_remote),
+        )
+        if self._events is not None:
+            parts += self._events
+        if self._links is not None:
+            parts += self._links
         if self._status is not None:
             parts.append(_wire.status(self._status[0], self._redacted_status(policy)))
-        parts.append(_wire.flags(self.parent_is_remote))
         return b"".join(parts)
 
     def _redacted_status(self, policy: ContentPolicy) -> str | None:
@@ -100,7 +102,8 @@ class Span(Recording, trace.Span):
         """End the span and hand it to the exporter; later calls do nothing."""
         if self.end_ns:
             return
-        self.end_ns = max(end_time or self.tracer.clock(), self.start_ns, 1)
+        ended = end_time or self.tracer.clock()
+        self.end_ns = ended if ended > self.start_ns else self.start_ns or 1
         if self.sampled:
             self.tracer.finished(self)
 

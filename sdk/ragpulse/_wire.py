@@ -98,7 +98,10 @@ def key_value_parts(tag: bytes, attributes: Iterable[tuple[str, Any]]) -> list[b
     parts: list[bytes] = []
     for key, value in attributes:
         if type(value) is str:
-            data = utf8(value)
+            try:
+                data = value.encode()
+            except UnicodeEncodeError:
+                data = utf8(value)
             size = len(data)
             parts += (_short_head(tag, key, size) if size < _SHORT else _text_head(tag, key, size), data)
         elif type(value) is int and 0 <= value < 2**63:
@@ -132,6 +135,7 @@ _LINK_ATTRIBUTES = b"\x22"
 _RESOURCE_ATTRIBUTES = b"\x0a"
 _FLAGS = [struct.pack("<I", known | remote) for known, remote in ((0x100, 0), (0x100, 0x200))]
 """Of a span or link: that it is known whether its parent (or target) came from another process, and whether it did."""
+_SPAN_FLAGS = [b"\x85\x01" + flags for flags in _FLAGS]
 
 
 def span_head(name: str, kind: int) -> bytes:
@@ -175,7 +179,7 @@ def status(code: int, message: str | None) -> bytes:
 
 def flags(is_remote: bool) -> bytes:
     """A span's flags, which tell whether its parent came from another process: field 16."""
-    return b"\x85\x01" + _FLAGS[is_remote]
+    return _SPAN_FLAGS[is_remote]
 
 
 def resource(attributes: Mapping[str, Any]) -> bytes:
