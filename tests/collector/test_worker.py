@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
 from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.worker import Patience, Worker, dead_letters, retry
+from ragpulse_collector.worker import Patience, Worker, dead_letters, pending, retry
+from ragpulse_collector.worker.queue import LONG_AGO
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.gate import Gate, GatedJudge
@@ -350,3 +352,20 @@ def test_stopping_leaves_the_rest_pending(store: EmbeddedStore) -> None:
     with working(store, Judged(judge)) as worker:
         assert worker.wait_idle(20)
     assert len({row[0] for row in scores(store)}) == len(scores(store)) == 30
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_the_line_is_read_from_its_head(store: EmbeddedStore, limit: int) -> None:
+    """The oldest jobs come first however they are spread, and nothing before the next look's start is forgotten."""
+    units = Units(store)
+    for number, minute in enumerate((0, 0, 1, 1, 1, 30, 600)):
+        units.unit(number)
+        units.job(number, "said", at=T0 + timedelta(minutes=minute))
+    units.save()
+    seen, since = list[str](), LONG_AGO
+    while (found := pending(store, limit=limit, since=since, claimed=seen, skew=timedelta(0))).jobs:
+        seen += [job.job_id for job in found.jobs]
+        since = found.since
+    times = dict(store.read("SELECT replace(job_id::VARCHAR, '-', ''), created_at FROM raw.eval_jobs").rows)
+    assert [times[job] for job in seen] == sorted(times.values())
+    assert since <= T0

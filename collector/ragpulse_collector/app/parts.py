@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from ragpulse_collector.api.data import StoreWithCopies
 from ragpulse_collector.api.operations import Operation, Operations
@@ -28,6 +29,8 @@ from ragpulse_evaluators.gate import Gate, GatedJudge
 
 POLL_S = {False: 30.0, True: 1.0}
 """How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""
+SKEW = {False: timedelta(seconds=2), True: timedelta(minutes=10)}
+"""How much later than it says a job may be seen: the writer of a file puts one transaction after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,8 @@ def join(
     sampler = Sampler(store, rules.effective, settle_s=told.settle_s, quiet_s=told.quiet_s, pi_scale=pacer.pi_scale)
     pressure = Pressure(busy=lambda: waiting() > 0 or backlog().bodies > 0)
     poll_s = POLL_S[told.on_a_lake]
-    worker = Worker(store, catalog.resolve, ledger, gate=gate, pacer=pacer, pressure=pressure, poll_s=poll_s)
+    skew = SKEW[told.on_a_lake]
+    worker = Worker(store, catalog.resolve, ledger, gate=gate, pacer=pacer, pressure=pressure, poll_s=poll_s, skew=skew)
     monitors = Monitors(store, settings.monitor, drift=settings.drift)
     drift = DriftWatch(
         store=store,

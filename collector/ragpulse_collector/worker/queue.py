@@ -12,10 +12,9 @@ from ragpulse_collector.metrics.cases import Unit
 from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
 from ragpulse_collector.store import Rows, Store, Transaction
 
-__all__ = ["Job", "Pending", "dead_letters", "drop", "of_run", "pending", "retry", "stored_keys"]
+__all__ = ["LONG_AGO", "Job", "Pending", "dead_letters", "drop", "of_run", "pending", "retry", "stored_keys"]
 
-_MARGIN = timedelta(minutes=10)
-"""A job may become visible this much later than its `created_at` says."""
+LONG_AGO = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,57 +42,89 @@ class Pending:
     """The first jobs that wait, online before replays, replays in order of u."""
 
     jobs: list[Job]
-    since: datetime | None
-    """Every job created before this instant is finished: the next look may start here."""
+    since: datetime
+    """Every online job created before this instant is finished: the next look may start here."""
 
 
-_PENDING = """
-WITH latest AS (
-    SELECT a.run_id, arg_max(a.status, a.created_at) AS status FROM raw.runs a GROUP BY a.run_id
+_FIRST_STEP = timedelta(seconds=2)
+_WAITING = f"""
+WITH waiting AS (
+    SELECT * FROM raw.eval_jobs j WHERE {{which}}
 ), finished AS (
-    SELECT job_id FROM raw.scores WHERE status IN ('ok', 'invalid', 'skipped') AND created_at >= $since
+    SELECT job_id FROM raw.scores WHERE ({{scored}})
+      AND (status IN ('ok', 'invalid', 'skipped') OR (status = 'error' AND attempt >= {MAX_ATTEMPTS}))
     UNION ALL SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL
-    UNION ALL SELECT job_id FROM raw.scores WHERE status = 'error' AND attempt >= $attempts AND created_at >= $since
-), dropped AS (
-    SELECT trace_id, span_id, evaluator, decided_at FROM raw.decisions
-    WHERE latest AND NOT sampled AND reason = 'budget' AND decided_at >= $since
-), waiting AS (
-    SELECT j.* FROM raw.eval_jobs j ANTI JOIN finished USING (job_id) WHERE j.created_at >= $since
 ), tried AS (
     SELECT job_id, max(attempt) AS attempts FROM raw.scores
-    WHERE status = 'error' AND created_at >= $since GROUP BY job_id
+    WHERE ({{scored}}) AND status = 'error' GROUP BY job_id
+), dropped AS (
+    SELECT trace_id, span_id, evaluator, decided_at FROM raw.decisions
+    WHERE latest AND NOT sampled AND reason = 'budget' AND {{decided}}
+), found AS (
+    SELECT w.job_id, w.trace_id, w.span_id, w.request_time, w.evaluator, w.run_id, w.u, w.created_at,
+           coalesce(t.attempts, 0) AS attempts, min(w.created_at) OVER () AS oldest
+    FROM waiting w ANTI JOIN finished f ON f.job_id = w.job_id LEFT JOIN tried t ON t.job_id = w.job_id
+    LEFT JOIN dropped d ON d.trace_id = w.trace_id AND d.span_id = w.span_id AND d.evaluator = w.evaluator
+         AND d.decided_at >= w.created_at WHERE d.decided_at IS NULL
 )
-SELECT w.job_id, w.trace_id, w.span_id, w.request_time, w.evaluator, w.run_id, w.u, w.created_at,
-       coalesce(t.attempts, 0), min(w.created_at) OVER ()
-FROM waiting w LEFT JOIN latest r ON r.run_id = w.run_id LEFT JOIN tried t ON t.job_id = w.job_id
-LEFT JOIN dropped d ON d.trace_id = w.trace_id AND d.span_id = w.span_id AND d.evaluator = w.evaluator
-     AND d.decided_at >= w.created_at AND w.run_id IS NULL
-WHERE (w.run_id IS NULL OR r.status = 'running') AND d.decided_at IS NULL
+SELECT f.* FROM found f ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = f.job_id
+ANTI JOIN (SELECT unnest($full::VARCHAR[]) AS stream) s
+  ON s.stream = f.evaluator || chr(10) || coalesce(f.run_id, '')
+ORDER BY {{order}}, f.job_id LIMIT $limit
 """
+_ONLINE = _WAITING.format(
+    which="run_id IS NULL AND created_at >= $since AND created_at < $until",
+    # Scores and decisions carry the request time of their job, by which the store skips those of other hours.
+    scored="created_at >= $since - INTERVAL 10 MINUTES AND request_time BETWEEN $first AND $last",
+    decided="decided_at >= $since AND request_time BETWEEN $first AND $last",
+    order="f.created_at, f.u",
+)
+_REPLAYED = _WAITING.format(
+    which="run_id IN (SELECT unnest($runs::VARCHAR[]))",
+    scored="run_id IN (SELECT unnest($runs::VARCHAR[]))",
+    decided="false",
+    order="f.u",
+)
 
 
 def pending(
     store: Store,
     *,
-    now: datetime,
     limit: int,
-    since: datetime | None = None,
+    since: datetime = LONG_AGO,
+    runs: Collection[str] = (),
     claimed: Collection[str] = (),
     full: Collection[str] = (),
+    skew: timedelta = timedelta(minutes=10),
 ) -> Pending:
-    """Return up to `limit` waiting jobs that are not `claimed` and whose `stream` is not `full`."""
-    first = datetime.min if since is None else since
-    sql = (
-        f"SELECT * FROM ({_PENDING}) p ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = p.job_id"
-        " ANTI JOIN (SELECT unnest($full::VARCHAR[]) AS stream) f"
-        "   ON f.stream = p.evaluator || chr(10) || coalesce(p.run_id, '')"
-        " ORDER BY p.run_id IS NOT NULL, CASE WHEN p.run_id IS NULL THEN p.created_at END, p.u, p.job_id LIMIT $limit"
-    )
-    parameters: dict[str, Any] = {"since": first, "attempts": MAX_ATTEMPTS, "limit": limit}
-    parameters |= {"claimed": list(claimed), "full": list(full)}
-    rows = store.read(sql, parameters).rows
-    oldest = rows[0][9] if rows else (None if claimed or full else now)
-    return Pending([_job(row) for row in rows], since if oldest is None else min(oldest, now) - _MARGIN)
+    """Return up to `limit` waiting jobs that are not `claimed` and whose `stream` is not `full`.
+
+    Those of replays only where they belong to one of `runs`. A job may become visible `skew` later than it says.
+    """
+    asked: dict[str, Any] = {"claimed": list(claimed), "full": list(full)}
+    online = _online(store, asked, limit, since, skew)
+    left = limit - len(online.jobs)
+    if not left or not runs:
+        return online
+    rows = store.read(_REPLAYED, asked | {"runs": list(runs), "limit": left}).rows
+    return Pending(online.jobs + [_job(row) for row in rows], online.since)
+
+
+def _online(store: Store, asked: dict[str, Any], limit: int, since: datetime, skew: timedelta) -> Pending:
+    """Look through a longer and longer piece of the line, so that it costs what is taken, not what waits behind."""
+    line = "FROM raw.eval_jobs WHERE run_id IS NULL AND created_at >= $since"
+    first, newest = store.read(f"SELECT min(created_at), max(created_at) {line}", {"since": since}).rows[0]
+    if first is None:
+        return Pending([], since)
+    step, until, rows = _FIRST_STEP, first, list[tuple[Any, ...]]()
+    while len(rows) < limit and until <= newest:
+        until, step = first + step, step * 2
+        window = {"since": first, "until": until}
+        times = store.read(f"SELECT min(request_time), max(request_time) {line} AND created_at < $until", window)
+        window |= zip(("first", "last"), times.rows[0], strict=True)
+        rows = store.read(_ONLINE, asked | window | {"limit": limit}).rows
+    oldest = rows[0][9] if rows else since if asked["claimed"] or asked["full"] else newest
+    return Pending([_job(row) for row in rows], max(since, oldest - skew))
 
 
 def _job(row: Sequence[Any]) -> Job:
@@ -120,11 +151,14 @@ def of_run(
 
 
 def stored_keys(read: Callable[..., Rows], units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
-    """Return those of the keys under which a final score is stored already."""
+    """Return those of the keys under which a final score is stored already, with the request time of its unit."""
+    known = all(unit.request_time is not None for unit in units)
+    times = [unit.request_time or LONG_AGO for unit in units] if known and units else [LONG_AGO, datetime.max]
     rows = read(
         "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
+        " AND request_time BETWEEN $first AND $last"
         " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
-        {"ids": sorted({unit.trace_id for unit in units}), "keys": list(keys)},
+        {"ids": sorted({unit.trace_id for unit in units}), "keys": list(keys), "first": min(times), "last": max(times)},
     ).rows
     return {key for (key,) in rows}
 

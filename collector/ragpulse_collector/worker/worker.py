@@ -9,7 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ from ragpulse_collector.worker.offline import Offline
 from ragpulse_collector.worker.outbox import append_verdicts
 from ragpulse_collector.worker.perform import Patience, Performer
 from ragpulse_collector.worker.pressure import Pressure
-from ragpulse_collector.worker.queue import Job, pending
+from ragpulse_collector.worker.queue import LONG_AGO, Job, pending
 from ragpulse_collector.worker.together import committed
 from ragpulse_collector.worker.work import Evaluators, Resolve, Work, prepared
 from ragpulse_evaluators import Evaluator
@@ -43,7 +43,8 @@ class Worker:
 
     Nothing but `wake` needs to be called; a poll finds jobs that nobody announced. `gate` is the one that the judges
     pass with each request; a judge that passes none (an evaluator's own) holds it for the whole case. Evaluators
-    without a judge run beside them, those that never wait in a thread of their own that yields to `pressure`.
+    without a judge run beside them, those that never wait in a thread of their own that yields to `pressure`. `skew` is
+    how much later than it says a job may become visible: minutes where other processes write, too.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Worker:
         patience: Patience | None = None,
         pressure: Pressure | None = None,
         poll_s: float = 1.0,
+        skew: timedelta = timedelta(minutes=10),
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store, self._ledger, self._pacer = store, ledger, pacer
         self._gate = gate or Gate(4)
         self._evaluators = Evaluators(resolve)
         self._patience, self._poll_s, self._clock = patience or Patience(), poll_s, clock
+        self._skew = skew
         self._offline = Offline(store, pressure or Pressure(), clock)
         self._wakes = self._looked_for = 0
         self._idle = threading.Event()
@@ -117,7 +120,7 @@ class Worker:
         self._signal = asyncio.Event()
         self._claimed: set[str] = set()
         self._running: dict[str, Run] = {}
-        self._since: datetime | None = None
+        self._since = LONG_AGO
         self._looked_at = -math.inf
         self._perform = Performer(
             self._store,
@@ -196,8 +199,6 @@ class Worker:
     async def _look(self) -> None:
         self._looked_for, self._looked_at = self._wakes, time.monotonic()
         runs = await asyncio.to_thread(latest_runs, self._store, status="running")
-        if runs.keys() - self._running.keys():
-            self._since = None
         self._running = runs
         await self._claim()
 
@@ -207,9 +208,10 @@ class Worker:
         waiting = await asyncio.to_thread(
             pending,
             self._store,
-            now=self._clock(),
             limit=_FETCH,
             since=self._since,
+            runs=tuple(self._running),
+            skew=self._skew,
             claimed=tuple(self._claimed),
             full={stream for lane in sated for stream in lane.streams},
         )
