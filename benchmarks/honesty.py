@@ -19,16 +19,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 
+from ragpulse_collector.app import Collector
 from ragpulse_collector.budget import Controller
+from ragpulse_collector.demo.traffic import traffic, visits
 from ragpulse_collector.metrics.estimate import Moments
-from ragpulse_collector.metrics.series import series
+from ragpulse_collector.metrics.filters import Filter
+from ragpulse_collector.metrics.quality import estimates
+from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.monitors.condition import find_change
 from ragpulse_collector.records import Batch
-from ragpulse_collector.sampler import draw
+from ragpulse_collector.sampler import Rule, Sampler, Stratum, draw
+from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import clustered_mean, compare_arms, hajek, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -114,7 +121,9 @@ def weighted_coverage(seeds: int) -> list[Promise]:
     """
     chance = np.random.default_rng(2)
     found = []
-    for kind, known in (("yes or no", list(CELLS.cells())), ("graded", list(CELLS.graded_cells()))):
+    every = 1 if seeds > 1000 else 4  # the short form looks at a quarter of the cells
+    for kind, all_of_kind in (("yes or no", CELLS.cells()), ("graded", CELLS.graded_cells())):
+        known = list(all_of_kind)[::every]
         for told, least, some in (
             ("from 30 scored", 0.93, [cell for cell in known if cell.scored >= 30]),
             ("below", 0.90, [cell for cell in known if 10 <= cell.scored < 30]),
@@ -299,58 +308,59 @@ def change_delay(runs: int) -> list[Promise]:
     ]
 
 
-def salts(count: int, units: int = 3000) -> list[Promise]:
-    """Stored once, drawn anew with each salt: the series equals the estimator on the same draws."""
-    worst = 0.0
+def salts(count: int) -> list[Promise]:
+    """Traffic through a real collector, all scored; drawn anew with each salt, the series equals the estimator."""
     with tempfile.TemporaryDirectory() as folder:
-        store = EmbeddedStore(Path(folder) / "salts.duckdb", decode=lambda _: Batch())
+        path = Path(folder) / "salts.duckdb"
+        _collected(path, rounds=6 if count > 2 else 1)
+        store = EmbeddedStore(path, decode=lambda _: Batch())
         try:
-            known = _stored(store, units)
-            worst = max(_difference(store, known, f"salt {number}") for number in range(count))
+            rows = store.read(
+                "SELECT s.trace_id, s.span_id, s.normalized, if(t.prompt_version = 'v2', 1, 0.1)::DOUBLE"
+                " FROM scores s JOIN traces t USING (trace_id) WHERE s.evaluator = 'groundedness' AND s.status = 'ok'"
+            ).rows
+            worst = max(_difference(store, rows, f"salt {number}") for number in range(count))
         finally:
             store.close()
-    return [Promise(f"series against hajek() over {count} salts of the store, largest difference", worst, high=1e-9)]
+    told = f"{count} salts over {len(rows)} answers of a real collector: series against hajek(), largest difference"
+    return [Promise(told, worst, high=1e-9)]
 
 
-def _stored(store: EmbeddedStore, units: int) -> list[tuple[str, float, float]]:
-    """Units with score and pi, every one scored: (trace id, value, pi)."""
-    chance = np.random.default_rng(8)
-    known = [
-        (f"{number:032x}", round(float(chance.random()), 3), 0.5 if number % 10 == 0 else 0.05)
-        for number in range(units)
-    ]
-
-    def work(tx: Any) -> None:
-        ids = {"request_time": NOON, "evaluator": "judge"}
-        decided = [[trace, 1, *ids.values(), pi, 0.0, True, "sampled", NOON, 0, True] for trace, _, pi in known]
-        columns = ("trace_id", "span_id", *ids, "pi", "u", "sampled", "reason", "decided_at", "revision", "latest")
-        tx.append("decisions", columns, decided)
-        scored = [[trace, 1, *ids.values(), "v1", "online", "ok", value, NOON, 1] for trace, value, _ in known]
-        columns = ("trace_id", "span_id", *ids, "version", "source", "status", "normalized", "created_at", "attempt")
-        tx.append("scores", columns, scored)
-
-    store.write(work).result()
-    return known
+def _collected(path: Path, *, rounds: int) -> None:
+    """Requests of the demo over OTLP/HTTP, decided and evaluated at rate 1."""
+    collector = Collector(Settings().with_options("collector", {"db": str(path), "port": 0, "settle_s": 0.0}))
+    collector.start()
+    try:
+        planned, due = visits(rounds=rounds), time.monotonic() + 60
+        for body in traffic(planned):
+            headers = {"Content-Type": "application/x-protobuf"}
+            urlopen(Request(f"{collector.url}/v1/traces", data=body, headers=headers), timeout=30).close()
+        while collector.store.read("SELECT count(*) FROM scores").rows[0][0] < 4 * len(planned):
+            if time.monotonic() > due:
+                raise SystemExit("not evaluated within a minute")
+            time.sleep(0.05)
+    finally:
+        collector.stop()
 
 
-def _difference(store: EmbeddedStore, known: Sequence[tuple[str, float, float]], salt: str) -> float:
-    us = [draw(salt, trace, f"{1:016x}") for trace, _, _ in known]
-    sql = (
-        "UPDATE raw.decisions SET u = n.u, sampled = n.u < pi FROM"
-        " (SELECT unnest($ids::UUID[]) AS id, unnest($us::DOUBLE[]) AS u) n WHERE n.id = trace_id"
-    )
-    store.write(lambda tx: tx.execute(sql, {"ids": [trace for trace, _, _ in known], "us": us})).result()
-    drawn = [(value, pi) for (_, value, pi), u in zip(known, us, strict=True) if u < pi]
+def _difference(store: EmbeddedStore, scored: Sequence[tuple[str, str, float, float]], salt: str) -> float:
+    def forget(tx: Any) -> None:
+        for table in ("trace_facts", "decisions", "eval_jobs"):
+            tx.execute(f"DELETE FROM raw.{table}")
+        tx.execute("DELETE FROM raw.meta WHERE key = 'low_water'")
+
+    strata = (Stratum(where="prompt_version = 'v2'", rate=1.0),)
+    rule = Rule(name="r", evaluators=("groundedness",), rate=0.1, strata=strata)
+    store.write(forget).result()
+    Sampler(store, lambda: [rule], salt=salt).decide(utc_now() + timedelta(minutes=1))
+    drawn = [(value, pi) for trace, span, value, pi in scored if draw(salt, trace, span) < pi]
     expected = hajek([value for value, _ in drawn], [pi for _, pi in drawn])
-    params = {"name": "quality:judge", "from": "-1h", "step": "1d"}
-    told = series(store, params, clock=lambda: NOON + timedelta(minutes=30))["series"][0]["points"][-1]
+    (bucket,) = estimates(store, "groundedness", Window(NOON - timedelta(days=9999), utc_now(), 0), Filter())
+    found = bucket.estimate
     assert expected is not None
-    pairs = zip(
-        (told["value"], told["lo"], told["hi"], told["n_eff"]),
-        (expected.estimate, *expected, expected.n_eff),
-        strict=True,
-    )
-    return max(abs(float(a) - float(b or 0.0)) for a, b in pairs)
+    assert found is not None
+    pairs = zip((found.estimate, *found, found.n_eff), (expected.estimate, *expected, expected.n_eff), strict=True)
+    return max(abs(float(a or 0.0) - float(b or 0.0)) for a, b in pairs)
 
 
 SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
