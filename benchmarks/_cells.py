@@ -141,4 +141,5 @@ def _moments(counts: Any, cell: Cell) -> Iterator[Moments]:
     rarest = 1.0 / np.where(there, w, 0.0).max(axis=1)
     between = (counts * ((y > 0) & (y < 1))).sum(axis=1)
     for row in zip(counts.sum(axis=1), *sums, least, most, rarest, between, strict=True):
-        yield Moments(int(row[0]), *map(float, row[1:-1]), int(row[-1]))
+        figures: list[Any] = [int(row[0]), *map(float, row[1:-1]), int(row[-1])]
+        yield Moments(*figures)

@@ -63,6 +63,17 @@ def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> N
     assert told["coverage"][0]["scored"] == 200
 
 
+def test_the_badge_is_never_surer_than_the_interval(store: EmbeddedStore) -> None:
+    """Nine heavy passes beside light answers: the error is small, what the heavy ones may hide is not."""
+    units = Units(store)
+    for number in range(120):
+        heavy = number < 9
+        units.scored(number, "judge", float(heavy or number % 10 > 0), pi=0.02 if heavy else 1.0, u=0.01)
+    units.save()
+    (told,) = overview(store, DAY, clock=now)["quality"]
+    assert told["always"][0] <= told["lo"] < told["hi"] <= told["always"][1]
+
+
 def test_coverage_counts_what_is_missing(store: EmbeddedStore) -> None:
     """Selected, skipped, invalid, dropped and never covered are told apart."""
     units = Units(store)

@@ -97,9 +97,11 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
 
 def _always(found: Estimate | None) -> list[float] | None:
     """An interval for badges that are looked at all the time: it holds at every look at once (confidence sequence)."""
-    if found is None:
+    if found is None or found.lo is None or found.hi is None:
         return None
     spread = found.se or math.sqrt(max(0.25 / (found.n_eff + 4.0), 1e-12))
+    # Where heavy answers hide what they may, the interval knows more than the error does.
+    spread = max(spread, (found.estimate - found.lo) / 1.96, (found.hi - found.estimate) / 1.96)
     sequence = msprt(found.estimate, spread, _TAU)
     return None if sequence is None else [max(0.0, sequence.lo), min(1.0, sequence.hi)]
 
