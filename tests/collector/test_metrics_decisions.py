@@ -78,6 +78,8 @@ def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
     assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "mSPRT, clustered")
     assert told["difference"]["value"] == pytest.approx(-0.3, abs=0.06)
     assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
+    unnamed = compare(store, {"a": "prompt:v7", "b": "prompt:v8"}, clock=now)
+    assert unnamed["evaluator"] == "judge"  # none of the well-known ones: the one there is
 
 
 def strata(store: EmbeddedStore, effects: dict[str, float]) -> None:

@@ -11,6 +11,7 @@ from ragpulse_collector.metrics.effects import WHOLE, effects, more_needed
 from ragpulse_collector.metrics.estimate import point
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.good import FAITHFUL, first_of
+from ragpulse_collector.metrics.quality import evaluators_in
 from ragpulse_collector.metrics.rows import trace_rows
 from ragpulse_collector.metrics.runs import latest_runs
 from ragpulse_collector.metrics.units import sample_of
@@ -171,6 +172,7 @@ def _evaluator(store: Store, sides: Sequence[_Side], params: Mapping[str, Any], 
     if len(named) > 1:
         raise ValueError(f"the sides are different evaluators: {', '.join(sorted(named))}")
     chosen = params.get("evaluator") or next(iter(named), None) or first_of(store, window, FAITHFUL)
+    chosen = chosen or next(iter(evaluators_in(store, window)), None)
     if chosen is None:
         raise LookupError("nothing was scored in this window: start a replay, or look further back")
     return str(chosen).partition("@")[0]
