@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 Kind = Literal[
@@ -109,6 +110,30 @@ class SpanRecord:
         return record
 
 
+@dataclass(slots=True)
+class ContextColumns:
+    """Retrieved documents of several spans by column, one span's behind the other's, each span's in rank order."""
+
+    sizes: Sequence[int]
+    """How many documents each span has."""
+    ids: Sequence[str | None]
+    scores: Sequence[float | None]
+    texts: Sequence[str | None]
+    metadata: Sequence[str | None]
+
+    @classmethod
+    def of(cls, contexts: Sequence[Sequence[ContextRecord]]) -> ContextColumns:
+        """Return the documents of spans by column."""
+        every = list(chain.from_iterable(contexts))
+        columns = [[getattr(context, name) for context in every] for name in ("id", "score", "text", "metadata")]
+        return cls(list(map(len, contexts)), *columns)
+
+    def records(self) -> list[list[ContextRecord]]:
+        """Return the documents of each span one by one."""
+        rows = zip(self.ids, self.scores, self.texts, self.metadata, strict=True)
+        return [[ContextRecord(rank, *next(rows)) for rank in range(1, size + 1)] for size in self.sizes]
+
+
 @dataclass(slots=True, kw_only=True)
 class SpanBlock:
     """Spans that look alike, by column: what a `SpanRecord` holds, without one object a span."""
@@ -120,6 +145,8 @@ class SpanBlock:
     """Fields of `SpanRecord` that differ from span to span; `name`, `start_ns`, `end_ns` are always among them."""
     shared: dict[str, Any]
     """Fields of `SpanRecord` that are the same for all; what is in neither is as declared there."""
+    contexts: ContextColumns | None = None
+    """None: these spans carry no contexts."""
 
     def __len__(self) -> int:
         return len(self.span_ids)
@@ -141,6 +168,8 @@ class SpanBlock:
             "parent_span_id": [None if parent is None else parent.hex() for parent in self.parent_span_ids],
         }
         columns = ids | self.columns
+        if self.contexts is not None:
+            columns["contexts"] = self.contexts.records()
         rows = zip(*columns.values(), strict=True)
         return [SpanRecord.made_of(self.shared | dict(zip(columns, row, strict=True))) for row in rows]
 

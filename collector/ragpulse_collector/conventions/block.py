@@ -16,10 +16,11 @@ import orjson
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_at_once
 from ragpulse_collector.conventions.lifting import PLAIN, escape, json_text
+from ragpulse_collector.conventions.openinference import plain_query, plain_response
 from ragpulse_collector.conventions.rules import TEXTS, Carrier, Found, Options, Plan, Read
 from ragpulse_collector.conventions.values import count, seconds, text, unquoted
 from ragpulse_collector.otlp import WireBlock
-from ragpulse_collector.records import SpanBlock
+from ragpulse_collector.records import ContextColumns, SpanBlock
 
 Column: TypeAlias = Sequence[Any]
 
@@ -53,6 +54,7 @@ def mapped(block: WireBlock, plan: Plan, origin: dict[str, Any]) -> SpanBlock | 
         parent_span_ids=[parent if _is_id(parent) else None for parent in block.parent_span_ids],
         columns=columns,
         shared={name: value for name, value in origin.items() if name not in columns} | shared,
+        contexts=mapping.contexts,
     )
 
 
@@ -95,6 +97,7 @@ class _Mapping:
             self._raw[family] = [dict(zip(suffixes, row, strict=True)) for row in rows]
         self.columns: dict[str, Column] = {}
         self.shared: dict[str, Any] = {}
+        self.contexts: ContextColumns | None = None
         self.mapped_from: dict[str, str] = {}
 
     def values(self, field: str) -> Column | None:
@@ -106,19 +109,17 @@ class _Mapping:
     def settle(self, field: str, options: Options) -> bool:
         """Read a field of all spans; False where they differ in where it is from."""
         for _, name, read in options:
-            found = self._read(name, read)
-            missing = found.count(None)
-            if missing == len(found):
-                continue
-            if missing or not self._unpack(name, found):
-                return False
+            found = self._at_once(name, read) or list(self._one_by_one(name, read))
+            if isinstance(found, list):
+                missing = found.count(None)
+                if missing == len(found):
+                    continue
+                if missing or not self._unpack(name, found):
+                    return False
             self.mapped_from[field] = name
-            if found.count(found[0]) == len(found) and type(found[0]) is not list:
-                self.shared[field] = found[0]
-            else:
-                self.columns[field] = found
+            self._keep(field, found)
             if field in TEXTS:
-                self._lift(field, found, options)
+                self._lift(field, options)
             return field != "kind" or field in self.shared
         return True
 
@@ -135,24 +136,33 @@ class _Mapping:
                     each[name] = template
         return list(map(json_text, attributes))
 
-    def _read(self, name: str, read: Read) -> list[Any]:
-        column = self._raw[name]
+    def _at_once(self, name: str, read: Read) -> Column | ContextColumns | None:
         at_once = _AT_ONCE.get(read)
-        found = None if at_once is None else at_once(column, self._types.get(name, {dict}))
-        if found is None:
-            return list(self._one_by_one(column, read))
+        found = at_once(self._raw[name], self._types.get(name, {dict})) if at_once else None
         if isinstance(found, Found):
-            self._templates |= {name + suffix: [each] * len(column) for suffix, each in found.templates.items()}
-            found = found.value
-        return list(found)
+            templates = found.templates.items()
+            self._templates |= {name + suffix: [each] * len(self._block) for suffix, each in templates}
+            columns: ContextColumns = found.value
+            return columns
+        return found
 
-    def _one_by_one(self, column: Column, read: Read) -> Iterator[Any]:
+    def _one_by_one(self, name: str, read: Read) -> Iterator[Any]:
         block = self._block
         carrier = Carrier({}, kind=self.shared.get("kind"))
-        for attributes, start_ns, value in zip(block.attributes, block.start_ns, column, strict=True):
+        for attributes, start_ns, value in zip(block.attributes, block.start_ns, self._raw[name], strict=True):
             carrier.attributes = attributes
             carrier.start_ns = start_ns
             yield read(value, carrier)
+
+    def _keep(self, field: str, found: Column | ContextColumns) -> None:
+        if isinstance(found, ContextColumns):
+            self.contexts = found
+        elif field == "contexts":
+            self.contexts = ContextColumns.of(found)
+        elif found.count(found[0]) == len(found) and type(found[0]) is not list:
+            self.shared[field] = found[0]
+        else:
+            self.columns[field] = found
 
     def _unpack(self, name: str, found: list[Any]) -> bool:
         """Put values in the place of `Found`, templates noted; False where contexts were cut."""
@@ -166,8 +176,9 @@ class _Mapping:
                     self._templates.setdefault(prefix + suffix, [None] * len(found))[at] = template
         return True
 
-    def _lift(self, field: str, texts: Column, options: Options) -> None:
+    def _lift(self, field: str, options: Options) -> None:
         """Reference a text wherever an attribute that could have given it says exactly the same."""
+        texts = self.values(field) or ()
         reference = {"$lifted": field}
         for name in dict.fromkeys(name for _, name, _ in options):
             lifted = [reference if value == said else None for value, said in zip(self._raw[name], texts, strict=True)]
@@ -192,7 +203,15 @@ def _seconds(column: Column, types: set[type]) -> Column | None:
     return [value * 1000.0 for value in column] if usual else None
 
 
+def _plain_texts(column: Column, types: set[type]) -> Column | None:
+    usual = types == {str} and all(column) and _JSON_BEGINS.isdisjoint([value[0] for value in column])
+    return column if usual else None
+
+
+_JSON_BEGINS = frozenset('{["')
 _AT_ONCE: dict[Read, Callable[[Column, set[type]], Column | Found | None]] = {
+    plain_query: _plain_texts,
+    plain_response: _plain_texts,
     text: _texts,
     unquoted: _unquoted,
     count: _counts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from ragpulse_collector.conventions.lifting import STYLES, Path, lifted_documents, lifted_many, style_of
 from ragpulse_collector.conventions.rules import Carrier, Found, Read
 from ragpulse_collector.conventions.values import dumped, number, parsed
-from ragpulse_collector.records import ContextRecord
+from ragpulse_collector.records import ContextColumns, ContextRecord
 
 _TEXT_KEYS = ("text", "page_content", "document", "chunk", "body")
 _ID_KEYS = ("id", "document_id", "doc_id", "node_id", "id_", "chunk_id")
@@ -48,7 +48,7 @@ def documents(value: Any, _: Carrier) -> Found | None:
 def documents_at_once(column: Sequence[Any], types: set[type]) -> Found | None:
     """Read a column of JSON texts of documents with the same plain members, which is what nearly all retrievers send.
 
-    The value is one list of records for each; None where anything is otherwise.
+    The value is all of them by column; None where anything is otherwise.
     """
     lists = list(map(orjson.loads, column)) if types == {str} else []
     if set(map(type, lists)) != {list} or not all(lists):
@@ -62,10 +62,9 @@ def documents_at_once(column: Sequence[Any], types: set[type]) -> Found | None:
     style = style_of(column[0], lists[0]) if all(members[-1]) else None
     if style is None or list(map(STYLES[style], lists)) != list(column):
         return None
-    ranks = chain.from_iterable(range(1, len(items) + 1) for items in lists)
-    records = map(ContextRecord, ranks, *members)
     template = {"$lifted": "contexts", "keys": list(every[0]), "style": style}
-    return Found([list(islice(records, len(items))) for items in lists], {"": template})
+    ids, scores, texts = members
+    return Found(ContextColumns(list(map(len, lists)), ids, scores, texts, [None] * len(every)), {"": template})
 
 
 def documents_of_retrieval(value: Any, carrier: Carrier) -> Found | None:

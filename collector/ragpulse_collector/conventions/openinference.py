@@ -41,14 +41,15 @@ _MESSAGE = re.compile(
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 
 
-def _query(value: Any, carrier: Carrier) -> Any:
+def plain_query(value: Any, carrier: Carrier) -> Any:
     """Return a plain text as it is; look inside JSON, be it declared or not."""
     if _is_json(value, carrier.attributes.get(names.INPUT_MIME_TYPE)):
         return or_json(query_in)(value, carrier)
     return text(value, carrier)
 
 
-def _plain_response(value: Any, carrier: Carrier) -> str | None:
+def plain_response(value: Any, carrier: Carrier) -> str | None:
+    """Return a plain text as it is; JSON is left to other rules."""
     return None if _is_json(value, carrier.attributes.get(names.OUTPUT_MIME_TYPE)) else text(value, carrier)
 
 
@@ -97,11 +98,11 @@ RULES = (
     Rule("kind", names.OPENINFERENCE_KIND, one_of(KINDS)),
     Rule("query", names.RERANKER_QUERY, text),
     Rule("query", "llm.input_messages.N.", _user_message),
-    Rule("query", names.INPUT_VALUE, _query),
+    Rule("query", names.INPUT_VALUE, plain_query),
     Rule("contexts", "reranker.output_documents.N.", flattened),
     Rule("contexts", "retrieval.documents.N.", flattened),
     Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval, last=True),
-    Rule("response", names.OUTPUT_VALUE, _plain_response),
+    Rule("response", names.OUTPUT_VALUE, plain_response),
     Rule("response", "llm.output_messages.N.", _first_message),
     Rule("response", names.OUTPUT_VALUE, _json_response),
     Rule("model", "llm.request.model_name", text),

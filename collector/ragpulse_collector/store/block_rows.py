@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from itertools import chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 
 import orjson
 
-from ragpulse_collector.records import ContextRecord, SpanBlock
+from ragpulse_collector.records import ContextColumns, SpanBlock
 from ragpulse_collector.store.columnar import Part, Same
 from ragpulse_collector.store.rows import contexts_state, microseconds, text_hash, top_score
 
@@ -37,14 +36,13 @@ def table_parts(block: SpanBlock, at: datetime) -> dict[str, Parts]:
     tables = {"spans": _span_parts(block, at, has_text=has_text) | ids}
     if has_text:
         tables["contents"] = ids | texts
-    if any(block.columns.get("contexts", ())):
-        tables["contexts"] = _context_parts(ids, block.columns["contexts"])
+    if block.contexts is not None and block.contexts.ids:
+        tables["contexts"] = _context_parts(ids, block.contexts)
     return tables
 
 
 def _span_parts(block: SpanBlock, at: datetime, *, has_text: bool) -> Parts:
     size = len(block)
-    contexts = block.columns.get("contexts")
     tags = block.columns.get("tags")
     times = zip(block.columns["start_ns"], block.columns["end_ns"], strict=True)
     return {name: _part(block, name) for name in _AS_THEY_ARE} | {
@@ -53,7 +51,7 @@ def _span_parts(block: SpanBlock, at: datetime, *, has_text: bool) -> Parts:
         "duration_us": [(end - start) // 1000 for start, end in times],
         "tags": Same(None, size) if tags is None else [orjson.dumps(each).decode() for each in tags],
         "has_text": Same(has_text, size),
-        **({name: Same(None, size) for name in _OF_CONTEXTS} if contexts is None else _summary(contexts)),
+        **({name: Same(None, size) for name in _OF_CONTEXTS} if block.contexts is None else _summary(block.contexts)),
     }
 
 
@@ -62,24 +60,23 @@ def _part(block: SpanBlock, name: str) -> Part:
     return Same(block.same(name), len(block)) if column is None else column
 
 
-def _summary(contexts: Sequence[list[ContextRecord]]) -> Parts:
+def _summary(contexts: ContextColumns) -> Parts:
     """Return of each span's contexts what they are good for, how many there are, and the best score."""
+    ends = list(accumulate(contexts.sizes, initial=0))
     return {
-        "contexts_state": [contexts_state(each, truncated=False) for each in contexts],
-        "n_contexts": list(map(len, contexts)),
-        "top_score": list(map(top_score, contexts)),
+        "contexts_state": [contexts_state(contexts.texts[start:end]) for start, end in pairwise(ends)],
+        "n_contexts": contexts.sizes,
+        "top_score": [top_score(contexts.scores[start:end]) for start, end in pairwise(ends)],
     }
 
 
-def _context_parts(ids: Parts, contexts: Sequence[list[ContextRecord]]) -> Parts:
-    every = list(chain.from_iterable(contexts))
-    sizes = list(map(len, contexts))
-    repeated: Parts = {name: list(chain.from_iterable(map(repeat, part, sizes))) for name, part in ids.items()}
+def _context_parts(ids: Parts, contexts: ContextColumns) -> Parts:
+    repeated: Parts = {name: list(chain.from_iterable(map(repeat, part, contexts.sizes))) for name, part in ids.items()}
     return repeated | {
-        "rank": [c.rank for c in every],
-        "id": [c.id for c in every],
-        "score": [c.score for c in every],
-        "text": [c.text for c in every],
-        "metadata": [c.metadata for c in every],
-        "hash": [None if c.text is None else text_hash(c.text) for c in every],
+        "rank": list(chain.from_iterable(range(1, size + 1) for size in contexts.sizes)),
+        "id": contexts.ids,
+        "score": contexts.scores,
+        "text": contexts.texts,
+        "metadata": contexts.metadata if any(contexts.metadata) else Same(None, len(contexts.metadata)),
+        "hash": [None if text is None else text_hash(text) for text in contexts.texts],
     }

@@ -157,6 +157,7 @@ def _add_to_stored(transaction: Transaction, rows: Appendable, span: dict[str, A
             rows.contents.append((trace_id, span_id, start, event.query, event.response))
     if event.contexts is not None and span["contexts_state"] is None:
         rows.add_contexts(trace_id, span_id, start, event.contexts)
-        state = contexts_state(event.contexts, truncated=False)
-        change = {"state": state, "n": len(event.contexts), "top": top_score(event.contexts)}
+        state = contexts_state([context.text for context in event.contexts])
+        top = top_score([context.score for context in event.contexts])
+        change = {"state": state, "n": len(event.contexts), "top": top}
         transaction.execute(_FILL_STATE, place | change)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -45,20 +46,20 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(normal.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def contexts_state(contexts: list[ContextRecord] | None, *, truncated: bool) -> str | None:
-    """Say what a span's contexts are good for: None (carries none), empty, text, no_text, truncated."""
-    if contexts is None:
-        return "truncated" if truncated else None
+def contexts_state(texts: Sequence[str | None] | None, *, truncated: bool = False) -> str | None:
+    """Say what a span's contexts are good for, by their texts: None (carries none), empty, text, no_text, truncated."""
     if truncated:
         return "truncated"
-    if not contexts:
+    if texts is None:
+        return None
+    if not texts:
         return "empty"
-    return "text" if all(context.text is not None for context in contexts) else "no_text"
+    return "no_text" if None in texts else "text"
 
 
-def top_score(contexts: list[ContextRecord]) -> float | None:
+def top_score(scores: Sequence[float | None]) -> float | None:
     """Return the best score of a retrieval, None where it states none."""
-    return max((context.score for context in contexts if context.score is not None), default=None)
+    return max([score for score in scores if score is not None], default=None)
 
 
 @dataclass(slots=True)
@@ -121,7 +122,8 @@ class Appendable:
 
 def _span_row(span: SpanRecord, trace_id: bytes, span_id: bytes, start: int, at: datetime) -> Row:
     contexts = span.contexts
-    top = None if contexts is None else top_score(contexts)
+    texts = None if contexts is None else [context.text for context in contexts]
+    top = top_score([context.score for context in contexts or ()])
     parent = None if span.parent_span_id is None else bytes.fromhex(span.parent_span_id)
     return (
         trace_id, span_id, parent, start, at, min(max((span.end_ns - span.start_ns) // 1000, 0), _INT64 - 1),
@@ -131,7 +133,7 @@ def _span_row(span: SpanRecord, trace_id: bytes, span_id: bytes, start: int, at:
         _count(span.reasoning_tokens), span.cost_usd, span.cost_source, span.cost_unknown_reason, span.ttft_ms,
         span.session_id, span.user_id, span.prompt_name, span.prompt_version, span.variant,
         None if span.tags is None else orjson.dumps(span.tags).decode(), span.metadata, span.upstream_pi,
-        contexts_state(contexts, truncated=span.contexts_truncated), None if contexts is None else len(contexts), top,
+        contexts_state(texts, truncated=span.contexts_truncated), None if contexts is None else len(contexts), top,
         min(span.dropped_attributes, _INT32), span.query is not None or span.response is not None, span.attributes,
         span.resource, span.events, span.mapped_from, span.links,
     )  # fmt: skip
