@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -168,6 +169,43 @@ def test_an_idle_collector_goes_on_after_giving_memory_back(tmp_path: Path) -> N
         for path in ("/", "/api/v1/status", "/metrics"):
             with urllib.request.urlopen(process.url + path, timeout=30) as answer:
                 assert answer.status == 200
+
+
+HEAPS = """
+import ctypes, sys, threading
+from ragpulse_collector.app.memory import share_heaps
+
+if sys.argv[1] == "shared":
+    share_heaps()
+together = threading.Barrier(6)
+def take():
+    held = [bytearray(5000) for _ in range(100)]
+    together.wait()
+    return held
+threads = [threading.Thread(target=take) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, out)
+libc.fclose(out)
+"""
+
+
+@pytest.mark.skipif(
+    not (sys.platform.startswith("linux") and hasattr(ctypes.CDLL(None), "malloc_info")),
+    reason="only glibc has several heaps",
+)
+def test_threads_share_two_heaps() -> None:
+    """Six threads that allocate at once take six heaps where nobody told them to share."""
+    heaps = {}
+    for how in ("shared", "own"):
+        done = subprocess.run([sys.executable, "-c", HEAPS, how], capture_output=True, text=True, check=True)
+        heaps[how] = done.stdout.count("<heap nr=")
+    assert heaps["shared"] <= 2 < heaps["own"]
 
 
 def test_a_job_may_run_before_its_interval() -> None:
