@@ -48,7 +48,7 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
         "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.get("after"),
     }
     if str(params.get("facets", "")).lower() in ("true", "1"):
-        answer["facets"] = {name: _facet(store, name, keep, parameters, params) for name in FACETS}
+        answer["facets"] = _facets(store, keep, parameters, params)
     return answer
 
 
@@ -193,12 +193,21 @@ def _scores(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[s
     return found
 
 
-def _facet(
-    store: Store, name: str, keep: Sequence[str], parameters: Mapping[str, Any], params: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def _facets(
+    store: Store, keep: Sequence[str], parameters: Mapping[str, Any], params: Mapping[str, Any]
+) -> dict[str, list[dict[str, Any]]]:
+    """Count the values of every facet in one pass, the most frequent first."""
     named = {key: value for key, value in parameters.items() if key != "bound" and not key.startswith("cursor_")}
-    return store.read(
-        f"SELECT {name} AS value, count(*) AS n FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
-        f" AND {name} IS NOT NULL GROUP BY 1 ORDER BY n DESC, value LIMIT {MAX_FACET_VALUES}",
+    of = "CASE " + " ".join(f"WHEN grouping({name}) = 0 THEN '{name}'" for name in FACETS) + " END"
+    rows = store.read(
+        f"SELECT {of} AS facet, coalesce({', '.join(FACETS)}) AS value, count(*) AS n"
+        f" FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
+        f" GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in FACETS)}) HAVING value IS NOT NULL"
+        f" QUALIFY row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) <= {MAX_FACET_VALUES}"
+        " ORDER BY n DESC, value",
         named,
-    ).dicts()
+    ).rows
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in FACETS}
+    for facet, value, n in rows:
+        found[facet].append({"value": value, "n": n})
+    return found
