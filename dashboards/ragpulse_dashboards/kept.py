@@ -16,8 +16,8 @@ SLOW_S: Final = 0.1
 """What is read faster than this is read for every request: a small store shows each trace at once."""
 PAINT_S: Final = 0.5
 """The new reading begins so long after the old one was shown: the browser draws undisturbed."""
-MOST: Final = 32
-"""So many pages are kept, those asked for last."""
+MOST: Final = 8
+"""So many pages are kept, those read last: each may hold a megabyte."""
 
 
 @dataclass(frozen=True, kw_only=True)
