@@ -95,7 +95,8 @@ def work_off(kept: EmbeddedStore, clock: Clock) -> tuple[int, float]:
     assert worker.wait_idle(600)
     spent = time.process_time() - begun
     worker.stop()
-    assert kept.read("SELECT count(*) FROM raw.scores").rows[0][0] == jobs
+    scored = kept.read("SELECT count(*), count(DISTINCT job_id) FROM raw.scores").rows[0]
+    assert scored == (jobs, jobs), (scored, jobs, worker.counts)
     return jobs, spent
 
 

@@ -34,7 +34,7 @@ class Job:
     @property
     def stream(self) -> str:
         """Jobs of one evaluator and run wait in one line."""
-        return f"{self.evaluator}\n{self.run_id or ''}"
+        return self.evaluator if self.run_id is None else f"{self.evaluator}\n{self.run_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Pending:
 _FIRST_STEP = timedelta(seconds=2)
 _WAITING = f"""
 WITH waiting AS (
-    SELECT * FROM raw.eval_jobs j WHERE {{which}}
+    SELECT j.* FROM raw.eval_jobs j ANTI JOIN (SELECT unnest($full::VARCHAR[]) AS stream) s ON s.stream = {{stream}}
+    WHERE {{which}}
 ), finished AS (
     SELECT job_id FROM raw.scores WHERE ({{scored}})
       AND (status IN ('ok', 'invalid', 'skipped') OR (status = 'error' AND attempt >= {MAX_ATTEMPTS}))
@@ -68,8 +69,6 @@ WITH waiting AS (
          AND d.decided_at >= w.created_at WHERE d.decided_at IS NULL
 )
 SELECT f.* FROM found f ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = f.job_id
-ANTI JOIN (SELECT unnest($full::VARCHAR[]) AS stream) s
-  ON s.stream = f.evaluator || chr(10) || coalesce(f.run_id, '')
 ORDER BY {{order}}, f.job_id LIMIT $limit
 """
 _ONLINE = _WAITING.format(
@@ -77,12 +76,14 @@ _ONLINE = _WAITING.format(
     # Scores and decisions carry the request time of their job, by which the store skips those of other hours.
     scored="created_at >= $since - INTERVAL 10 MINUTES AND request_time BETWEEN $first AND $last",
     decided="decided_at >= $since AND request_time BETWEEN $first AND $last",
+    stream="j.evaluator",
     order="f.created_at, f.u",
 )
 _REPLAYED = _WAITING.format(
     which="run_id IN (SELECT unnest($runs::VARCHAR[]))",
     scored="run_id IN (SELECT unnest($runs::VARCHAR[]))",
     decided="false",
+    stream="j.evaluator || chr(10) || j.run_id",
     order="f.u",
 )
 
@@ -123,7 +124,9 @@ def _online(store: Store, asked: dict[str, Any], limit: int, since: datetime, sk
         times = store.read(f"SELECT min(request_time), max(request_time) {line} AND created_at < $until", window)
         window |= zip(("first", "last"), times.rows[0], strict=True)
         rows = store.read(_ONLINE, asked | window | {"limit": limit}).rows
-    oldest = rows[0][9] if rows else since if asked["claimed"] or asked["full"] else newest
+    if asked["full"] or (asked["claimed"] and not rows):  # what is left out may be older
+        return Pending([_job(row) for row in rows], since)
+    oldest = rows[0][9] if rows else newest
     return Pending([_job(row) for row in rows], max(since, oldest - skew))
 
 
