@@ -230,6 +230,24 @@ def test_prometheus_text_has_the_counters(collector: Start) -> None:
     assert 'ragpulse_quality{evaluator="refusal"}' in text
 
 
+def test_verdicts_leave_as_events_that_any_receiver_takes(collector: Start) -> None:
+    """What one collector found is sent, as it came, to another's `/v1/logs`, and is a score of that span there."""
+    client, other = filled(collector, 2), collector()
+    held = "select trace_id, span_id, score from scores where {0} order by all"
+    mine = wait_for(client, held.format("evaluator = 'groundedness'"), 2)
+    body = client.call("GET export/evaluations", {"evaluator": "groundedness"})
+    records = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    assert {(one["traceId"], one["spanId"]) for one in records} == {(row["trace_id"], row["span_id"]) for row in mine}
+    assert {one["eventName"] for one in records} == {"gen_ai.evaluation.result"}
+    for number in range(2):
+        send(other.url, rag_trace(number))
+    headers = {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{other.url}/v1/logs", json.dumps(body).encode(), headers)).close()
+    assert wait_for(connect(other.url), held.format("source = 'code'"), len(mine)) == mine
+    past = client.call("GET export/evaluations", {"from": "-2h", "to": "-1h"})
+    assert past["resourceLogs"][0]["scopeLogs"][0]["logRecords"] == []
+
+
 def test_a_trace_becomes_a_regression_test(collector: Start) -> None:
     """The generated pytest file is Python that holds the case."""
     client = filled(collector, 1)

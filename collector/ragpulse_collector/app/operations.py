@@ -31,6 +31,7 @@ from ragpulse_collector.metrics.calibration import calibration, suggest
 from ragpulse_collector.metrics.compare import compare
 from ragpulse_collector.metrics.coverage import coverage
 from ragpulse_collector.metrics.documents import documents
+from ragpulse_collector.metrics.events import evaluation_events
 from ragpulse_collector.metrics.exemplars import exemplars
 from ragpulse_collector.metrics.explain import explain
 from ragpulse_collector.metrics.overview import overview
@@ -210,6 +211,9 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
         _get("export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
              "The filtered list of traces as Parquet.", *FILTERS, "sort", "evaluator", "failing", "min_score",
              "max_score", "format"),
+        _get("export/evaluations", partial(evaluation_events, store),
+             "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
+             "from", "to", "evaluator", "limit"),
         Operation(method="GET", path="snapshot", run=partial(snapshot_file, store), scope="admin",
                   summary="A consistent copy of the database."),
         Operation(method="POST", path="prune", run=partial(pruned, store), scope="admin",
