@@ -114,20 +114,25 @@ class EvidenceIndex:
         return best
 
     def _overlap(self, weights: Mapping[str, float]) -> dict[int, float]:
-        overlap: dict[int, float] = {}
+        overlap: defaultdict[int, float] = defaultdict(float)
         for key, weight in weights.items():
-            for number in self._postings.get(key, ())[:_MAX_POSTINGS]:
-                overlap[number] = overlap.get(number, 0.0) + weight
+            for number in self._postings[key][:_MAX_POSTINGS]:
+                overlap[number] += weight
         return overlap
 
     def _weights(self, tokens: Sequence[Word]) -> dict[str, float]:
         """The contexts' keys in the order of the tokens; the last token of a key says what it weighs."""
         keys = {key: key if key in self._postings else self.near(key) for key in {t.key for t in tokens}}
         last = {keys[token.key]: token for token in tokens}
-        return {k: self._rarity(k) * (0.2 if token.function else 1.0) for k, token in last.items() if k is not None}
+        rarities = self._rarities
+        return {k: rarities[k] * (0.2 if token.function else 1.0) for k, token in last.items() if k is not None}
 
-    def _rarity(self, key: str) -> float:
-        return math.log(1 + len(self.sentences) / len(self._postings[key]))
+    @cached_property
+    def _rarities(self) -> dict[str, float]:
+        """What a key weighs: the rarer, the more."""
+        count = len(self.sentences)
+        by_postings = {n: math.log(1 + count / n) for n in {len(numbers) for numbers in self._postings.values()}}
+        return {key: by_postings[len(numbers)] for key, numbers in self._postings.items()}
 
     def _cover(self, shortlist: list[int], weights: dict[str, float]) -> list[ContextSentence]:
         chosen: list[ContextSentence] = []
