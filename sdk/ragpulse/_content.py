@@ -74,12 +74,12 @@ class _Rendering:
     __slots__ = ("_as_it_is", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
 
     def __init__(self, policy: ContentPolicy, recording: Recorded) -> None:
-        data = utf8(" ".join(_texts(recording)))
+        data = " ".join(_texts(recording)).encode("utf-8", "surrogatepass")
         self._marks = marked = marks(data)
         self._policy = policy
         self._limit = policy.max_text_bytes
         self._redacts = policy.redact.suspects(data, marked)
-        self._as_it_is = not self._redacts and len(data) <= self._limit and len(data) < KEPT
+        self._as_it_is = not self._redacts and len(data) * 2 <= self._limit and len(data) < KEPT
         """Nothing to redact, and nothing that was or will be cut: so it is with nearly every span."""
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}

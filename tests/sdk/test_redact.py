@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.util.types import Attributes
 
 import ragpulse
-from ragpulse._redact import _CARD, _KEYS, _luhn, redaction
+from ragpulse._redact import _CARD, _KEYS, _luhn, marks, redaction
 
 from .conftest import Collector
 
@@ -123,7 +123,7 @@ def test_without_content_only_figures_are_sent(collector: Collector) -> None:
 PIECES = (
     "password=", "PassWord: ", "api_key=", "apikey=", "Api-Key: ", "secret=", "TOKEN=", "sk-", "rk_", "AKIA", "ghp_",
     "github_pat_", "glpat-", "npm_", "hf_", "xoxb-", "AIza", "eyJ", "Bearer ", "bearer ", "-----BEGIN PRIVATE KEY-----",
-    "ABCDEFGH", "abcdefgh", "12345678", "4111", "é", "٣", ".", "-", "=", " ", "\n", '"', "!",
+    "ABCDEFGH", "abcdefgh", "12345678", "4111", "é", "٣", "\udc80", ".", "-", "=", " ", "\n", '"', "!",
 )  # fmt: skip
 
 
@@ -134,3 +134,6 @@ def test_the_cheap_look_at_a_text_never_hides_a_secret(text: str) -> None:
     found = _CARD.sub(lambda number: "[redacted:card]" if _luhn(number.group()) else number.group(), text)
     assert redaction("card")(text, []) == found
     assert redaction("key")(text, []) == _KEYS.sub("[redacted:key]", text)
+    data = text.encode("utf-8", "surrogatepass")
+    assert redaction("card").suspects(data, marks(data)) or found == text
+    assert redaction("key").suspects(data, marks(data)) or not _KEYS.search(text)
