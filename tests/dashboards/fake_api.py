@@ -139,7 +139,7 @@ class FakeApi(FakeFigures):
         ]
         base = {
             "group_by": ["prompt_version"],
-            "condition": "fell",
+            "condition": "change",
             "since": iso(NOW - timedelta(hours=4)),
             "lo": 0.716,
             "hi": 0.767,

@@ -1,6 +1,7 @@
 """Pages without a browser: what a person without JavaScript, or a test, can read."""
 
 import re
+import tomllib
 from html import unescape
 
 import pytest
@@ -292,3 +293,11 @@ def test_blame_is_drawn_over_time() -> None:
     columns = re.findall(r'<a href="/traces\?from=([^&]+)&to=([^"]+)"', html)
     assert len(columns) == 24
     assert columns[0] == ("2026-11-20T12%3A00%3A00Z", "2026-11-20T13%3A00%3A00Z")
+
+
+def test_the_monitor_to_paste_is_one_the_settings_take() -> None:
+    """With nothing watched the page shows lines for ragpulse.toml, as the collector reads them."""
+    html = client(FakeApi(empty=True)).get("/alerts").text
+    (lines,) = re.findall(r"(\[\[monitor\]\].*?)</pre>", html, re.DOTALL)
+    (monitor,) = tomllib.loads(unescape(lines))["monitor"]
+    assert monitor["condition"] == "change"
