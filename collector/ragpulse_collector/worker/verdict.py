@@ -17,6 +17,7 @@ from ragpulse_evaluators import EvaluationResult, JudgeCall
 __all__ = ["Verdict", "cost_of"]
 
 _CALLS = TypeAdapter(tuple[JudgeCall, ...])
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,9 @@ class Verdict:
         lo, hi = result.ci95 or (None, None)
         return {
             "score_key": self.score_key,
-            "job_id": self.job.job_id,
-            "trace_id": self.job.unit.trace_id,
-            "span_id": int(self.job.unit.span_id, 16),
+            "job_id": bytes.fromhex(self.job.job_id),
+            "trace_id": bytes.fromhex(self.job.unit.trace_id),
+            "span_id": bytes.fromhex(self.job.unit.span_id),
             "request_time": self.job.unit.request_time,
             "evaluator": result.evaluator,
             "version": result.version,
@@ -69,7 +70,7 @@ class Verdict:
             "passing": result.passing,
             "label": result.label,
             "explanation": result.explanation,
-            "parts": _json(result.parts) if result.parts else None,
+            "parts": _JSON.encode(result.parts) if result.parts else None,
             "ci_lo": lo,
             "ci_hi": hi,
             "calls": _CALLS.dump_json(result.calls).decode() if result.calls else None,
@@ -85,10 +86,10 @@ class Verdict:
         return {
             "run_id": self.job.run_id,
             "score_key": self.score_key,
-            "trace_id": self.job.unit.trace_id,
-            "span_id": int(self.job.unit.span_id, 16),
+            "trace_id": bytes.fromhex(self.job.unit.trace_id),
+            "span_id": bytes.fromhex(self.job.unit.span_id),
             "u": self.job.u,
-            "job_id": self.job.job_id,
+            "job_id": bytes.fromhex(self.job.job_id),
         }
 
 
@@ -96,7 +97,3 @@ def cost_of(result: EvaluationResult) -> float | None:
     """What the judge cost for this result; None where a call's price is unknown, 0 where no judge was asked."""
     costs = [call.cost_usd for call in result.calls]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
