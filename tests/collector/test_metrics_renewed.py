@@ -84,7 +84,13 @@ def test_a_range_read_again_equals_one_read_anew(store: EmbeddedStore, seed: int
             at = T0 + timedelta(minutes=chance.randrange(-240, 5 * step + 1))
             status = chance.choice(["ok", "ok", "ok", "error"])
             value = chance.random() if status == "ok" else None
-            units.scored(number, chance.choice(["judge", "other"]), value, at=at, pi=1.0, status=status)
+            if number % 7 == 0:  # a cap left it out
+                units.unit(number, at=at)
+                units.add("decisions", trace_id=trace_id(number), span_id=0xAA, request_time=at, evaluator="judge",
+                          pi=0.5, u=chance.choice([0.2, 0.8]), sampled=False, reason="budget", decided_at=at,
+                          revision=0, latest=True)  # fmt: skip
+            else:
+                units.scored(number, chance.choice(["judge", "other"]), value, at=at, pi=1.0, status=status)
         units.save()
         if step:
             _redecide(store, chance.randrange(40 * step), chance.choice([0.3, 0.9]))
@@ -115,12 +121,10 @@ def test_only_what_moved_is_read(store: EmbeddedStore) -> None:
     assert sum(counted.ranges[1:], timedelta()) <= timedelta(minutes=20)
 
 
-def test_with_a_cap_at_work_everything_is_read(store: EmbeddedStore) -> None:
-    """What a budget left out weighs by facts of its trace: such a range is never patched together."""
+def test_with_replays_everything_is_read(store: EmbeddedStore) -> None:
+    """How much of a replay is done weighs on all that it scored: such a range is never patched together."""
     units = Units(store)
-    for number in range(30):
-        units.scored(number, "judge", 1.0, at=T0 - timedelta(minutes=number))
-    units.unit(99)
-    units.decision(99, "judge", pi=0.5, u=0.9, reason="budget")
+    units.scored(1, "judge", 1.0)
+    units.add("runs", run_id="r", evaluator="judge", version="v1", status="running", total=1, created_at=T0)
     units.save()
     assert read_again(store, _window(1), None).marks is None

@@ -27,7 +27,7 @@ class Reading:
 
     buckets: Sequence[Bucket]
     marks: _Marks | None
-    """None: replays or a cap are at work, whose weight on old buckets moves without a row."""
+    """None: there are replays, whose weight on old buckets moves as they go on."""
 
 
 def read_again(store: Store, window: Window, older: Reading | None) -> Reading:
@@ -65,10 +65,10 @@ def _marks(store: Store, window: Window) -> _Marks | None:
     if store.read("SELECT 1 FROM raw.runs LIMIT 1").rows:
         return None
     rows = store.read(
-        f"SELECT {window.bucket('request_time')} AS t, count(*), sum(epoch_us(came)), bool_or(capped) FROM ("
-        "SELECT request_time, created_at AS came, false AS capped FROM raw.scores UNION ALL BY NAME"
-        " SELECT request_time, decided_at AS came, reason = 'budget' AND NOT sampled AS capped FROM raw.decisions"
+        f"SELECT {window.bucket('request_time')} AS t, count(*), sum(epoch_us(came)) FROM ("
+        "SELECT request_time, created_at AS came FROM raw.scores"
+        " UNION ALL SELECT request_time, decided_at AS came FROM raw.decisions"
         ") WHERE request_time >= $first AND request_time < $last GROUP BY ALL",
         window.parameters,
     ).rows
-    return None if any(capped for *_, capped in rows) else {at: (count, total) for at, count, total, _ in rows}
+    return {at: (count, total) for at, count, total in rows}
