@@ -121,10 +121,20 @@ def test_only_what_moved_is_read(store: EmbeddedStore) -> None:
     assert sum(counted.ranges[1:], timedelta()) <= timedelta(minutes=20)
 
 
-def test_with_replays_everything_is_read(store: EmbeddedStore) -> None:
-    """How much of a replay is done weighs on all that it scored: such a range is never patched together."""
-    units = Units(store)
-    units.scored(1, "judge", 1.0)
-    units.add("runs", run_id="r", evaluator="judge", version="v1", status="running", total=1, created_at=T0)
-    units.save()
-    assert read_again(store, _window(1), None).marks is None
+def test_a_replay_under_way_has_everything_read(store: EmbeddedStore) -> None:
+    """How much of it is done weighs on all that it scored; once it is done, ranges are patched together again."""
+    units, counted, reading = Units(store), Counted(store), None
+    for number in range(240):
+        units.scored(number, "judge", 1.0, at=T0 - timedelta(minutes=number))
+    run = {"run_id": "r", "evaluator": "judge", "version": "v1", "spec": "{}", "total": 240}
+    asked = []
+    for step, status in enumerate(("", "running", "done", "", "")):
+        if status:
+            units.add("runs", **run, status=status, created_at=T0 + timedelta(seconds=step))
+        units.save()
+        counted.ranges.clear()
+        reading = read_again(counted, _window(1), reading)  # type: ignore[arg-type]
+        asked.append(sum(counted.ranges, timedelta()))
+        assert _sums(reading.buckets) == pytest.approx(_sums(estimates(store, None, _window(1), Filter())), abs=1e-9)
+    assert asked[0] == asked[1] == timedelta(hours=4)
+    assert asked[-1] == timedelta()

@@ -13,6 +13,7 @@ from typing import Any
 
 from ragpulse_collector.metrics.filters import Filter
 from ragpulse_collector.metrics.quality import Bucket, estimates, in_order
+from ragpulse_collector.metrics.runs import Share, shares
 from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.store import Store
 
@@ -26,22 +27,22 @@ class Reading:
     """Every evaluator's buckets of a range without filter or grouping, and by what each is known to be unchanged."""
 
     buckets: Sequence[Bucket]
-    marks: _Marks | None
-    """None: there are replays, whose weight on old buckets moves as they go on."""
+    marks: _Marks
+    replays: frozenset[Share]
+    """How much of each replay is done: while that moves, so does the weight of all that it scored."""
 
 
 def read_again(store: Store, window: Window, older: Reading | None) -> Reading:
     """Read a range, of which an older reading (same bucket width) may hold most."""
-    marks = _marks(store, window)  # before the buckets: what comes in between is seen by the next reading
-    known = older.marks if older is not None else None
-    if older is None or marks is None or known is None:
-        return Reading(estimates(store, None, window, Filter()), marks)
+    # Before the buckets: what comes in between is seen by the next reading.
+    marks, replays = _marks(store, window), frozenset(shares(store, None))
+    known = older.marks if older is not None and older.replays == replays else {}
     changed = sorted(at for at, mark in marks.items() if known.get(at) != mark)
-    if 2 * len(changed) > len(marks):
-        return Reading(estimates(store, None, window, Filter()), marks)
-    same = [one for one in older.buckets if marks.get(one.at) is not None and marks[one.at] == known.get(one.at)]
+    if older is None or 2 * len(changed) > len(marks):
+        return Reading(estimates(store, None, window, Filter()), marks, replays)
+    same = [one for one in older.buckets if one.at in marks and marks[one.at] == known.get(one.at)]
     fresh = [one for part in _runs(window, changed) for one in estimates(store, None, part, Filter())]
-    return Reading(in_order([*same, *fresh]), marks)
+    return Reading(in_order([*same, *fresh]), marks, replays)
 
 
 def _runs(window: Window, starts: Sequence[datetime]) -> Iterator[Window]:
@@ -61,9 +62,7 @@ def _part(window: Window, first: datetime, last: datetime) -> Window:
     return replace(window, first=max(first, window.first), last=min(last, window.last))
 
 
-def _marks(store: Store, window: Window) -> _Marks | None:
-    if store.read("SELECT 1 FROM raw.runs LIMIT 1").rows:
-        return None
+def _marks(store: Store, window: Window) -> _Marks:
     rows = store.read(
         f"SELECT {window.bucket('request_time')} AS t, count(*), sum(epoch_us(came)) FROM ("
         "SELECT request_time, created_at AS came FROM raw.scores"
