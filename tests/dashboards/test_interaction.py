@@ -124,6 +124,32 @@ def test_a_chart_is_read_with_the_keyboard(browser: Browser, site: str) -> None:
     browser.visit(site, steps)
 
 
+def test_the_range_is_chosen_and_zoomed_with_the_keyboard(browser: Browser, site: str) -> None:
+    """t goes to the ranges; on a chart z zooms to around the point, 0 returns to the range before."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        visit.page.keyboard.press("t")
+        visit.page.keyboard.press("Tab")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("Enter")
+        assert query_of(visit) == {"from": ["-6h"]}
+        visit.page.wait_for_function("document.documentElement.classList.contains('js')")
+        visit.page.locator("#chart-quality-refusal .u-over").wait_for(state="attached")
+        visit.page.locator("#chart-quality-refusal [data-plot]").focus()
+        visit.page.keyboard.press("End")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("z")
+        assert query_of(visit)["back"] == ["-6h"]
+        visit.page.locator("#chart-quality-refusal .u-over").wait_for(state="attached")
+        visit.page.locator("#chart-quality-refusal [data-plot]").focus()
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("0")
+        assert query_of(visit) == {"from": ["-6h"]}
+
+    browser.visit(site, steps)
+
+
 def test_a_sentence_lights_its_evidence(browser: Browser, site: str) -> None:
     """Focus on a supported sentence lights the passage it rests on, and only that one."""
 
