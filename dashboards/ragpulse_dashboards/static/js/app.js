@@ -6,7 +6,7 @@ const root = document.documentElement;
 
 /** Put a fragment of ours, read anew, into a box if it is still wanted; the server escaped it, and it has no scripts. */
 export async function load(url, box, wanted = () => true) {
-  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" }, cache: "reload" });
+  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" }, cache: "no-store" }); // in the cache it would hold up a visit of the same URL
   const text = await response.text();
   if (!wanted(response)) return;
   box.innerHTML = text;
