@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+import weakref
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,20 @@ def test_an_idle_collector_goes_on_after_giving_memory_back(tmp_path: Path) -> N
         for path in ("/", "/api/v1/status", "/metrics"):
             with urllib.request.urlopen(process.url + path, timeout=30) as answer:
                 assert answer.status == 200
+
+
+def test_giving_memory_back_takes_what_refers_to_itself() -> None:
+    """Objects in a cycle do not wait for Python to look for them."""
+
+    class Knot:
+        itself: Knot
+
+    knot = Knot()
+    knot.itself = knot
+    seen = weakref.ref(knot)
+    del knot
+    give_back()
+    assert seen() is None
 
 
 HEAPS = """

@@ -32,7 +32,7 @@ CHECK_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
 GIVE_BACK_EVERY_S = 60.0
-"""Takes 4 ms; what a peak left behind is no reason for memory to grow."""
+"""Takes 50 ms; what a peak left behind is no reason for memory to grow."""
 GIVE_BACK_FIRST_S = 0.5
 LOOK_EVERY_S = 60.0
 """How often the sampler looks while nothing arrives ..."""
