@@ -159,6 +159,7 @@ class Units:
         u: float | None = None,
         at: datetime = T0,
         reason: str | None = None,
+        revision: int = 0,
     ) -> bool:
         """Gather a decision; returns whether the unit was drawn."""
         u = uniform(number) if u is None else u
@@ -177,7 +178,7 @@ class Units:
             sampled=sampled,
             reason=told,
             decided_at=at,
-            revision=0,
+            revision=revision,
             latest=True,
         )
         return sampled

@@ -242,13 +242,20 @@ class Pacer:
         return max(0.0, min(found)) if found else None
 
     def _selected(self, since: datetime, now: datetime) -> dict[str, float]:
-        """USD that the units selected since then will cost, by evaluator: their pi times the mean cost of one."""
+        """USD that the units selected since then will cost, by evaluator: their pi times the mean cost of one.
+
+        Of a unit decided once more it is what its pi rose by.
+        """
         rows = self._store.read(
             "WITH cost AS (SELECT l.evaluator, avg(l.usd) AS usd FROM raw.ledger l"
             "   WHERE l.kind = 'spend' AND l.created_at > $now::TIMESTAMP - INTERVAL 2 DAY GROUP BY l.evaluator)"
-            " SELECT d.evaluator, sum(d.pi) * any_value(c.usd) FROM raw.decisions d"
-            " JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
-            " WHERE d.decided_at > $since AND d.decided_at <= $now AND d.revision = 0 GROUP BY 1",
+            ", fresh AS (SELECT d.*, c.usd FROM raw.decisions d JOIN cost c ON c.evaluator = d.evaluator AND c.usd > 0"
+            "   WHERE d.decided_at > $since AND d.decided_at <= $now)"
+            " SELECT f.evaluator, sum(f.pi - coalesce(b.pi, 0)) * any_value(f.usd) FROM fresh f"
+            " LEFT JOIN (SELECT * FROM raw.decisions"
+            "   WHERE request_time >= (SELECT min(request_time) FROM fresh WHERE revision > 0)) b"
+            " ON b.trace_id = f.trace_id AND b.span_id = f.span_id AND b.evaluator = f.evaluator"
+            "   AND b.revision = f.revision - 1 GROUP BY 1",
             {"since": since, "now": now},
         ).rows
         return dict(rows)

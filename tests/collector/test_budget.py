@@ -111,6 +111,18 @@ def test_updating_twice_changes_nothing() -> None:
     assert again == pytest.approx(first)
 
 
+def paced(store: EmbeddedStore, caps: Caps, *evaluators: str) -> Pacer:
+    """A pacer that looked ten minutes after T0, when one evaluation of each had cost ten cents."""
+    ledger = Ledger(store, caps)
+    for evaluator in evaluators:
+        reserve(store, ledger, wanted(0.1, evaluator=evaluator))
+        store.write(partial(ledger.settle, settled=[(wanted(0.1, evaluator=evaluator), 0.1)])).result()
+    store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = ?", [T0])).result()
+    pacer = Pacer(store, caps)
+    pacer.update(T0 + timedelta(minutes=10))
+    return pacer
+
+
 def test_the_pacer_reads_ledger_and_decisions(store: EmbeddedStore) -> None:
     """Ten selected units of ten cents in fifteen minutes against 1 USD a day: pi is scaled down; free ones are not."""
     units = Units(store)
@@ -119,15 +131,21 @@ def test_the_pacer_reads_ledger_and_decisions(store: EmbeddedStore) -> None:
         units.decision(number, "judge", pi=1.0)
         units.decision(number, "groundedness", pi=1.0)
     units.save()
-    caps = Caps(usd_per_day=1.0)
-    ledger = Ledger(store, caps)
-    reserve(store, ledger, wanted(0.1))
-    store.write(lambda tx: ledger.settle(tx, [(wanted(0.1), 0.1)])).result()
-    pacer = Pacer(store, caps)
-    store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = decided.at_time FROM (SELECT max(decided_at)"
-                                      " AS at_time FROM raw.decisions) decided")).result()  # fmt: skip
-    pacer.update(T0 + timedelta(minutes=10))
+    pacer = paced(store, Caps(usd_per_day=1.0), "judge")
     scale, reason = pacer.pi_scale("judge")
     assert scale == pytest.approx(0.02)
     assert reason == "budget"
     assert pacer.pi_scale("groundedness") == (1.0, "budget")
+
+
+def test_a_chance_that_rose_counts_once(store: EmbeddedStore) -> None:
+    """A unit decided once more, at 0.5 after 0.1, asks for as much money as one decided at 0.5 at once."""
+    units = Units(store)
+    for number in range(10):
+        units.decision(number, "once", pi=0.5)
+        units.decision(number, "raised", pi=0.1)
+        units.decision(number, "raised", pi=0.5, revision=1)
+    units.save()
+    pacer = paced(store, Caps(per_evaluator={"once": 20.0, "raised": 20.0}), "once", "raised")
+    assert pacer.pi_scale("once")[0] == pytest.approx(pacer.pi_scale("raised")[0])
+    assert 0.02 < pacer.pi_scale("once")[0] < 1.0

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
+from ragpulse_collector.sampler import cascade
 from ragpulse_collector.sampler import statements as sql
 from ragpulse_collector.sampler.force import force
 from ragpulse_collector.sampler.rule import OFFLINE, Rule
@@ -20,6 +21,10 @@ Scale = Callable[[str], tuple[float, str]]
 _MANY = 300
 """Traces decided at once that are much: further statements planned for as many would be a tenth of a core."""
 _LONG_AGO = datetime(1970, 1, 1)
+_COMMITS = timedelta(seconds=5)
+"""A score may become visible so much later than it was made; a later one moves no unit, which biases nothing."""
+_LOOK_BACK = timedelta(hours=1)
+"""How old scores may be that a new process still heeds."""
 
 
 def draw(salt: str, trace_id: str, span_id: str) -> float:
@@ -81,16 +86,19 @@ class Sampler:
         self._most = most_traces
         self._low: datetime | None = None
         self._last: datetime | None = None
+        self._heeded: datetime | None = None
 
     def decide(self, now: datetime) -> int:
-        """Decide everything due at `now` (UTC, naive); returns the number of traces decided.
+        """Decide everything due at `now` (UTC, naive); returns the number of traces decided, and decided once more.
 
         Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds, half
         as often while much arrives, because a decision costs some 50 ms however few traces it is about.
         """
-        if self._is_early(now) or self._is_idle():
+        if self._is_early(now):
             return 0
-        decided = 0
+        decided = self._heed_scores(now)
+        if self._is_idle():
+            return decided
         while True:
             count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
             self._low = low
@@ -107,6 +115,30 @@ class Sampler:
         """
         u = None if span_id is None else draw(self._salt, trace_id, span_id)
         return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
+
+    def _heed_scores(self, now: datetime) -> int:
+        """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
+        rules = self._rules()
+        names = cascade.named_in(rules)
+        if not names or (self._heeded is not None and now - self._heeded < self._every):
+            return 0
+        since = now - _LOOK_BACK if self._heeded is None else self._heeded - _COMMITS
+        self._heeded, raised = now, 0
+        while (news := cascade.news_since(self._store.read, names, since, self._most)) is not None:
+            raised += self._redecide(rules, lo=news.first - timedelta(days=1), since=since)
+            if news.scores < self._most or news.last <= since:
+                break
+            since = news.last
+        return raised
+
+    def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
+        scales, most = self._scales(rules), self._most
+        return self._store.write(
+            lambda transaction: cascade.redecide(transaction, rules, scales, lo=lo, since=since, most=most)
+        ).result()
+
+    def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
+        return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
 
     def _is_early(self, now: datetime) -> bool:
         return self._last is not None and now - self._last < self._rest
@@ -150,8 +182,10 @@ class Sampler:
     def _draw(self, transaction: Transaction, found: _Due) -> None:
         rules = self._rules()
         lo, at = {"lo": found.lo}, {"at": transaction.at}
-        scales = {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
-        transaction.execute(sql.drawn(rules, scales) if rules else sql.NOTHING_DRAWN)
+        names = cascade.named_in(rules)
+        if names:
+            transaction.execute(cascade.seen(names), lo)
+        transaction.execute(sql.drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
         if found.late:
             transaction.execute(sql.ORPHANED, lo)
             transaction.execute(sql.RETIRE_DECISIONS, lo)

@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from ragpulse_collector.store.where import condition, holds
+from ragpulse_collector.store.where import condition, holds, quoted, scores_in
 
 
 class RuleError(ValueError):
@@ -17,10 +18,25 @@ class RuleError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """A slice of the traffic that is sampled at a rate of its own, where that is higher."""
+    """A slice of the traffic that is sampled at a rate of its own, where that is higher.
+
+    Its condition may also name scores of evaluators that run on everything (`score.groundedness < 0.5`): it holds from
+    when all the scores that it names are stored.
+    """
 
     where: str
     rate: float
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The evaluators whose scores it names."""
+        return scores_in(self.where)
+
+    def rate_sql(self) -> str:
+        """Return SQL for its rate at a row of facts, 0 where it does not hold."""
+        there = [f"score.{quoted(name)} IS NOT NULL" for name in self.scores]
+        holding = " AND ".join([*there, holds(condition(self.where, self.scores))])
+        return f"CASE WHEN {holding} THEN {self.rate!r} ELSE 0.0 END"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +44,8 @@ class Rule:
     """Which units are evaluated online, by what, at which rate.
 
     A unit that meets `where` is drawn with the highest of `rate` and the rates of the strata it meets. Raises RuleError
-    for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of `traces`.
+    for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of `traces` (and,
+    in strata, over the scores of other evaluators).
     """
 
     name: str
@@ -45,9 +62,20 @@ class Rule:
         for rate in (self.rate, *(stratum.rate for stratum in self.strata)):
             if not 0.0 <= rate <= 1.0:
                 raise RuleError(f"rule {self.name!r}: a rate lies between 0 and 1, got {rate}")
-        for where in (self.where, *(stratum.where for stratum in self.strata)):
-            if where is not None:
-                check_where(where)
+        if self.where is not None:
+            if scores_in(self.where):
+                raise RuleError(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
+            check_where(self.where)
+        for stratum in self.strata:
+            check_where(stratum.where, stratum.scores)
+        own = set(self.scores).intersection(self.evaluators)
+        if own:
+            raise RuleError(f"rule {self.name!r}: score.{min(own)} is not there before {min(own)} is drawn")
+
+    @cached_property
+    def scores(self) -> tuple[str, ...]:
+        """The evaluators whose scores its strata name; they are to run on everything."""
+        return tuple(sorted({name for stratum in self.strata for name in stratum.scores}))
 
     @property
     def policy(self) -> str:
@@ -85,11 +113,18 @@ class Rule:
             raise RuleError(f"a rule needs name, evaluators and rate: {error}") from error
 
     def pi_sql(self) -> str:
-        """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold."""
-        rates = [repr(float(self.rate))]
-        rates += [
-            f"CASE WHEN {holds(condition(stratum.where))} THEN {stratum.rate!r} ELSE 0.0 END" for stratum in self.strata
-        ]
+        """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
+        if not self.scores:
+            return self.chance_sql()
+        stored = ", ".join(f"{literal(name)}: {_STORED.format(literal(name))}" for name in self.scores)
+        return f"(SELECT {self.chance_sql()} FROM (SELECT {{{stored}}} AS score))"
+
+    def chance_sql(self) -> str:
+        """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold.
+
+        Where the rule names scores the row has them as fields of a column `score`.
+        """
+        rates = [repr(float(self.rate)), *(stratum.rate_sql() for stratum in self.strata)]
         highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
         return (
             highest if self.where is None else f"CASE WHEN {holds(condition(self.where))} THEN {highest} ELSE 0.0 END"
@@ -105,15 +140,28 @@ OFFLINE = Rule(
 """What runs when no rule is configured: checks that need neither judge nor key."""
 
 
+_STORED = """(
+    SELECT arg_max(x.value, x.at) FROM (
+        SELECT trace_id AS of_trace, evaluator, coalesce(normalized, score) AS value, created_at AS at FROM raw.scores
+        WHERE source = 'online' AND status = 'ok') x
+    WHERE x.of_trace = trace_id::UUID AND x.evaluator = {})"""
+"""The last score of an evaluator, asked from a row of `traces`."""
+
+
+def literal(text: str) -> str:
+    """Return the text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise RuleError("evaluators is a list of names")
     return tuple(dict.fromkeys(value))
 
 
-def check_where(where: str) -> None:
-    """Raise RuleError unless the text is one SQL boolean over the columns of `traces`, without subqueries."""
+def check_where(where: str, scores: tuple[str, ...] = ()) -> None:
+    """Raise RuleError unless the text is one SQL boolean over the columns of `traces` (and `scores`), no subqueries."""
     try:
-        condition(where)
+        condition(where, scores)
     except ValueError as error:
         raise RuleError(str(error)) from error

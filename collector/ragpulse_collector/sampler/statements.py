@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ragpulse_collector.sampler.rule import Rule
+from ragpulse_collector.sampler.rule import Rule, literal
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
 NEWS = """
@@ -235,27 +235,24 @@ NOTHING_DRAWN = """
 
 def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
     """One row a trace: the rule with the highest probability wins, the first of equals."""
-    chances = [f"({rule.pi_sql()})" for rule in rules]
+    chances = [f"({rule.chance_sql()})" for rule in rules]
     best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
-    names = ", ".join(_text(name) for name in evaluators)
+    names = ", ".join(literal(name) for name in evaluators)
+    rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
     return f"""
         SELECT trace_uuid, revision, upstream_pi, [{names}] AS evaluators, {_of_best(rules, chances, best, "name")}
                AS rule, {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
-               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {_text(scaled_by or "budget")} AS scaled_by FROM fact"""
+               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {literal(scaled_by or "budget")} AS scaled_by FROM {rows}"""
 
 
 def _of_best(rules: Sequence[Rule], chances: Sequence[str], best: str, field: str) -> str:
     if len(rules) == 1:
-        return _text(getattr(rules[0], field))
+        return literal(getattr(rules[0], field))
     whens = " ".join(
-        f"WHEN {chance} >= {best} THEN {_text(getattr(rule, field))}"
+        f"WHEN {chance} >= {best} THEN {literal(getattr(rule, field))}"
         for rule, chance in zip(rules, chances, strict=True)
     )
     return f"CASE {whens} END"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 ORPHANED = """

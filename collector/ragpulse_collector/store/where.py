@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.guard import nodes
 from ragpulse_collector.store.views import FACT_COLUMNS
 
-__all__ = ["WHERE_COLUMNS", "condition", "holds"]
+__all__ = ["WHERE_COLUMNS", "condition", "holds", "quoted", "scores_in"]
 
 WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
 """What a condition may name."""
@@ -32,21 +33,46 @@ _OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample
 
 
 @lru_cache(maxsize=512)
-def condition(text: str) -> str:
+def condition(text: str, scores: tuple[str, ...] = ()) -> str:
     """Return the condition in parentheses, safe to put into a query; raises ValueError that says what is wrong.
 
-    One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions.
+    One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions. With
+    `scores` it may name those, too, as fields of a column `score`.
     """
     connection = duckdb.connect()
     try:
-        columns = ", ".join(f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS)
-        connection.execute(f"CREATE TABLE traces ({columns})")
+        columns = [f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS]
+        if scores:
+            columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(quoted, scores))})")
+        connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
         connection.execute("SET enable_external_access = false")
         return _checked(connection, text)
     except duckdb.Error as error:
         raise ValueError(f"where {text!r}: {str(error).splitlines()[0]}") from error
     finally:
         connection.close()
+
+
+@lru_cache(maxsize=512)
+def scores_in(text: str) -> tuple[str, ...]:
+    """Return the evaluators whose scores a condition names as `score.NAME`, by name; none for what is no SQL."""
+    connection = duckdb.connect()
+    try:
+        tree = _tree(connection, f"SELECT 1 WHERE (\n{text}\n)")
+    finally:
+        connection.close()
+    columns = [[str(part) for part in one.get("column_names") or ()] for one in nodes(tree)]
+    return tuple(sorted({column[1] for column in columns if len(column) == 2 and column[0].lower() == "score"}))
+
+
+def quoted(name: str) -> str:
+    """Return the name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+    row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
+    return dict(json.loads(row[0]))
 
 
 def holds(condition: str) -> str:
@@ -66,7 +92,7 @@ def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def _check_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> None:
-    tree = json.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0])
+    tree = _tree(connection, query)
     if tree.get("error"):
         raise ValueError(f"where {text!r}: {tree.get('error_message', 'is not SQL')}")
     node = tree["statements"][0]["node"]
