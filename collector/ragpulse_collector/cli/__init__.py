@@ -4,6 +4,7 @@ serve, demo                      start something          (serve.py)
 metrics, traces, show, tail      look                     (look.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 replay, compare, check, plan     quality over stored data (quality.py)
+freeze, regress                  before and after         (regress.py)
 sql, export, snapshot, prune ... the data itself          (data.py)
 """
 
@@ -22,6 +23,7 @@ _FAMILIES = {
     "look": ("metrics", "traces", "show", "tail"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "quality": ("replay", "compare", "check", "plan"),
+    "regress": ("freeze", "regress"),
     "data": ("sql", "export", "snapshot", "prune", "vacuum", "remap", "status", "doctor", "key"),
 }
 

@@ -1,0 +1,233 @@
+"""`ragpulse freeze`, `regress`: the same questions before and after a change, without an answer key."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragpulse_collector.cli.options import Ask, Failure, asker, option, source
+from ragpulse_collector.cli.tables import cell, interval, print_json, table
+
+if TYPE_CHECKING:
+    from ragpulse_collector.metrics.regression import Answered
+
+_where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
+_MINIMA = ("jaccard", "rbo", "identical", "similarity")
+_EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
+_ENVIRONMENT = "deployment.environment.name=regress"
+_POLL_S = 0.2
+
+
+@click.command()
+@option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
+@_where
+@option("--limit", default=200, show_default=True, help="At most so many questions, the newest.")
+@option("-o", "--out", type=click.Path(dir_okay=False), default="queries.jsonl", show_default=True)
+@source
+def freeze(since: str, condition: str | None, limit: int, out: str, **where: Any) -> None:
+    """Keep distinct questions with what was retrieved, answered and scored then: the baseline of `regress`."""
+    from ragpulse_collector.cli.frozen import answered, write_frozen
+
+    found = answered(asker(**where), since=_instant(since), where=condition, limit=limit)
+    if not found:
+        raise Failure("no answered question here: look further back with --since")
+    click.echo(f"{write_frozen(Path(out), found)} questions in {out}")
+    click.echo(f"next: ragpulse regress {out} --app module:function")
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@option("--app", help="MODULE:FUNCTION that takes a question; called here with each. Without: stored traces.")
+@option("--since", default="1d", show_default=True, help="Without --app: the newest trace of each question since then.")
+@_where
+@option("--similarity", default="token_f1", show_default=True, help="Evaluator of the new answer against the old one.")
+@option("--p", default=0.9, show_default=True, help="Rank-biased overlap: how far down ranks count.")
+@option("--min-jaccard", type=float, help="Required overlap of the retrieved sets.")
+@option("--min-rbo", type=float, help="Required overlap of the retrieved rankings.")
+@option("--min-identical", type=float, help="Required share of identical answers.")
+@option("--min-similarity", type=float, help="Required likeness of the answers.")
+@option("--max-drop", type=float, help="What every score may fall by, e.g. 0.05.")
+@option("--wait", default=60.0, show_default=True, help="With --app: seconds for its traces and scores to arrive.")
+@option("--format", "kind", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
+@source
+def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int:
+    """Same questions again: what changed? Exit 0 above every limit, 1 below, 3 undecided, 2 could not run."""
+    from ragpulse_collector.metrics.regression import gates
+
+    where = {key: options.pop(key) for key in ("url", "db", "api_key")}
+    limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
+    try:
+        report = _report(Path(file), asker(**where), where, options)
+        report |= gates(report, limits, max_drop=max_drop)
+    except (Failure, LookupError, ValueError) as error:
+        click.echo(f"ragpulse: {error}", err=True)
+        return 2
+    {"table": _print, "markdown": _markdown, "json": print_json}[kind](report)
+    return _EXIT[report["verdict"]]
+
+
+def _report(path: Path, ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    from ragpulse_collector.cli.frozen import answered, read_frozen
+    from ragpulse_collector.metrics.regression import regression
+
+    frozen = read_frozen(path)
+    if options["app"]:
+        found = _replayed(frozen, ask, where, options)
+    else:
+        asked, known = [one.query for one in frozen], [one.trace_id for one in frozen]
+        since = _instant(options["since"])
+        found = answered(ask, since=since, where=options["condition"], queries=asked, without=known)
+    if not found:
+        raise Failure("none of these questions has a new trace: name --app, or look further back with --since")
+    pairs = _pairs(frozen, found, options["similarity"])
+    return regression(pairs, missing=len(frozen) - len(pairs), p=options["p"])
+
+
+def _pairs(frozen: Sequence[Answered], found: Sequence[Answered], similarity: str) -> list[Any]:
+    """Join both sides by question; a failed answer is like nothing."""
+    from ragpulse_collector.metrics.regression import Pair
+    from ragpulse_evaluators import Case, evaluate_sync, get_evaluator
+
+    after = {one.query: one for one in found}
+    both = [(one, after[one.query]) for one in frozen if one.query in after]
+    cases = [Case(query=a.query, response=b.response or "", reference=a.response) for a, b in both]
+    results = next(iter(evaluate_sync(cases, [get_evaluator(similarity)]).values()))
+    alike = [result.normalized if b.response else 0.0 for result, (_, b) in zip(results, both, strict=True)]
+    return [Pair(a, b, value) for (a, b), value in zip(both, alike, strict=True)]
+
+
+def _replayed(
+    frozen: Sequence[Answered], ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[Answered]:
+    """Call the application with each question, and wait for its traces and the scores they were drawn for."""
+    from ragpulse_collector.cli.frozen import answered, unscored
+    from ragpulse_collector.store.rows import utc_now
+
+    if where["db"] and not where["url"]:
+        raise Failure("--app sends spans: it needs a running collector, not --db")
+    call = _function(options["app"], where["url"])
+    since = utc_now()
+    with asyncio.Runner() as runner:  # one event loop for all: clients that the application keeps belong to it
+        failed = sum(not _called(call, one.query, runner) for one in frozen)
+    asked, evaluators = [one.query for one in frozen], {score.evaluator for one in frozen for score in one.scores}
+    deadline = time.monotonic() + options["wait"]
+    while True:
+        found = answered(ask, since=since, where=options["condition"], queries=asked)
+        if len(found) == len(frozen) and not unscored(ask, found, evaluators):
+            return found
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_S)
+    if not found:
+        raise Failure(
+            f"{options['app']} answered {len(frozen) - failed} of {len(frozen)} questions, but no trace of them came:"
+            " decorate it with @ragpulse.rag and call ragpulse.configure() in its module"
+        )
+    return found
+
+
+def _called(call: Callable[[str], Any], query: str, runner: asyncio.Runner) -> bool:
+    """Ask one question to the end of its answer; a failure is a result, which its trace tells of."""
+    try:
+        answer = call(query)
+        if inspect.isawaitable(answer) or inspect.isasyncgen(answer):
+            runner.run(_finished(answer))
+        elif inspect.isgenerator(answer):
+            for _ in answer:
+                pass
+    except Exception as error:  # noqa: BLE001  # the application is not ours: whatever it raises, the others are asked
+        click.echo(f"ragpulse: {query[:60]!r}: {type(error).__name__}: {error}", err=True)
+        return False
+    return True
+
+
+async def _finished(answer: Any) -> None:
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if inspect.isasyncgen(answer):
+        async for _ in answer:
+            pass
+
+
+def _function(name: str, url: str | None) -> Callable[[str], Any]:
+    """Import the application; its spans go to the same collector and say `environment` regress unless it decides."""
+    from ragpulse_collector.client import DEFAULT_URL
+
+    os.environ.setdefault("RAGPULSE_ENDPOINT", url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL)
+    os.environ.setdefault("OTEL_RESOURCE_ATTRIBUTES", _ENVIRONMENT)
+    module, colon, path = name.partition(":")
+    if not (colon and module and path):
+        raise Failure(f"--app {name!r}: write MODULE:FUNCTION")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Callable[[str], Any] = attrgetter(path)(import_module(module))
+    except Exception as error:  # a module of the user's may raise anything while it is imported
+        raise Failure(f"--app {name}: {type(error).__name__}: {error}") from error
+    return found
+
+
+def _instant(since: str) -> datetime:
+    from ragpulse_collector.metrics.window import instant
+    from ragpulse_collector.store.rows import utc_now
+
+    at = instant(f"-{since}", now=utc_now())
+    if at is None:
+        raise Failure("--since says how far back: 6h, 7d, 2w")
+    return at
+
+
+def _lines(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """What, estimate with interval, before, after."""
+    told = {"jaccard": "retrieved, Jaccard", "rbo": "retrieved, rank-biased overlap",
+            "identical": "answers identical", "similarity": "answers alike"}  # fmt: skip
+    lines = [(words, interval(report[name]), "", "") for name, words in told.items()]
+    figures = [(one["evaluator"], one) for one in report["scores"]]
+    figures += [(words, report[name]) for name, words in (("latency_ms", "latency, ms"), ("cost_usd", "cost, USD"))]
+    return lines + [
+        (f"{name}, b - a", interval(one["difference"]), cell(one["a"]), cell(one["b"])) for name, one in figures if one
+    ]
+
+
+def _verdicts(report: Mapping[str, Any]) -> list[str]:
+    counted = f"{report['n']} questions compared, {report['missing']} without a new answer, {report['failed']} failed"
+    return [counted, *(f"{one['metric']} >= {one['min']:g}: {one['verdict']}" for one in report["gates"])]
+
+
+def _changed(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (one["query"][:60], cell(one["change"]), cell(one["jaccard"]), cell(one["similarity"]),
+         ", ".join(f"{name} {fall:+.2f}" for name, fall in one["scores"].items()), one["trace_b"])
+        for one in report["worst"][:10]
+    ]  # fmt: skip
+
+
+_COLUMNS = ("what", "estimate", "before (a)", "after (b)")
+_WORST = ("query", "change", "jaccard", "alike", "scores", "trace")
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    table("", _COLUMNS, _lines(report))
+    if report["worst"]:
+        table("most changed", _WORST, _changed(report))
+    click.echo("\n".join(_verdicts(report)))
+
+
+def _markdown(report: Mapping[str, Any]) -> None:
+    blocks: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [(_COLUMNS, _lines(report))]
+    blocks += [(_WORST, _changed(report))] if report["worst"] else []
+    for columns, rows in blocks:
+        escaped = [[cell(value).replace("|", "\\|") for value in row] for row in rows]
+        lines = [columns, ["---"] * len(columns), *escaped]
+        click.echo("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
+    click.echo("\n".join(f"- {line}" for line in _verdicts(report)))
