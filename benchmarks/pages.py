@@ -7,9 +7,10 @@ visit has a window of its own and so an empty cache; "again" is a second visit o
 with two floors of the same browser: a static HTML file and the emptiest page (sign-in); once quietly, once beside a
 process that sends 5,000 spans a second, as far as they are taken. Painted is the second frame after `load`, the charts
 in the window drawn. The overview may show figures that it read a while before, and says so; "never asked before" is a
-range that nobody asked for yet. --roles is what the collector does, each value measured in turn. --short takes 100,000
-spans and three runs. --matrix opens every page at both sizes, in both themes, with data, empty and hostile, and counts
-what axe-core, the policy or the console complain about.
+range that nobody asked for yet: it is painted with its traffic, and "whole" when the scores have come as well. --roles
+is what the collector does, each value measured in turn. --short takes 100,000 spans and three runs. --matrix opens
+every page at both sizes, in both themes, with data, empty and hostile, and counts what axe-core, the policy or the
+console complain about.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ RATE = 5_000
 BODY = 512
 WATCH = """addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
   window.painted = performance.now(); })))"""
-PAINTED = """() => new Promise((done) => { const look = () => window.painted ? done({
+PAINTED = """() => new Promise((done) => {
+const look = () => window.painted && !document.querySelector("[data-renew=rest]") ? done({
   painted: window.painted,
+  whole: Math.max(window.painted, performance.now()),
   server: performance.getEntriesByType("navigation")[0].responseEnd,
   charts: document.querySelectorAll("canvas").length,
   requests: performance.getEntriesByType("resource").length }) : setTimeout(look, 5); look(); })"""
@@ -220,12 +223,12 @@ def _twice(visit: Any, url: str) -> dict[str, float]:
 def report(when: str, found: dict[str, list[dict[str, float]]]) -> None:
     """Medians in milliseconds, and each page's ratio to the emptiest one."""
     floor = median(run["painted"] for run in found["emptiest page"])
-    heads = ("painted", "best", "worst", "x empty", "server", "again", "files", "charts")
+    heads = ("painted", "best", "worst", "x empty", "server", "whole", "again", "files", "charts")
     print(f"{when:<36}" + "".join(f"{head:>9}" for head in heads))
     for name, runs in found.items():
         painted = [run["painted"] for run in runs]
         middle = {key: median(run[key] for run in runs) for key in runs[0]}
-        figures = (middle["painted"], min(painted), max(painted), middle["server"], middle["again"])
+        figures = (middle["painted"], min(painted), max(painted), middle["server"], middle["whole"], middle["again"])
         told = [f"{figure:>9.0f}" for figure in (*figures, middle["requests"], middle["charts"])]
         told.insert(3, f"{middle['painted'] / floor:>9.1f}")
         print(f"{name:<36}" + "".join(told))

@@ -48,15 +48,23 @@ class Kept(Generic[Figures]):
         Figures that took long are returned as they are while younger than `bearable_s` of them, and read anew behind.
         Who wants them `anew` waits for that reading, as does whoever asks the same meanwhile.
         """
+        known = None if anew else self.known(key, read, bearable_s=bearable_s)
+        return known or ((await asyncio.shield(self._read(key, read))).figures, 0.0)
+
+    def known(
+        self, key: str, read: Callable[[], Awaitable[Figures]], *, bearable_s: Callable[[Figures], float]
+    ) -> tuple[Figures, float] | None:
+        """Return what `of` need not wait for; None where it would."""
         known = self._known.get(key)
-        if known is not None and known.took_s >= SLOW_S and not anew:
-            age = self._timer() - known.at
-            if age <= FRESH_S:
-                return known.figures, 0.0
-            if age < bearable_s(known.figures):
-                self._read(key, read, after_s=self._paint_s)
-                return known.figures, age
-        return (await asyncio.shield(self._read(key, read))).figures, 0.0
+        if known is None or known.took_s < SLOW_S:
+            return None
+        age = self._timer() - known.at
+        if age <= FRESH_S:
+            return known.figures, 0.0
+        if age >= bearable_s(known.figures):
+            return None
+        self._read(key, read, after_s=self._paint_s)
+        return known.figures, age
 
     def forget(self) -> None:
         """Somebody changed something: the next page shows it."""

@@ -17,6 +17,7 @@ from ragpulse_collector.metrics.exemplars import exemplars
 from ragpulse_collector.metrics.explain import explain
 from ragpulse_collector.metrics.good import cost_per_good_answer
 from ragpulse_collector.metrics.overview import overview
+from ragpulse_collector.metrics.series import series
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -88,6 +89,35 @@ def test_coverage_counts_what_is_missing(store: EmbeddedStore) -> None:
     (row,) = coverage(store, DAY, clock=now)["coverage"]
     assert row == {"evaluator": "judge", "eligible": 7, "selected": 6, "scored": 2, "skipped": 1, "invalid": 1,
                    "error": 1, "dropped": 1, "uncovered_share": pytest.approx(1 / 7)}  # fmt: skip
+
+
+def test_coverage_is_a_series_with_groups(store: EmbeddedStore) -> None:
+    """Per bucket and model: the scored share of n eligible units, and where the others are; none eligible is a gap."""
+    units = Units(store)
+    for number, status in enumerate(("ok", "skipped", "ok", "ok")):
+        facts = {"model": "b" if number == 3 else "a"}
+        units.scored(number, "judge", 1.0 if status == "ok" else None, status=status, facts=facts)
+    units.unit(4, model="a")
+    units.decision(4, "judge", pi=0.0, u=0.5, reason="filtered")
+    units.save()
+    asked = {"name": "coverage:judge", "step": "15m", "group_by": ["model"], **DAY}
+    lines = series(store, asked, clock=now)["series"]
+    points = [[point for point in line["points"] if point["n"]] for line in lines]
+    assert [line["group"] for line in lines] == [{"model": "a"}, {"model": "b"}]
+    assert [(point["value"], point["n"]) for (point,) in points] == [(0.5, 4), (1.0, 1)]
+    assert points[0][0]["counts"] == {"skipped": 1, "invalid": 0, "error": 0, "unselected": 0, "uncovered": 1}
+    assert {point["value"] for point in lines[1]["points"] if not point["n"]} == {None}
+
+
+def test_the_traffic_alone_is_told_without_reading_scores(store: EmbeddedStore) -> None:
+    """`only` = `traffic` gives what the whole headline says of the requests, and nothing else."""
+    units = Units(store)
+    units.scored(0, "groundedness", 1.0, facts={"cost_usd": 0.5})
+    units.save()
+    whole, traffic = overview(store, DAY, clock=now), overview(store, {**DAY, "only": "traffic"}, clock=now)
+    assert traffic == {name: whole[name] for name in traffic}
+    assert traffic["cost_usd"] == 0.5
+    assert "quality" not in traffic
 
 
 def test_exemplars_are_the_ends_and_the_middle(store: EmbeddedStore) -> None:

@@ -121,10 +121,11 @@ class FakeApi(FakeFigures):
         }
 
     def get_replays_one(self, run_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A run by its id."""
+        """A run by its id; cancelled once somebody cancelled it."""
+        cancelled = any(operation == f"POST replays/{run_id}/cancel" for operation, _ in self.calls)
         for run in self.get_replays({})["replays"]:
             if run["run_id"] == run_id:
-                return dict(run)
+                return {**run, "status": "cancelled"} if cancelled else dict(run)
         raise ApiError(404, "There is no such run.")
 
     def get_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:

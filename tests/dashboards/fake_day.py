@@ -11,6 +11,7 @@ EVALUATORS = ("groundedness", "context_utilization", "citation_check", "refusal"
 UNITS = {
     "requests": "count",
     "errors": "count",
+    "error_rate": "share",
     "input_tokens": "tokens",
     "output_tokens": "tokens",
     "cost_usd": "usd",

@@ -43,7 +43,7 @@ class FakeFigures(FakeTraces):
         )
         return {
             "name": name,
-            "unit": "ratio" if quality else UNITS.get(name, "count"),
+            "unit": "ratio" if quality else "share" if name.startswith("coverage:") else UNITS.get(name, "count"),
             "step": step,
             "from": iso(start),
             "to": iso(end),
@@ -89,6 +89,8 @@ class FakeFigures(FakeTraces):
                     "latency_p95": 1450,
                     "latency_p99": 2600,
                     "errors": 0.7,
+                    "error_rate": 0.02,
+                    **{f"coverage:{one}": 0.8 - 0.1 * at for at, one in enumerate(EVALUATORS)},
                     "cost_usd": 0.011,
                     "input_tokens": 21000,
                     "output_tokens": 2900,
@@ -98,8 +100,8 @@ class FakeFigures(FakeTraces):
                     {
                         "t": iso(start + timedelta(seconds=step * number)),
                         "value": value,
-                        "lo": None,
-                        "hi": None,
+                        "lo": value / 2 if name == "error_rate" else None,
+                        "hi": value * 2 if name == "error_rate" else None,
                         "n": n,
                         "n_eff": None,
                         "counts": {},

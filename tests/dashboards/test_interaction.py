@@ -7,6 +7,7 @@ import pytest
 
 from .conftest import Browser, Visit, serve
 from .fake_api import FakeApi
+from .fake_day import hexid
 
 FOCUSED = """(() => {
   const one = document.activeElement;
@@ -232,6 +233,65 @@ def test_a_bill_comes_before_a_replay(browser: Browser, base: str, api: FakeApi)
 
     browser.visit(base, steps)
     assert [params["dry_run"] for operation, params in api.calls if operation == "POST replays"] == [True]
+
+
+def test_a_running_replay_is_cancelled(browser: Browser, base: str, api: FakeApi) -> None:
+    """Cancel stops the run, shows it as cancelled, and offers to resume it instead."""
+    run = hexid("run0", 16)
+
+    def steps(visit: Visit) -> None:
+        visit.open(f"/replays/{run}")
+        with visit.page.expect_navigation():
+            visit.page.get_by_role("button", name="Cancel").click()
+        assert "cancelled" in visit.page.inner_text("h1")
+        assert visit.page.get_by_role("button").filter(has_text="Cancel").count() == 0
+        assert visit.page.get_by_role("button", name="Resume").is_visible()
+
+    browser.visit(base, steps)
+    assert [operation for operation, _ in api.calls if operation.startswith("POST")] == [f"POST replays/{run}/cancel"]
+
+
+def test_an_alert_is_tested(browser: Browser, base: str, api: FakeApi) -> None:
+    """The button of one monitor sends its test, and only its; the page says that it was one."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/alerts")
+        with visit.page.expect_navigation():
+            visit.page.locator(".monitor", has_text="latency_p95").get_by_role("button", name="Send a test").click()
+        assert "A test delivery for latency was sent" in visit.page.inner_text("[role=status].flash")
+
+    browser.visit(base, steps)
+    assert [operation for operation, _ in api.calls if operation.startswith("POST")] == ["POST monitors/latency/test"]
+
+
+def test_the_overview_paints_before_the_scores_are_read(
+    browser: Browser, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A range that takes long comes with its traffic drawn and says that it reads the rest, which then comes itself."""
+    monkeypatch.setattr("ragpulse_dashboards.pages.overview.SLOW_S", 0.0)
+
+    def steps(visit: Visit) -> None:
+        with visit.page.expect_response(lambda response: response.url == f"{base}/") as first:
+            visit.open("/")
+        assert "Reading the scores of 12.9k traces" in first.value.text()
+        assert "chart-latency" in first.value.text()
+        visit.page.locator("#chart-quality-groundedness canvas").wait_for()
+        visit.page.locator("#chart-latency canvas").wait_for()
+        assert "reading" not in visit.page.inner_text("main").lower()
+
+    browser.visit(base, steps)
+
+
+def test_the_overview_is_whole_without_scripts(browser: Browser, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser without JavaScript is sent on to the page that waits for everything."""
+    monkeypatch.setattr("ragpulse_dashboards.pages.overview.SLOW_S", 0.0)
+
+    def steps(visit: Visit) -> None:
+        visit.page.goto(f"{base}/?from=-7d")
+        visit.page.wait_for_url("**/?from=-7d&whole=true")
+        assert "groundedness 0.861" in " ".join(visit.page.inner_text("main").split())
+
+    browser.visit(base, steps, js=False)
 
 
 def test_new_traces_appear_live_and_the_rest_is_counted(browser: Browser, base: str, api: FakeApi) -> None:

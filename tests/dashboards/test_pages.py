@@ -37,7 +37,7 @@ def test_overview_reads_without_scripts() -> None:
 def test_a_table_twin_comes_when_it_is_opened() -> None:
     """The newest rows with interval, n and what was not scored; the rest is one link away, under the same range."""
     html = unescape(client().get("/").text)
-    (link,) = re.findall(r'data-later="(/figures/rows[^"]+citation_check[^"]*)"', html)
+    (link,) = re.findall(r'data-later="(/figures/rows[^"]+quality%3Acitation_check[^"]*)"', html)
     rows = client().get(link, headers={"hx-request-type": "partial"}).text
     assert rows.count("<tr>") == 25
     assert "Not scored" in rows

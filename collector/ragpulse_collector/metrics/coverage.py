@@ -15,7 +15,7 @@ from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["Queue", "coverage", "covered", "queue"]
+__all__ = ["Decided", "Queue", "coverage", "covered", "decided", "queue", "summed"]
 
 _MARGIN = timedelta(minutes=10)
 """A job may become visible this much later than its `created_at` says."""
@@ -33,28 +33,60 @@ def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dat
 
 def covered(store: Store, window: Window, keep: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
     """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
+    return summed(decided(store, window, keep), buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the sampler said about the units of one evaluator and group in one bucket."""
+
+    evaluator: str
+    at: datetime
+    group: tuple[Any, ...]
+    eligible: int
+    selected: int
+    dropped: int
+    """Selected ones that a cap left out."""
+    uncovered: int
+    """Those that no draw could have selected."""
+
+
+def decided(store: Store, window: Window, keep: Filter, groups: tuple[str, ...] = ()) -> list[Decided]:
+    """Count the decisions per evaluator, bucket and group."""
+    listed = "".join(f", {group}" for group in groups)
     only = (
-        f" SEMI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
-        if keep
+        f" JOIN (SELECT trace_id{listed} FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
+        if keep or groups
         else ""
     )
     rows = store.read(
-        "SELECT split_part(evaluator, '@', 1) AS evaluator, count(*) AS eligible,"
-        "   count(*) FILTER (sampled OR (reason = 'budget' AND u < pi)) AS selected,"
-        "   count(*) FILTER (NOT sampled AND reason = 'budget' AND u < pi) AS dropped,"
-        "   avg((pi <= 0)::INTEGER) AS uncovered_share"
+        f"SELECT split_part(evaluator, '@', 1) AS evaluator, {window.bucket('request_time')}, count(*),"
+        "   count(*) FILTER (sampled OR (reason = 'budget' AND u < pi)),"
+        "   count(*) FILTER (NOT sampled AND reason = 'budget' AND u < pi),"
+        f"   count(*) FILTER (pi <= 0){listed}"
         " FROM (SELECT * FROM raw.decisions WHERE latest AND reason <> 'late'"
-        f"   AND request_time >= $first AND request_time < $last) d{only} GROUP BY 1 ORDER BY 1",
+        f"   AND request_time >= $first AND request_time < $last) d{only} GROUP BY ALL ORDER BY 1, 2",
         {**window.parameters, **keep.parameters},
-    ).dicts()
+    ).rows
+    return [Decided(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]
+
+
+def summed(counted: Sequence[Decided], buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+    """One row per evaluator over all buckets."""
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    for part in counted:
+        totals[part.evaluator].update(
+            eligible=part.eligible, selected=part.selected, dropped=part.dropped, uncovered=part.uncovered
+        )
     verdicts: dict[str, Counter[str]] = defaultdict(Counter)
     for one in buckets:
         verdicts[one.evaluator].update(one.online)
     return [
-        row
-        | {"scored": verdicts[row["evaluator"]]["ok"]}
-        | {status: verdicts[row["evaluator"]][status] for status in ("skipped", "invalid", "error")}
-        for row in rows
+        {"evaluator": name}
+        | {count: total[count] for count in ("eligible", "selected", "dropped")}
+        | {"uncovered_share": total["uncovered"] / total["eligible"], "scored": verdicts[name]["ok"]}
+        | {status: verdicts[name][status] for status in ("skipped", "invalid", "error")}
+        for name, total in totals.items()
     ]
 
 

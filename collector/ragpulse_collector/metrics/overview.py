@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import covered
+from ragpulse_collector.metrics.coverage import summed
 from ragpulse_collector.metrics.estimate import point
 from ragpulse_collector.metrics.good import cost_of_good, good_share
 from ragpulse_collector.metrics.quality import Bucket, current, evaluators_in, joined
@@ -38,15 +38,18 @@ def overview(
 ) -> dict[str, Any]:
     """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before.
 
-    With `snapshots` the charts of the same range share what was read for it.
+    With `only` = `traffic` it says what the requests themselves tell: no scores are read for it. With `snapshots` the
+    charts of the same range share what was read for it.
     """
     given = {"step": "auto", "width": 120, **params, "group_by": ()}
     asked = snapshots.of(given) if snapshots else snapshot_of(store, given, now=clock())
+    told = _traffic(asked)
+    if params.get("only") == "traffic":
+        return told
     window, keep = asked.window.whole, asked.keep
     found, before = joined(asked.quality(None)), asked.before()
-    rows = covered(store, window, keep, found)
+    rows = summed(asked.decided(), found)
     names = evaluators_in(store, window)
-    told = _traffic(asked)
     answers = sum(row["scored"] for row in rows)
     share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
     return {
@@ -54,7 +57,6 @@ def overview(
         "quality": [_headline(name, found, before) for name in names],
         "dropped": sum(row["dropped"] for row in rows),
         "queued": asked.queued(),
-        "demo": bool(store.read(_DEMO, {**window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
         "coverage": rows,
         "cost_per_good_answer": cost_of_good(told["cost_usd"], told["n_traces"], share),
     }
@@ -66,6 +68,7 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     costs = [one["cost"] for one in buckets if one["cost"] is not None]
     newest = asked.store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
     return {
+        "demo": bool(asked.store.read(_DEMO, {**asked.window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
         "newest_span": iso(newest[1]),
         "lag_s": None if newest[0] is None else max(0.0, (asked.now - newest[0]).total_seconds()),
         "n_traces": n,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.metrics.calibration import correct
+from ragpulse_collector.metrics.coverage import Decided
 from ragpulse_collector.metrics.estimate import point
 from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.metrics.traffic import NAMES, TrafficBucket
@@ -19,6 +20,7 @@ from ragpulse_evaluators.statistics import wilson
 
 __all__ = ["series"]
 
+_COVERAGE = "coverage"
 _SKIPPED = ("name",)
 """Here `name` is the metric, not a filter."""
 
@@ -40,8 +42,9 @@ def series(
     name = str(params.get("name") or "")
     family, _, evaluator = name.partition(":")
     measured = bool(evaluator) and family in MEASURES
-    if not measured and name not in NAMES:
-        possible = ", ".join((*NAMES, *(f"{family}:<evaluator>" for family in MEASURES)))
+    seen = bool(evaluator) and family == _COVERAGE
+    if not (measured or seen) and name not in NAMES:
+        possible = ", ".join((*NAMES, *(f"{family}:<evaluator>" for family in (*MEASURES, _COVERAGE))))
         raise ValueError(f"no metric {name!r}; possible: {possible}")
     asked = snapshots.of(params, skip=_SKIPPED) if snapshots else snapshot_of(store, params, now=clock(), skip=_SKIPPED)
     window = asked.window
@@ -50,6 +53,8 @@ def series(
         told = asked.markers(evaluator, family)
         if family == "quality" and str(params.get("corrected", "")).lower() in ("true", "1"):
             correct(store, evaluator, window, asked.keep, found)
+    elif seen:
+        found, unit, told = _coverage(asked, evaluator), "share", asked.markers()
     else:
         found, unit, told = _traffic(asked, name), NAMES[name].unit, asked.markers()
     ends = {"from": iso(window.first), "to": iso(window.last)}
@@ -94,6 +99,30 @@ def _quality(asked: Snapshot, family: str, evaluator: str) -> list[dict[str, Any
             found.items(), key=lambda item: (str(item[0][0]), min(item[1]), str(item[0]))
         )
     ]
+
+
+def _coverage(asked: Snapshot, evaluator: str) -> list[dict[str, Any]]:
+    """The share of eligible units with an online score; n: how many were eligible; counts: where the others are."""
+    verdicts: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
+    for one in asked.quality(evaluator):
+        verdicts[one.group, one.at].update(one.online)
+    found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
+    for part in asked.decided():
+        if part.evaluator == evaluator:
+            found[part.group][part.at] = _seen(part, verdicts[part.group, part.at])
+    empty = point(None) | {"counts": {}, "dropped": 0}
+    return [
+        _line(asked.groups, group, None, None, _filled(asked.window, points, empty))
+        for group, points in sorted(found.items(), key=lambda item: str(item[0]))
+    ]
+
+
+def _seen(one: Decided, verdicts: Mapping[str, int]) -> dict[str, Any]:
+    """A unit that two versions scored is still one."""
+    counts = {status: verdicts.get(status, 0) for status in ("skipped", "invalid", "error")}
+    counts |= {"unselected": max(0, one.eligible - one.selected - one.uncovered), "uncovered": one.uncovered}
+    value = min(1.0, verdicts.get("ok", 0) / one.eligible)
+    return point(None) | {"value": value, "n": one.eligible, "counts": counts, "dropped": one.dropped}
 
 
 def _line(

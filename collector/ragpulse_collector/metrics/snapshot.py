@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import Queue, queue
+from ragpulse_collector.metrics.coverage import Decided, Queue, decided, queue
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.markers import prompts, versions
 from ragpulse_collector.metrics.quality import Bucket, estimates
@@ -64,6 +64,11 @@ class Snapshot:
         found: list[Bucket] = self._once(
             "before", lambda: (self.now, estimates(self.store, None, self.window.before, self.keep))
         )[1]
+        return found
+
+    def decided(self) -> list[Decided]:
+        """How many units each evaluator could have scored per bucket, and how many it was to."""
+        found: list[Decided] = self._once("decided", lambda: decided(self.store, self.window, self.keep, self.groups))
         return found
 
     def nearly(self, part: str, size: int, read: Callable[[], Any]) -> Any:

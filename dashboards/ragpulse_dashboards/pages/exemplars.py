@@ -18,7 +18,8 @@ def routes(site: Site) -> list[BaseRoute]:
 async def exemplars(site: Site, request: Request) -> Response:
     """Three short lists; each row opens its trace."""
     view, query = read_view(request), request.query_params
-    point = {"name": query.get("metric", "requests"), "t": query.get("t", ""), "step": query.get("step", "")}
+    name = query.get("metric", "requests").replace("coverage:", "quality:")  # what was not scored has no worst
+    point = {"name": name, "t": query.get("t", ""), "step": query.get("step", "")}
     answer = await site.api(
         "GET exemplars", {**view.params(), **{name: value for name, value in point.items() if value}}
     )

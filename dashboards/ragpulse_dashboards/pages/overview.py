@@ -1,6 +1,7 @@
 """`/`: is the pipe alive, how good are the answers, what do they cost, over time."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,16 +24,19 @@ MAX_QUALITY: Final = 8
 SHORT: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
 """Ranges that a young store is shown by."""
 MAX_AGE_S: Final = 3600.0
+SLOW_S: Final = 0.02
+"""Where the traffic alone takes so long to read, the rest takes six times that: the page comes without."""
 
 EFFICIENCY: Final = (
     ("latency", "Latency", ("latency_p50", "latency_p95", "latency_p99"), False),
-    ("requests", "Requests and errors", ("requests", "errors"), True),
+    ("requests", "Requests", ("requests",), True),
+    ("error-rate", "Error rate", ("error_rate",), False),
     ("cost", "Cost", ("cost_usd",), True),
     ("tokens", "Tokens", ("input_tokens", "output_tokens"), True),
 )
 """Key, title, metrics and whether bars are drawn."""
 LABELS: Final = {
-    "latency_p50": "p50", "latency_p95": "p95", "latency_p99": "p99", "requests": "requests", "errors": "errors",
+    "latency_p50": "p50", "latency_p95": "p95", "latency_p99": "p99", "requests": "", "error_rate": "",
     "cost_usd": "", "input_tokens": "input", "output_tokens": "output",
 }  # fmt: skip
 
@@ -56,8 +60,11 @@ class _Figures:
     targets: Sequence[Mapping[str, Any]]
     quality: Sequence[Chart]
     efficiency: Sequence[Chart]
+    coverage: Chart | None
     long_s: float
     """The length of the range."""
+    whole: bool = True
+    """False: the traffic only, the scores are still to be read."""
 
     @property
     def bearable_s(self) -> float:
@@ -74,7 +81,9 @@ async def overview(site: Site, request: Request) -> Response:
         return _read(site, asked, pinned=query.getlist("quality"), corrected=corrected)
 
     anew = "no-cache" in request.headers.get("cache-control", "")
-    figures, age_s = await site.kept.of(str(query), read, bearable_s=lambda one: one.bearable_s, anew=anew)
+    known = None if anew else site.kept.known(str(query), read, bearable_s=_bearable)
+    first = await _first(site, asked) if known is None and _asks_again(request) else None
+    figures, age_s = (first, 0.0) if first else await site.kept.of(str(query), read, bearable_s=_bearable, anew=anew)
     if figures.strip.get("newest_span") is None and not figures.strip.get("n_traces"):
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
@@ -85,8 +94,34 @@ async def overview(site: Site, request: Request) -> Response:
         "targets": figures.targets,
         "quality": figures.quality,
         "efficiency": figures.efficiency,
+        "coverage": figures.coverage,
+        "whole": figures.whole,
+        "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
     return site.render(request, "overview.html", context)
+
+
+def _bearable(figures: _Figures) -> float:
+    return figures.bearable_s
+
+
+def _asks_again(request: Request) -> bool:
+    """Whether it is a browser's visit, which can ask for the rest: by script, or sent on to `whole` without one."""
+    return request.headers.get("sec-fetch-mode") == "navigate" and "whole" not in request.query_params
+
+
+async def _first(site: Site, asked: View) -> _Figures | None:
+    """The traffic alone, one pass over the requests; None where that is so quick that the rest is worth waiting for."""
+    begun = time.monotonic()
+    requests = await _metrics(site, asked, "requests", ())
+    if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
+        return None
+    view = _fitting(asked, requests)
+    strip = await site.api("GET overview", {**view.params(), "only": "traffic"})
+    charts = await asyncio.gather(*(_efficiency(site, view, (), *spec) for spec in EFFICIENCY))
+    return _Figures(
+        view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, long_s=0.0, whole=False
+    )
 
 
 async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool) -> _Figures:
@@ -101,6 +136,7 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
         *(_quality(site, view, name, targets, corrected=corrected) for name in chosen),
         *(_efficiency(site, view, targets, *spec) for spec in EFFICIENCY),
     )
+    coverage = await _coverage(site, view, [one["evaluator"] for one in strip.get("coverage") or []])
     start, end = (parse_time(requests.get(edge)) for edge in ("from", "to"))
     return _Figures(
         view=view,
@@ -108,6 +144,7 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
         targets=targets,
         quality=charts[: len(chosen)],
         efficiency=charts[len(chosen) :],
+        coverage=coverage,
         long_s=(end - start).total_seconds() if start and end and view == asked else 0.0,
     )
 
@@ -131,7 +168,8 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
         *(_metrics(site, view, name, view.group_by, corrected=corrected) for name in names),
     )
     labelled = [
-        (LABELS.get(name, name) if len(names) > 1 else "", one) for name, one in zip(names, answers, strict=True)
+        (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one)
+        for name, one in zip(names, answers, strict=True)
     ]
     title = query.get("title") or names[0].replace("quality:", "")
     targets = told.get("targets") or []
@@ -189,6 +227,17 @@ def _correction(series: Sequence[Mapping[str, Any]]) -> str:
     if any(one.get("corrected") for one in series):
         return f"corrected by {labels} labels"
     return f"not corrected: {labels} labels, 30 are needed"
+
+
+async def _coverage(site: Site, view: View, evaluators: Sequence[str]) -> Chart | None:
+    """The share of the eligible answers that each evaluator scored; grouped, one evaluator stands for the chart."""
+    shown = evaluators[: 1 if view.group_by else MAX_QUALITY]
+    if not shown:
+        return None
+    names = [f"coverage:{name}" for name in shown]
+    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in names))
+    labelled = list(zip(shown, answers, strict=True))
+    return build_chart(key="coverage", title="Scored share", answers=labelled, metric=names[0])
 
 
 async def _efficiency(

@@ -8,7 +8,7 @@ const root = document.documentElement;
 export async function load(url, box, wanted = () => true) {
   const response = await fetch(url, { headers: { "HX-Request-Type": "partial" }, cache: "no-store" }); // in the cache it would hold up a visit of the same URL
   const text = await response.text();
-  if (!wanted(response)) return;
+  if (!(await wanted(response))) return;
   box.innerHTML = text;
   box.dispatchEvent(new CustomEvent("loaded", { bubbles: true }));
 }

@@ -67,12 +67,19 @@ function drawAll(root) {
 }
 
 /** Whether somebody is at work in the page: then nothing is put in its place. */
-const inUse = () => document.querySelector("dialog[open], main details[open], main :focus, .u-over:hover") || !getSelection().isCollapsed;
+const inUse = (more = "") => document.querySelector(`dialog[open], main details[open], main :focus${more}`) || !getSelection().isCollapsed;
+const free = async () => {
+  while (inUse()) await new Promise((done) => setTimeout(done, 200));
+  return true;
+};
 
 drawAll(document);
-if (document.querySelector("[data-renew]")) {
-  const main = document.getElementById("main");
-  addEventListener("load", () => requestIdleCallback(() => load(location.href, main, (response) => response.ok && !inUse())));
+const renew = document.querySelector("[data-renew]")?.dataset.renew;
+if (renew) {
+  // Figures that are there may stay as they are; what is still being read comes as soon as nobody is disturbed.
+  const wanted = renew === "rest" ? free : (response) => response.ok && !inUse(", .u-over:hover");
+  const ask = () => load(location.href, document.getElementById("main"), wanted);
+  addEventListener("load", () => requestAnimationFrame(() => requestIdleCallback(ask)));
 }
 document.addEventListener("loaded", (event) => drawAll(event.target));
 document.addEventListener("themechange", () => {
