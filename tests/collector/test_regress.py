@@ -50,6 +50,14 @@ def ask(collector: Collector, questions: list[str], *, first: int = 0, response:
     send(collector.url, chain.from_iterable(spans))
 
 
+def wait_for(collector: Collector, sql: str) -> None:
+    """Come back once a query has rows."""
+    deadline = time.monotonic() + 20
+    while not connect(collector.url).sql(sql).rows():
+        assert time.monotonic() < deadline, f"not in time: {sql}"
+        time.sleep(0.02)
+
+
 def questions(count: int) -> list[str]:
     """Different questions."""
     return [f"How tall is tower {number}?" for number in range(1, count + 1)]
@@ -120,10 +128,7 @@ def test_freeze_keeps_each_question_once(collector: Start, tmp_path: Path) -> No
     running = collector()
     ask(running, ["Where?", "Why?", "Where?"])
     send(running.url, rag_trace(9, query="Broken?", error=True))
-    deadline = time.monotonic() + 20
-    while not connect(running.url).sql("select 1 from scores where status = 'ok' having count(*) >= 6").rows():
-        assert time.monotonic() < deadline, "not scored in time"
-        time.sleep(0.02)
+    wait_for(running, "select 1 from scores where status = 'ok' having count(*) >= 6")
     lines = frozen(running, tmp_path / "queries.jsonl")
     assert [(one["query"], one["trace_id"]) for one in lines] == [("Where?", f"{3:032x}"), ("Why?", f"{2:032x}")]
     assert lines[0]["retrieved"] == ["towers.md", "rivers.md"]
@@ -168,10 +173,7 @@ def test_the_application_is_asked_again(collector: Start, tmp_path: Path) -> Non
     """An async generator in this process: its spans are stored, scored and compared; a failure is a lost answer."""
     running, path = collector(), tmp_path / "queries.jsonl"
     ask(running, [*questions(10), "Is it broken?"], response="The Eiffel Tower is 330 metres tall.")
-    deadline = time.monotonic() + 20
-    while not connect(running.url).sql("select 1 from scores where status = 'ok' having count(*) >= 22").rows():
-        assert time.monotonic() < deadline, "not scored in time"
-        time.sleep(0.02)
+    wait_for(running, "select 1 from scores where status = 'ok' having count(*) >= 22")
     frozen(running, path)
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
     arguments = ["regress", str(path), "--app", "app:answer", "--url", running.url, "--format", "json"]
@@ -197,12 +199,15 @@ def test_markdown_holds_tables_and_verdicts(
     """For a pull request: a bar in a question does not break the table."""
     running, path = collector(), tmp_path / "queries.jsonl"
     ask(running, ["this | that"])
+    wait_for(running, "select 1 from traces where decided")
     frozen(running, path)
     ask(running, ["this | that"], first=100, response="Other.")
+    wait_for(running, "select 1 from traces where decided having count(*) = 2")
     capsys.readouterr()
     assert run(["regress", str(path), "--url", running.url, "--format", "markdown", "--min-jaccard", "0.5"]) == 3
     printed = capsys.readouterr().out
     assert "| retrieved, Jaccard | 1 [0.207, 1.000] n=1 |" in printed
+    assert "| cost, USD per 1,000, b - a | 0 n=1 | 0.065 | 0.065 |" in printed
     assert "this \\| that" in printed
     assert "- jaccard >= 0.5: undecided" in printed
 

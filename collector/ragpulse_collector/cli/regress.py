@@ -26,7 +26,7 @@ _where = option("--where", "condition", help="SQL condition over the columns of 
 _MINIMA = ("jaccard", "rbo", "identical", "similarity")
 _EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
 _ENVIRONMENT = "deployment.environment.name=regress"
-_POLL_S = 0.2
+_POLL_S = 0.5
 
 
 @click.command()
@@ -193,10 +193,18 @@ def _lines(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
             "identical": "answers identical", "similarity": "answers alike"}  # fmt: skip
     lines = [(words, interval(report[name]), "", "") for name, words in told.items()]
     figures = [(one["evaluator"], one) for one in report["scores"]]
-    figures += [(words, report[name]) for name, words in (("latency_ms", "latency, ms"), ("cost_usd", "cost, USD"))]
+    figures += [("latency, ms", report["latency_ms"]), ("cost, USD per 1,000", _thousand(report["cost_usd"]))]
     return lines + [
         (f"{name}, b - a", interval(one["difference"]), cell(one["a"]), cell(one["b"])) for name, one in figures if one
     ]
+
+
+def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """One answer costs too little to read."""
+    if cost is None:
+        return None
+    told = {name: value and value * 1000.0 for name, value in cost["difference"].items() if name != "n"}
+    return {"a": cost["a"] * 1000.0, "b": cost["b"] * 1000.0, "difference": {**told, "n": cost["difference"]["n"]}}
 
 
 def _verdicts(report: Mapping[str, Any]) -> list[str]:

@@ -110,7 +110,7 @@ def gates(report: Mapping[str, Any], limits: Mapping[str, float], *, max_drop: f
     """
     asked = [(name, report[name], limit) for name, limit in limits.items()]
     if max_drop is not None:
-        asked += [(one["evaluator"], one["difference"], -max_drop) for one in report["scores"]]
+        asked += [(f"{one['evaluator']}, b - a", one["difference"], -max_drop) for one in report["scores"]]
         if not report["scores"]:
             raise LookupError("no evaluator scored both sides in one version: --max-drop has nothing to look at")
     unmeasured = [name for name, measured, _ in asked if measured is None]
