@@ -142,15 +142,13 @@ def _scored(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(store: Store, trace_id: UUID) -> dict[str, Any]:
-    decided = store.read(
-        f"SELECT {_FACTS} FROM raw.trace_facts WHERE latest AND trace_id = $id", {"id": trace_id}
-    ).dicts()
-    found = (
-        decided
-        or store.read(
-            f"SELECT {_FACTS} FROM traces WHERE NOT decided AND trace_id = $hex", {"hex": trace_id.hex}
-        ).dicts()
-    )
+    one = {"id": trace_id}
+    decided = store.read(f"SELECT {_FACTS} FROM raw.trace_facts WHERE latest AND trace_id = $id", one).dicts()
+    if decided:
+        return {"trace_id": trace_id.hex, **decided[0]}
+    begun = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", one).rows[0][0]
+    waiting = f"SELECT {_FACTS} FROM undecided_since($begun) WHERE trace_id = $id"
+    found = store.read(waiting, one | {"begun": begun}).dicts()
     return {"trace_id": trace_id.hex, **found[0]}
 
 

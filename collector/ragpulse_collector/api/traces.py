@@ -33,11 +33,12 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     limit = _limit(params.get("limit"))
     sort = _sort(params)
     keep, parameters = _conditions(store, params, clock())
-    query = _query(params, keep)
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
+    table = "traces"
     if sort == "time" and not _needs_score(params):
-        page += _bound(store, limit + 1, " AND ".join(keep) + page, parameters)
+        table = _bounded(store, limit + 1, " AND ".join(keep) + page, parameters)
+    query = _query(params, keep, table)
     order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
     rows = store.read(query + page + order, parameters).dicts()
     more, rows = len(rows) > limit, rows[:limit]
@@ -71,8 +72,8 @@ def _sort(params: Mapping[str, Any]) -> str:
     return sort
 
 
-def _query(params: Mapping[str, Any], keep: Sequence[str]) -> str:
-    return f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
+def _query(params: Mapping[str, Any], keep: Sequence[str], table: str = "traces") -> str:
+    return f"SELECT {_COLUMNS}{_score_column(params)} FROM {table} t{_score_join(params)} WHERE {' AND '.join(keep)}"
 
 
 def _limit(value: Any) -> int:
@@ -138,13 +139,13 @@ def _page(params: Mapping[str, Any], sort: str, parameters: dict[str, Any]) -> s
     return ""
 
 
-def _bound(store: Store, rows: int, where: str, parameters: dict[str, Any]) -> str:
-    """Bound the time in which the newest rows lie, so that the list costs the same however large the store is."""
+def _bounded(store: Store, rows: int, where: str, parameters: dict[str, Any]) -> str:
+    """Name what holds the newest rows and little more, so that the list costs the same however large the store is."""
     bound = newest_since(store, rows, where=where.replace("$cursor_id", "$cursor_id::UUID"), parameters=parameters)
     if bound is None:
-        return ""
+        return "traces"
     parameters["bound"] = bound
-    return " AND start_time >= $bound"
+    return "traces_since($bound)"
 
 
 def _offset(params: Mapping[str, Any]) -> int:

@@ -38,10 +38,14 @@ def open_file(path: Path, config: dict[str, Any], *, read_only: bool = False) ->
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = None) -> None:
-    """Forbid files (but those below `writable`), network and extensions to SQL until the file is opened anew."""
+    """Forbid files (but those below `writable`), network and extensions to SQL until the file is opened anew.
+
+    Closing it does not write the log into it from now on: who closes says whether there is time for that.
+    """
     if connection.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
         return
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("PRAGMA disable_checkpoint_on_shutdown")
     if writable is not None:
         folder = str(writable.absolute()).replace("'", "''")
         connection.execute(f"SET allowed_directories = ['{folder}']")

@@ -39,46 +39,58 @@ FACT_COLUMNS = (
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
+_LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
 # Where nothing waits nothing is read: a bound of NULL would read everything.
-_FIRST = "coalesce((SELECT min(start_time) FROM waiting), TIMESTAMP '9999-01-01')"
+_FIRST = "coalesce((SELECT min(start_time) FROM begun), TIMESTAMP '9999-01-01')"
 
-# A trace that the sampler has not decided yet: its first rag span, else the span without a parent, else the earliest.
-# Everything is bounded by the start times of what waits: only the newest rows of each table are touched.
+_OF_FIRST_SPAN = ", ".join(
+    f"arg_min(s.{name}, s.place) AS {name}"
+    for name in (
+        "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version",
+        "variant",
+    )
+)  # fmt: skip
+
+# Traces that the sampler has not decided yet and that begin at `since` or later. Each is shown by its first rag span,
+# else the span without a parent, else the earliest. Where nobody decides, millions wait: so two columns are grouped
+# first, everything else after `since`, and the texts are looked up once a trace.
 _UNDECIDED = f"""
-    SELECT {hex_trace("s.trace_id")} AS trace_id, min(s.start_time) AS start_time,
-           arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms, arg_min(s.ttft_ms, s.place) AS ttft_ms,
-           arg_min(s.service, s.place) AS service, arg_min(s.environment, s.place) AS environment,
-           arg_min(s.name, s.place) AS name, arg_min(c.query, s.place) AS query,
-           arg_min(c.response, s.place) AS response, arg_min(s.session_id, s.place) AS session_id,
-           arg_min(s.user_id, s.place) AS user_id, arg_min(s.prompt_name, s.place) AS prompt_name,
-           arg_min(s.prompt_version, s.place) AS prompt_version, arg_min(s.variant, s.place) AS variant,
-           arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
-           sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
-           sum(s.output_tokens) FILTER (s.kind = 'llm')::BIGINT AS output_tokens,
-           sum(s.cached_tokens) FILTER (s.kind = 'llm')::BIGINT AS cached_tokens, NULL::DOUBLE AS cost_usd,
-           'not decided yet' AS cost_unknown_reason, arg_min(s.status = 'error', s.place) AS error,
-           max(s.top_score) AS top_score, count(*)::INTEGER AS n_spans, NULL::INTEGER AS n_units,
-           min(s.upstream_pi) AS upstream_pi, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
-           {hex_span("arg_min(s.span_id, s.place)")} AS unit_span_id, false AS decided
-    FROM waiting s
+    WITH waiting AS NOT MATERIALIZED (
+        SELECT *, ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
+                  + epoch_us(start_time) AS place FROM raw.spans WHERE received_at >= {_LOW}),
+    begun AS MATERIALIZED (
+        SELECT * FROM (SELECT trace_id, min(start_time) AS start_time FROM waiting GROUP BY trace_id)
+        WHERE start_time >= {{since}}),
+    shown AS (
+        SELECT s.trace_id, b.start_time, arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms, {_OF_FIRST_SPAN},
+               arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
+               sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
+               sum(s.output_tokens) FILTER (s.kind = 'llm')::BIGINT AS output_tokens,
+               sum(s.cached_tokens) FILTER (s.kind = 'llm')::BIGINT AS cached_tokens,
+               arg_min(s.status = 'error', s.place) AS error, max(s.top_score) AS top_score,
+               count(*)::INTEGER AS n_spans, min(s.upstream_pi) AS upstream_pi,
+               arg_min(s.span_id, s.place) AS unit_span_id, arg_min(s.start_time, s.place) AS unit_time
+        FROM waiting s JOIN begun b ON b.trace_id = s.trace_id
+        ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE start_time >= {_FIRST} - INTERVAL 1 DAY) f
+          ON f.trace_id = s.trace_id
+        WHERE s.start_time >= {{since}}
+        GROUP BY s.trace_id, b.start_time)
+    SELECT x.* EXCLUDE (unit_time), NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
+           c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
+           false AS decided
+    FROM shown x
     LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {_FIRST}) c
-      ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
-    ANTI JOIN (SELECT trace_id FROM raw.trace_facts
-               WHERE start_time >= {_FIRST} - INTERVAL 1 DAY) f
-      ON f.trace_id = s.trace_id
-    GROUP BY s.trace_id"""
+      ON c.trace_id = x.trace_id AND c.span_id = x.unit_span_id AND c.start_time = x.unit_time"""
 
-_WAITING = """
-    SELECT *, row(kind <> 'rag', parent_span_id IS NOT NULL, start_time) AS place FROM raw.spans
-    WHERE received_at >= coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'),
-                                  TIMESTAMP '1970-01-01')"""
-
-# The CTE stays inside its branch: around the union it would keep conditions on time from the scan of the facts.
-_TRACES = f"""
+# The CTEs stay inside their branch: around the union they would keep conditions on time from the scan of the facts.
+_TRACES_SINCE = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {", ".join(FACT_COLUMNS)},
            {hex_span("unit_span_id")} AS unit_span_id, true AS decided
-    FROM raw.trace_facts WHERE latest
-    UNION ALL BY NAME SELECT * FROM (WITH waiting AS ({_WAITING}) {_UNDECIDED})"""
+    FROM raw.trace_facts WHERE latest AND start_time >= {{since}}
+    UNION ALL BY NAME
+    SELECT * REPLACE ({hex_trace("trace_id")} AS trace_id, {hex_span("unit_span_id")} AS unit_span_id)
+    FROM ({_UNDECIDED})"""
+_TRACES = _TRACES_SINCE.format(since="TIMESTAMP '1970-01-01'")
 
 _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
@@ -168,6 +180,8 @@ VIEWS: dict[str, str] = {
 
 TABLE_MACROS: dict[str, str] = {
     "quality(evaluator_name, t_from, t_to)": _QUALITY,
+    "traces_since(t_from)": _TRACES_SINCE.format(since="t_from::TIMESTAMP"),
+    "undecided_since(t_from)": _UNDECIDED.format(since="t_from::TIMESTAMP"),
     "trace(hex)": f"""{_SPANS} WHERE s.trace_id = hex::UUID
         QUALIFY row_number() OVER (PARTITION BY s.span_id ORDER BY s.received_at) = 1 ORDER BY s.start_time""",
 }
