@@ -17,6 +17,7 @@ from ragpulse_evaluators.statistics.agreement import (
     roc_auc,
     spearman,
 )
+from ragpulse_evaluators.statistics.assisted import AssistedEstimate, assisted_mean
 from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
 from ragpulse_evaluators.statistics.comparison import (
     ClusteredMean,
@@ -45,6 +46,7 @@ from ragpulse_evaluators.statistics.intervals import (
 )
 
 __all__ = [
+    "AssistedEstimate",
     "ClusteredMean",
     "CorrectedEstimate",
     "Cusum",
@@ -52,6 +54,7 @@ __all__ = [
     "Estimate",
     "Sequential",
     "TestResult",
+    "assisted_mean",
     "benjamini_hochberg",
     "bootstrap_ci",
     "change_points",
