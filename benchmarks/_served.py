@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 AS_INSTALLED = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
@@ -41,6 +41,9 @@ class Server:
                 raise SystemExit(f"the collector did not start: {log.read_text()[-500:]}")
             time.sleep(0.002)
         self.first_200_s = time.perf_counter() - begun
+        if not self._listens():
+            self.kill()
+            raise SystemExit(f"port {self.port} went to another process before the collector had it: run again")
 
     @property
     def pid(self) -> int:
@@ -74,6 +77,16 @@ class Server:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(timeout=120)
         return time.perf_counter() - begun
+
+    def _listens(self) -> bool:
+        """Whether it is this process that has the port: another may have taken it since it was found free."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        listening = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{self.port:04X}")}
+        held = set()
+        for file in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                held.add(os.readlink(file))
+        return bool(held & listening)
 
     def _answers(self) -> bool:
         with closing(self.connection()) as connection:
