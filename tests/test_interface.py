@@ -127,6 +127,8 @@ OPTIONS = {
     "remap": "",
     "doctor": "",
     "key": "--scope",
+    "freeze": "--since --where --limit --out",
+    "regress": "--app --since --where --min-jaccard --max-drop --format",
 }
 
 
