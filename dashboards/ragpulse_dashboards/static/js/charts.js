@@ -67,7 +67,7 @@ function drawAll(root) {
 }
 
 /** Whether somebody is at work in the page: then nothing is put in its place. */
-const inUse = (more = "") => document.querySelector(`dialog[open], main details[open], main :focus${more}`) || !getSelection().isCollapsed;
+const inUse = (more = "") => document.querySelector(`dialog[open], main details[open], main :focus, main :active${more}`) || !getSelection().isCollapsed;
 const free = async () => {
   while (inUse()) await new Promise((done) => setTimeout(done, 200));
   return true;
@@ -78,8 +78,13 @@ const renew = document.querySelector("[data-renew]")?.dataset.renew;
 if (renew) {
   // Figures that are there may stay as they are; what is still being read comes as soon as nobody is disturbed.
   const wanted = renew === "rest" ? free : (response) => response.ok && !inUse(", .u-over:hover");
-  const ask = () => load(location.href, document.getElementById("main"), wanted);
-  addEventListener("load", () => requestAnimationFrame(() => requestIdleCallback(ask)));
+  const place = () => document.getElementById("efficiency")?.getBoundingClientRect().top ?? 0;
+  const ask = async () => {
+    let before = 0;
+    await load(location.href, document.getElementById("main"), async (response) => (await wanted(response)) && (before = place(), true));
+    if (scrollY > 0) scrollBy(0, place() - before); // who has scrolled keeps what they look at
+  };
+  addEventListener("load", () => requestAnimationFrame(() => (renew === "rest" ? requestAnimationFrame(ask) : requestIdleCallback(ask))));
 }
 document.addEventListener("loaded", (event) => drawAll(event.target));
 document.addEventListener("themechange", () => {
