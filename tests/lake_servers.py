@@ -204,7 +204,10 @@ class Answer(NamedTuple):
 
 
 class LakeCollector:
-    """A `ragpulse serve` over the lake, in the lake's environment; returns from its making once it answers."""
+    """A `ragpulse serve` over the lake, in the lake's environment; returns from its making once it is ready.
+
+    It answers `/healthz` before its parts are made, and ends where the catalog goes away while they are.
+    """
 
     def __init__(self, python: Path, db: str, files: SeaweedFS, *arguments: str, folder: Path) -> None:
         self.port = free_port()
@@ -249,7 +252,7 @@ class LakeCollector:
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
-            return self.ask("GET", "/healthz").status == 200
+            return self.ask("GET", "/readyz").status == 200
         return False
 
 

@@ -24,7 +24,10 @@ from loopback import LoopbackModel
 from served import Served
 from traffic import rag_trace, send
 
+from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.app.server import PortInUse, bind
 from ragpulse_collector.client import Client, connect
+from ragpulse_collector.settings import Settings
 
 SENDERS = 4
 TRACES = 20
@@ -302,6 +305,33 @@ def test_a_taken_port_names_the_mend(tmp_path: Path) -> None:
     assert f"--port {port + 1}" in done.stderr
     assert "OpenTelemetry Collector" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_port_is_taken_from_the_moment_it_is_bound() -> None:
+    """Of two collectors that start together the second hears it at once, not when it has begun to serve."""
+    with bind("127.0.0.1", 0) as first, pytest.raises(PortInUse, match="--port"):
+        bind("127.0.0.1", first.getsockname()[1])
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_grpc_port_that_is_taken_meanwhile(tmp_path: Path, asked: bool) -> None:
+    """Asked for, the start ends and names the mend; the usual port being taken, it goes on without."""
+    pytest.importorskip("grpc")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = Settings().with_options("collector", {"db": str(tmp_path / "x.duckdb"), "port": 0})
+        if asked:
+            collector = Collector(settings.with_options("collector", {"grpc_port": port}))
+            with pytest.raises(OSError, match="--grpc-port"):
+                collector.start()
+            return
+        collector = Collector(settings, usual_grpc_port=port)
+        collector.start()
+        try:
+            assert collector.grpc_port is None
+            send(collector.url, request(0))
+        finally:
+            collector.stop()
 
 
 def test_a_second_collector_on_one_file_is_refused(tmp_path: Path) -> None:

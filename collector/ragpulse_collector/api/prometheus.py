@@ -41,7 +41,9 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _family("ragpulse_queue_bytes", "gauge", "Accepted, not yet on disk.", queue["bytes"])
     yield from _family("ragpulse_queue_bodies", "gauge", "Requests waiting for the disk.", queue["bodies"])
     yield from _family("ragpulse_queue_oldest_seconds", "gauge", "How long the oldest waits.", queue["oldest_s"])
-    yield from _family("ragpulse_evaluations_due", "gauge", "Jobs waiting.", status["evaluations"]["due"])
+    evaluations = status["evaluations"]
+    yield from _family("ragpulse_evaluations_due", "gauge", "Jobs waiting.", evaluations["due"])
+    yield from _family("ragpulse_evaluations_oldest_seconds", "gauge", "Age of the oldest.", evaluations["oldest_s"])
     yield from _family("ragpulse_database_bytes", "gauge", "Size of the file.", status["db"]["size_bytes"])
     yield from _family("ragpulse_judge_spent_usd", "gauge", "Spent today (UTC).", status["judge"]["spent_today_usd"])
 

@@ -16,6 +16,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queue import Backlog
+from ragpulse_collector.store.rows import utc_now
 
 VERSION = version("ragpulse")
 
@@ -78,13 +79,20 @@ class Status:
             "SELECT reason, count(*) FROM raw.decisions WHERE latest AND NOT sampled"
             " AND reason IN ('budget', 'throttled', 'filtered') GROUP BY 1"
         ).rows
-        due = self._store.read(
-            "SELECT count(*) FROM raw.eval_jobs j WHERE NOT EXISTS (SELECT 1 FROM raw.scores s"
+        due, oldest = self._store.read(
+            "SELECT count(*), min(j.created_at) FROM raw.eval_jobs j WHERE NOT EXISTS (SELECT 1 FROM raw.scores s"
             " WHERE s.job_id = j.job_id AND (s.status <> 'error' OR s.attempt >= 5))"
             " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.job_id = j.job_id)"
-        ).rows[0][0]
+        ).rows[0]
         done = sum(count for status, count in by_status.items() if status != "error")
-        return {"due": due, "done": done, "dropped": dict(dropped), "by_status": by_status}
+        oldest_s = 0.0 if oldest is None else max(0.0, (utc_now() - oldest).total_seconds())
+        return {
+            "due": due,
+            "oldest_s": round(oldest_s, 3),
+            "done": done,
+            "dropped": dict(dropped),
+            "by_status": by_status,
+        }
 
     def _judge(self) -> dict[str, Any]:
         judge = self._settings.judge

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from ragpulse_collector.receiver_grpc import GrpcReceiver
     from ragpulse_collector.store import Store
 
+_log = logging.getLogger("ragpulse.collector")
+
 More = Callable[["Store"], Iterable["Operation"]]
 """Further operations over a collector's store."""
 
@@ -42,14 +45,22 @@ def no_more(store: Store) -> Iterable[Operation]:
 class Collector:
     """One process: `start` serves in the background (demo, tests), `run` in this thread until a signal."""
 
-    def __init__(self, settings: Settings, *, loads: Iterable[str] = (), more: More = no_more) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        loads: Iterable[str] = (),
+        more: More = no_more,
+        usual_grpc_port: int | None = None,
+    ) -> None:
         """Open the store and bind the port; raises SettingsError, StoreError or OSError with the mend.
 
-        `more` makes further operations over the store, which the API and the pages then have.
+        `more` makes further operations over the store, which the API and the pages then have. `usual_grpc_port` is
+        taken where the settings name none; if it is in use, there is no OTLP/gRPC.
         """
         settings.check()
         self.settings = settings
-        self._loads, self._more = tuple(loads), more
+        self._loads, self._more, self._usual_grpc_port = tuple(loads), more, usual_grpc_port
         told = settings.collector
         with ExitStack() as undo:
             self._socket = bind(told.host, told.port)
@@ -173,18 +184,34 @@ class Collector:
             arrivals=lambda: self._front.changes + self.counters.requests.total(),
         )
         self._duties.start()
-        if told.grpc and told.grpc_port is not None:
-            self._grpc = GrpcServer(partial(self._grpc_receiver, limits, flight))
-            self._grpc.start()
+        if told.grpc:
+            self._grpc = self._listen_grpc(limits, flight)
 
-    def _grpc_receiver(self, limits: Limits, flight: Flight) -> GrpcReceiver:
+    def _listen_grpc(self, limits: Limits, flight: Flight) -> GrpcServer | None:
+        """Start OTLP/gRPC; None where nobody asked for it and its usual port is taken. Raises OSError with the mend."""
+        asked = self.settings.collector.grpc_port
+        port = self._usual_grpc_port if asked is None else asked
+        if port is None:
+            return None
+        server = GrpcServer(partial(self._grpc_receiver, limits, flight, port))
+        try:
+            server.start()
+        except OSError as error:
+            server.stop()
+            if asked is not None:
+                raise OSError(f"{error}; choose another port with --grpc-port, or none with --no-grpc") from error
+            _log.warning("no OTLP/gRPC: %s; choose another port with --grpc-port", error)
+            return None
+        return server
+
+    def _grpc_receiver(self, limits: Limits, flight: Flight, port: int) -> GrpcReceiver:
         from ragpulse_collector.receiver_grpc import GrpcReceiver
 
         told = self.settings.collector
         return GrpcReceiver(
             self.store,
             host=told.host,
-            port=told.grpc_port or 0,
+            port=port,
             limits=limits,
             flight=flight,
             counters=self.counters,

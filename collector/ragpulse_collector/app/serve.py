@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from ragpulse_collector.app.collector import Collector, More, no_more
 from ragpulse_collector.app.memory import share_heaps
 from ragpulse_collector.app.money import judge_address, judge_is_local
-from ragpulse_collector.app.server import bind
 from ragpulse_collector.settings import Settings
 
-_log = logging.getLogger("ragpulse.collector")
 GRPC_PORT = 4317
 Say = Callable[[str], object]
 
@@ -28,21 +26,9 @@ def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more
     share_heaps()
     _log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
-    collector = Collector(_with_grpc(settings), loads=loads, more=more)
+    usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
+    collector = Collector(settings, loads=loads, more=more, usual_grpc_port=usual)
     collector.run(lambda: say("\n".join(_greeting(collector))))
-
-
-def _with_grpc(settings: Settings) -> Settings:
-    """Add gRPC on its usual port where the extra is installed and the port is free; asked for, it must be."""
-    told = settings.collector
-    if not told.grpc or told.grpc_port is not None or importlib.util.find_spec("grpc") is None:
-        return settings
-    try:
-        bind(told.host, GRPC_PORT).close()
-    except OSError:
-        _log.warning("port %s is in use: no OTLP/gRPC (choose another with --grpc-port)", GRPC_PORT)
-        return settings
-    return settings.with_options("collector", {"grpc_port": GRPC_PORT})
 
 
 def _greeting(collector: Collector) -> list[str]:

@@ -25,13 +25,17 @@ class PortInUse(OSError):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a listening socket; raises PortInUse or OSError with the mend."""
+    """Listen; raises PortInUse or OSError with the mend.
+
+    Bound alone the port would be taken by nobody yet: of two that start together both would go on.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, or asyncio leaves the Nagle delay on: the second packet of an answer waits 40 ms for an ACK.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host.strip("[]"), port))
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:

@@ -64,6 +64,8 @@ def _answer(
             raise Refused("the query was interrupted") from error
         except (duckdb.OutOfMemoryException, MemoryError) as error:
             raise Refused("the query needs more memory than is allowed: narrow it, e.g. by start_time") from error
+        except duckdb.FatalException as error:
+            raise Busy("the store is being opened anew: ask again") from error
         except duckdb.Error as error:
             raise Refused(str(error)) from error
 

@@ -65,7 +65,7 @@ class LakeStore(Writing):
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
         super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20} | ways)))
-        self._user_sql = UserSql(self._cursor, check=refuse_files)
+        self._user_sql = UserSql(self._lend, check=refuse_files)
 
     def maintain(self, *, keep_s: int = 3600, orphan_s: int = 86_400) -> None:
         """Merge small files, forget old snapshots, remove files nobody needs; one process at a time does this.

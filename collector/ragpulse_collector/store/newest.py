@@ -60,5 +60,6 @@ def _among(
         since, step = last - step, step * _WIDER
         bound, found = store.read(asked, given | {"since": since}).rows[0]
         if found == limit:
-            return bound if least is None else max(bound, least)
+            newest: datetime = bound if least is None else max(bound, least)
+            return newest
     return least

@@ -14,7 +14,12 @@ from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows
 
 _NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
+_ANEW = "the store is being opened anew: ask again"
 _PATIENCE_S = 10.0
+
+
+class _OpenedAnew(Exception):
+    """The query was interrupted, for the store can only be opened anew once nobody reads it."""
 
 
 class Reading:
@@ -29,6 +34,19 @@ class Reading:
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
+        try:
+            return self._answer_alone(sql, parameters, timeout_s)
+        except (duckdb.FatalException, _OpenedAnew):
+            self._revive()
+        try:
+            return self._answer_alone(sql, parameters, timeout_s)
+        except (duckdb.FatalException, _OpenedAnew) as error:
+            raise Busy(_ANEW) from error
+
+    def _revive(self) -> None:
+        """Have the engine opened anew where it has given the store up."""
+
+    def _answer_alone(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         try:
             return self._answer(sql, parameters, timeout_s)
         except duckdb.OutOfMemoryException as error:
@@ -50,7 +68,7 @@ class Reading:
         except duckdb.InterruptException as error:
             if deadline.passed:
                 raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
-            raise
+            raise _OpenedAnew from error
         finally:
             cursor.close()
 

@@ -138,6 +138,8 @@ class Writer:
     def _refuse(self, items: list[Item], error: BaseException) -> None:
         _log.error("the disk refused a group of %d: %s", len(items), error)
         self._broken = not self._usable()
+        with contextlib.suppress(*_DISK):  # who reads need not wait for the next who writes
+            self._recover()
         busy = Busy(f"the store cannot write: {str(error).splitlines()[0]}")
         for item in items:
             item.future.set_exception(busy)
@@ -146,6 +148,8 @@ class Writer:
         """After a fatal error the engine answers nothing more until the file is opened anew."""
         try:
             fetch(self._cursor, "SELECT count(*) FROM raw.meta")
+        except duckdb.OutOfMemoryException:
+            return True  # it is others who hold the memory: opening anew would only throw them out
         except duckdb.Error:
             return False
         return True

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
 from ragpulse_collector.records import Batch, RawBody, Receipt
 from ragpulse_collector.store import engine as duckdb
@@ -21,6 +24,22 @@ from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.writer import Writer
 
 T = TypeVar("T")
+_LENT_S, _LOOK_S = 5.0, 0.005
+"""How long cursors may take to end once interrupted, and how often that is looked at."""
+_REVIVED_S = 10.0
+
+
+def _interrupted(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Interrupt what a cursor does; returns whether it is still open."""
+    try:
+        cursor.interrupt()
+    except duckdb.ConnectionException:
+        return False
+    return True
+
+
+def _nothing(_transaction: Transaction) -> None:
+    """A unit of work that does nothing, like any other in a transaction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +65,9 @@ class Writing(Reading):
     """A store with one decoding and one writing thread; how its connection is opened is the subclass's."""
 
     def __init__(self, path: Path, ways: Ways) -> None:
-        super().__init__(path, self._cursor)
+        super().__init__(path, self._lend)
         self._opening = threading.Lock()
+        self._lent = WeakSet[duckdb.DuckDBPyConnection]()
         self._connection = self._open()
         self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
         decoder = Decoder(self._queue, ways.decode, ways.price)
@@ -81,7 +101,12 @@ class Writing(Reading):
         for thread in self._threads:
             thread.join()
         with self._opening:
+            self._end_reading()
+            self._finish(self._connection)
             self._connection.close()
+
+    def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Do what is left to do with a drained store before it is closed."""
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         """Open the store, brought to this version; raises StoreError."""
@@ -92,13 +117,35 @@ class Writing(Reading):
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         with self._opening:
-            try:
-                return self._new_connection(self._connection)
-            except duckdb.ConnectionException as error:
-                raise Busy("the store is closed") from error
+            return self._new_cursor_of_now()
+
+    def _lend(self) -> duckdb.DuckDBPyConnection:
+        """Make a cursor that is interrupted when the store must be closed."""
+        with self._opening:
+            cursor = self._new_cursor_of_now()
+            self._lent.add(cursor)
+            return cursor
+
+    def _new_cursor_of_now(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._new_connection(self._connection)
+        except duckdb.ConnectionException as error:
+            raise Busy("the store is closed") from error
 
     def _reopen(self) -> None:
-        """Open anew after the engine gave the store up (a disk that was full or failed)."""
+        """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""
         with self._opening:
+            self._end_reading()
             self._connection.close()
             self._connection = self._open()
+
+    def _end_reading(self) -> None:
+        """Interrupt what is read: the engine cannot be closed, nor the file be opened anew, beside a busy cursor."""
+        until = time.monotonic() + _LENT_S
+        while any([_interrupted(cursor) for cursor in self._lent]) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+
+    def _revive(self) -> None:
+        """Let the writer find out: it opens anew what it cannot write to."""
+        with contextlib.suppress(Busy, TimeoutError):
+            self.write(_nothing).result(_REVIVED_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,6 +71,71 @@ def test_a_question_beyond_the_memory_is_busy_and_large_groups_are_not(kit: Any)
     groups = store.read("SELECT count(*) FROM (SELECT i, count(*) FROM range(1000000) t(i) GROUP BY i)")
     assert groups.rows == [(1_000_000,)]
 
+
+@pytest.mark.skipif("RAGPULSE_TEST_LAKE" in os.environ, reason="a lake has no log of its own")
+@pytest.mark.parametrize(("rows", "left"), [(10, False), (20_000, True)])
+def test_a_large_log_stays_at_the_end_and_is_read_by_who_opens_next(kit: Any, rows: int, left: bool) -> None:
+    """Who ends a service does not wait for 16 MB and more to be moved; a small log goes into the file."""
+    store = kit.store()
+    insert = "INSERT INTO raw.meta SELECT 'k', repeat('x', 1000) || i FROM range($n) r(i)"
+    store.write(lambda t: t.execute(insert, {"n": rows})).result(20)
+    store.close()
+    assert kit.path.with_name(kit.path.name + ".wal").exists() is left
+    count = "SELECT count(*) FROM raw.meta WHERE key = 'k'"
+    reader = FileReader(kit.path)
+    assert reader.read(count).rows == [(rows,)]
+    reader.close()
+    assert kit.store().read(count).rows == [(rows,)]
+
+
+@pytest.mark.skipif("RAGPULSE_TEST_LAKE" in os.environ, reason="a lake may be opened twice")
+def test_closing_does_not_wait_for_readers(kit: Any) -> None:
+    """A query under way is interrupted and told so; the file is free at once."""
+    store = kit.store()
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(store.read, "SELECT count(*) FROM range(10000000000) r(i) WHERE hash(i) = 1")
+        while not store.read("SELECT 1").rows or not slow.running():
+            pass
+        store.close()
+        with pytest.raises(Busy, match="closed"):
+            slow.result(20)
+    FileReader(kit.path).close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_readers_go_on_after_the_engine_gave_the_store_up(kit: Any) -> None:
+    """A checkpoint that fails is fatal to the engine: it is opened anew beside a long query, and both are answered."""
+    assert _python(_FATAL, str(kit.path)).split() == ["FatalException", "5000", "5001", "0"]
+
+
+_FATAL = """
+import logging, pickle, resource, signal, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from ragpulse_collector.store import EmbeddedStore
+logging.disable(logging.CRITICAL)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = EmbeddedStore(sys.argv[1], decode=lambda body: pickle.loads(body.body))
+store.write(lambda t: t.execute("INSERT INTO raw.labels (comment) SELECT 'x' || i FROM range(5000) r(i)")).result(20)
+pool = ThreadPoolExecutor(1)
+slow = pool.submit(store.read, "SELECT count(*) FROM range(100000000) r(i) WHERE hash(i) = 1")
+while not slow.running():
+    pass
+cursor = store._cursor()
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+try:
+    cursor.execute("CHECKPOINT")
+except Exception as error:
+    print(type(error).__name__)
+cursor.close()
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+count = "SELECT count(*) FROM raw.labels"
+print(store.read(count).rows[0][0])
+store.write(lambda t: t.execute("INSERT INTO raw.labels (comment) VALUES ('last')")).result(20)
+print(store.read(count).rows[0][0])
+print(slow.result(50).rows[0][0])
+store.close()
+"""
 
 _FULL_DISK = """
 import os, pickle, resource, signal, sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -191,3 +192,24 @@ def test_the_newest_are_found_without_reading_all(kit: Any, rows: Any) -> None:
     found = rows(store, "SELECT trace_id FROM traces WHERE service = 'b' AND start_time >= ?", bound)
     assert {row[0] for row in found} == {f"{n:032x}" for n in (15, 17, 19)}
     assert newest_since(store, 11, where="service = 'b'") is None
+
+
+def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any, rows: Any) -> None:
+    """Where nobody decides, the bound lies among what waits, also below a cursor; what begins there is shown whole."""
+    store = kit.store()
+    many = """INSERT INTO raw.spans BY NAME
+        SELECT ('0000000000000000' || printf('%016x', i // 2))::UUID AS trace_id, i::UBIGINT AS span_id,
+               TIMESTAMP '2026-03-01' + to_seconds(i // 2) AS start_time, start_time AS received_at, 1 AS duration_us,
+               CASE WHEN i % 2 = 1 THEN (i - 1)::UBIGINT END AS parent_span_id, 'rag' AS kind, 'unset' AS status,
+               'v' || (i // 2 % 3) AS prompt_version FROM range(60000) t(i)"""
+    store.write(lambda t: t.execute(many)).result(20)
+    newest = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
+    bound = newest_since(store, 10)
+    assert bound == newest - timedelta(seconds=9)
+    shown = rows(store, "SELECT trace_id, n_spans FROM traces_since(?) ORDER BY start_time DESC", bound)
+    assert shown == [(f"{29_999 - i:032x}", 2) for i in range(10)]
+    assert shown == rows(store, "SELECT trace_id, n_spans FROM traces ORDER BY start_time DESC LIMIT 10")
+    cursor = {"cursor_time": newest - timedelta(hours=2)}
+    asked = "start_time < $cursor_time AND prompt_version = 'v1'"
+    assert newest_since(store, 4, where=asked, parameters=cursor) == newest - timedelta(hours=2, seconds=10)
+    assert newest_since(store, 40_000) is None
