@@ -301,3 +301,14 @@ def test_the_monitor_to_paste_is_one_the_settings_take() -> None:
     (lines,) = re.findall(r"(\[\[monitor\]\].*?)</pre>", html, re.DOTALL)
     (monitor,) = tomllib.loads(unescape(lines))["monitor"]
     assert monitor["condition"] == "change"
+
+
+def test_the_heatmap_has_a_table_that_marks_without_a_mouse() -> None:
+    """Each time says how many traces it has and where most lie; its link explains just that time."""
+    html = unescape(client().get("/explain").text)
+    table = html.partition("The heatmap as a table")[2]
+    assert table.count('<th scope="row"') == 48
+    assert re.search(r"Nov 21 11:30</th><td class=\"num\">\d+</td><td class=\"num\">1\.\d+ s–1\.\d+ s</td>", table)
+    link = re.findall(r'href="(/explain[^"]+)"', table)[-1]
+    assert "sel_from=2026-11-20T12%3A00%3A00Z&sel_to=2026-11-20T12%3A30%3A00Z" in link
+    assert "83 marked against" in text_of(client().get(link).text)

@@ -19,6 +19,20 @@ DEFAULT_METRIC: Final = "latency_ms"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the heatmap in words, as a row of its table twin."""
+
+    start: str
+    end: str
+    """Empty for the last one, which ends now."""
+    traces: int
+    most: tuple[float, float]
+    """The range of values that most of them lie in ..."""
+    highest: tuple[float, float]
+    """... and that of the highest."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heatmap:
     """Counts over time and value, with what the browser needs to name a marked region."""
 
@@ -30,6 +44,8 @@ class Heatmap:
     """Start of each column."""
     y: Sequence[float]
     """Lower edge of each row."""
+    table: Sequence[Column]
+    """Newest first; a time without traces is left out."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -78,4 +94,18 @@ def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
         for up, number in enumerate(column)
         if number
     ]
-    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y)
+    table = [_in_words(x, y, left, column) for left, column in enumerate(counts) if any(column)]
+    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1])
+
+
+def _in_words(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:
+    edges = [*y, 2 * y[-1] - y[-2]] if len(y) > 1 else [*y, *y]
+    filled = [up for up, number in enumerate(column) if number]
+    most, highest = max(filled, key=lambda up: column[up]), filled[-1]
+    return Column(
+        start=x[left],
+        end=x[left + 1] if left + 1 < len(x) else "",
+        traces=sum(column),
+        most=(edges[most], edges[most + 1]),
+        highest=(edges[highest], edges[highest + 1]),
+    )
