@@ -114,6 +114,35 @@ def test_other_verdicts_move_nothing(kit: Any, rows: Any, more: dict[str, Any]) 
     assert [row[0] for row in rows(store, LATEST)] == [0.1]
 
 
+def test_what_a_cap_left_out_stays_counted_as_such(kit: Any, rows: Any) -> None:
+    """It was drawn and dropped: deciding it again would hide that its verdict is missing."""
+    store = kit.store()
+    sampler = Sampler(store, lambda: (CHECK, replace(JUDGE, rate=0.5)))
+    send(kit, store, 20)
+    sampler.decide(kit.later(3))
+    dropped = "UPDATE raw.decisions SET sampled = false, reason = 'budget' WHERE sampled AND evaluator = 'faithfulness'"
+    store.write(lambda transaction: transaction.execute(dropped)).result()
+    score(kit, store, dict.fromkeys(range(1, 21), 0.0))
+    sampler.decide(kit.later(2))
+    found = rows(store, "SELECT DISTINCT u < 0.5, pi, reason FROM decisions WHERE latest AND rule = 'judge' ORDER BY 1")
+    assert found == [(False, 1.0, "sampled"), (True, 0.5, "budget")]
+
+
+def test_the_first_units_score_moves_all_units_of_a_trace(kit: Any, rows: Any) -> None:
+    """As the facts of a trace are those of its first unit; each keeps its own number."""
+    store = kit.store()
+    sampler = Sampler(store, lambda: RULES)
+    kit.send(store, kit.span(9), *[kit.span(n, 9, "rag", trace_id=kit.trace) for n in (1, 2)])
+    sampler.decide(kit.later(3))
+    [(first,)] = rows(store, "SELECT unit_span_id FROM raw.trace_facts")
+    place = {"trace_id": kit.trace, "span_id": first}
+    columns = ["evaluator", "source", "status", "normalized", "created_at", "request_time", *place]
+    row = ["groundedness", "online", "ok", 0.1, kit.now, kit.start + timedelta(milliseconds=1), *place.values()]
+    store.write(lambda transaction: transaction.append("scores", columns, [row])).result()
+    assert sampler.decide(kit.later(2)) == 2
+    assert [row[0] for row in rows(store, LATEST)] == [1.0, 1.0]
+
+
 def test_a_new_rule_does_not_reach_back(kit: Any, rows: Any) -> None:
     """Units decided under another policy stay as they are: no rule bills yesterday's traffic."""
     store, rules = kit.store(), [CHECK, replace(JUDGE, strata=())]
