@@ -213,6 +213,20 @@ def test_status_counts_what_came_and_what_was_refused(collector: Start) -> None:
     assert status["rejected"]["requests_by_code"] == {"400": 1}
 
 
+def test_status_says_how_long_the_oldest_evaluation_waits(collector: Start) -> None:
+    """Jobs that nobody works off have an age, in the status and for Prometheus."""
+    running = collector(roles=("ingest",))
+    client = connect(running.url)
+    assert client.call("GET status")["evaluations"]["oldest_s"] == 0
+    job = "INSERT INTO raw.eval_jobs (job_id, evaluator, created_at) SELECT uuid(), 'e', $at::TIMESTAMP - to_seconds(i)"
+    work = f"{job} FROM range(100, 103) r(i)"
+    running.store.write(lambda t: t.execute(work, {"at": t.at})).result(20)
+    evaluations = client.call("GET status")["evaluations"]
+    assert evaluations["due"] == 3
+    assert 102 <= evaluations["oldest_s"] < 200
+    assert "ragpulse_evaluations_oldest_seconds 10" in client.request("GET", "/metrics").decode()
+
+
 def test_every_operation_is_in_the_openapi_document(collector: Start) -> None:
     """The document is made from the same table that answers."""
     running = collector()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
 from ragpulse_collector.store.columnar import Part
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.schema import columns
+from ragpulse_evaluators.digest import sha256_hex
 
 Row = tuple[Any, ...]
 
@@ -43,7 +43,7 @@ def utc_now() -> datetime:
 def text_hash(text: str) -> str:
     """Return the identity of a context's text: sha256 (hex) of its NFKC form."""
     normal = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return hashlib.sha256(normal.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256_hex(normal)
 
 
 def contexts_state(texts: Sequence[str | None] | None, *, truncated: bool = False) -> str | None:
