@@ -13,7 +13,7 @@ from stored_units import Units, open_store, uniform
 from test_pipeline import until
 from traffic import rag_trace, send
 
-from ragpulse_collector.client import connect
+from ragpulse_collector.client import ClientError, connect
 from ragpulse_evaluators.statistics import assisted_mean, hajek
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ def test_an_ungrounded_answer_is_looked_at_again(collector: Callable[..., Collec
     preview = client.call("GET rules/preview", rule | {"strata": json.dumps(strata)})
     assert preview["selected_per_day"] == pytest.approx(1 / 7)
     assert preview["uncovered_share"] == 0.5
+
+
+def test_a_stratum_that_names_no_evaluator_is_refused(collector: Callable[..., Collector]) -> None:
+    """A misspelt score would never hold, and nobody would notice."""
+    client = connect(collector().url)
+    strata = [{"where": "score.groundednes < 0.5", "rate": 1.0}]
+    with pytest.raises(ClientError, match="did you mean 'groundedness'"):
+        client.call("POST rules", {"name": "doubtful", "evaluators": ["latency"], "rate": 0.0, "strata": strata})
 
 
 def test_the_guides_query_feeds_the_assisted_mean(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Rules:
 
     def _check_fixed(self, rule: Rule) -> None:
         try:
-            for name in rule.evaluators:
+            for name in (*rule.evaluators, *rule.scores):
                 self._known(name)
         except (ValueError, LookupError) as error:
             raise SettingsError(f"{self._file}: rule {rule.name!r}: {error.args[0]}") from error
@@ -112,7 +112,7 @@ class Rules:
         if unknown:
             raise RuleError(f"unknown key {unknown[0]!r} in a rule; possible: {', '.join(_KEYS)}")
         rule = Rule.from_json(given)
-        for name in rule.evaluators:
+        for name in (*rule.evaluators, *rule.scores):
             self._known(name)
         return rule
 
