@@ -17,6 +17,8 @@ class FakeFigures(FakeTraces):
 
     def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A day with a drop after a prompt change, a gap at night and thin buckets."""
+        if isinstance(params["name"], list):
+            return {"metrics": [self.get_metrics({**params, "name": name}) for name in params["name"]]}
         start, end = moment_of(params.get("from"), NOW - timedelta(days=1)), moment_of(params.get("to"), NOW)
         step = max(60, int((end - start).total_seconds() / 96 // 60 * 60))
         name = str(params["name"])

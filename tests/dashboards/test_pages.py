@@ -63,7 +63,7 @@ def test_the_range_and_filters_reach_the_api_and_every_link() -> None:
     html = client(api).get("/?from=-7d&model=gpt-5-mini&group_by=prompt_version").text
     asked = [params for operation, params in api.calls if operation == "GET metrics"]
     assert all(params["from"] == "-7d" and params["model"] == "gpt-5-mini" for params in asked)
-    assert all(params["group_by"] == ["prompt_version"] for params in asked if params["name"] != "requests")
+    assert all(params["group_by"] == ["prompt_version"] for params in asked if params["name"] != ["requests"])
     assert "/traces?from=-7d&amp;model=gpt-5-mini" in html
 
 

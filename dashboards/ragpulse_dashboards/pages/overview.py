@@ -113,12 +113,12 @@ def _asks_again(request: Request) -> bool:
 async def _first(site: Site, asked: View) -> _Figures | None:
     """The traffic alone, one pass over the requests; None where that is so quick that the rest is worth waiting for."""
     begun = time.monotonic()
-    requests = await _metrics(site, asked, "requests", ())
+    (requests,) = await _metrics(site, asked, ["requests"], ())
     if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
         return None
     view = _fitting(asked, requests)
     strip = await site.api("GET overview", {**view.params(), "only": "traffic"})
-    charts = await asyncio.gather(*(_efficiency(site, view, (), *spec) for spec in EFFICIENCY))
+    charts = await _efficiency(site, view, ())
     return _Figures(
         view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, long_s=0.0, whole=False
     )
@@ -126,24 +126,22 @@ async def _first(site: Site, asked: View) -> _Figures | None:
 
 async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool) -> _Figures:
     """Traffic first, because it says which range fits; what else is asked shares what the collector read for it."""
-    requests = await _metrics(site, asked, "requests", ())
+    (requests,) = await _metrics(site, asked, ["requests"], ())
     view = _fitting(asked, requests)
     strip, told = await asyncio.gather(site.api("GET overview", view.params()), site.api("GET targets", view.params()))
     targets = told.get("targets") or []
     measured = dict.fromkeys(one["evaluator"] for one in strip.get("quality") or [] if one.get("n"))
     chosen = [name for name in measured if not pinned or name in pinned][:MAX_QUALITY]
-    charts = await asyncio.gather(
-        *(_quality(site, view, name, targets, corrected=corrected) for name in chosen),
-        *(_efficiency(site, view, targets, *spec) for spec in EFFICIENCY),
-    )
+    quality = await _quality(site, view, chosen, targets, corrected=corrected)
+    efficiency = await _efficiency(site, view, targets)
     coverage = await _coverage(site, view, [one["evaluator"] for one in strip.get("coverage") or []])
     start, end = (parse_time(requests.get(edge)) for edge in ("from", "to"))
     return _Figures(
         view=view,
         strip=strip,
         targets=targets,
-        quality=charts[: len(chosen)],
-        efficiency=charts[len(chosen) :],
+        quality=quality,
+        efficiency=efficiency,
         coverage=coverage,
         long_s=(end - start).total_seconds() if start and end and view == asked else 0.0,
     )
@@ -163,9 +161,9 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
     view, query = read_view(request), request.query_params
     names = query.getlist("metric")[:MAX_QUALITY] or ["requests"]
     corrected = query.get("corrected") == "true"
-    told, *answers = await asyncio.gather(
+    told, answers = await asyncio.gather(
         site.api("GET targets", view.params()),
-        *(_metrics(site, view, name, view.group_by, corrected=corrected) for name in names),
+        _metrics(site, view, names, view.group_by, corrected=corrected),
     )
     labelled = [
         (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one)
@@ -204,21 +202,32 @@ def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
 
 
 async def _metrics(
-    site: Site, view: View, name: str, group_by: Sequence[str], *, corrected: bool = False
-) -> Mapping[str, Any]:
-    params = {**view.params(), "name": name, "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
-    answer: Mapping[str, Any] = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
-    return {**answer, "name": name}
+    site: Site, view: View, names: Sequence[str], group_by: Sequence[str], *, corrected: bool = False
+) -> list[Mapping[str, Any]]:
+    """The answers for several metrics in their order; all in one question, as each waits for a thread of its own."""
+    if not names:
+        return []
+    params = {**view.params(), "name": list(names), "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
+    answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
+    return [{**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)]
 
 
 async def _quality(
-    site: Site, view: View, evaluator: str, targets: Sequence[Mapping[str, Any]], *, corrected: bool
-) -> Chart:
-    metric = f"quality:{evaluator}"
-    answer = await _metrics(site, view, metric, view.group_by, corrected=corrected)
-    note = _correction(answer.get("series") or []) if corrected else ""
-    key = metric.replace(":", "-")
-    return build_chart(key=key, title=evaluator, answers=[("", answer)], metric=metric, targets=targets, note=note)
+    site: Site, view: View, evaluators: Sequence[str], targets: Sequence[Mapping[str, Any]], *, corrected: bool
+) -> list[Chart]:
+    metrics = [f"quality:{name}" for name in evaluators]
+    answers = await _metrics(site, view, metrics, view.group_by, corrected=corrected)
+    return [
+        build_chart(
+            key=metric.replace(":", "-"),
+            title=evaluator,
+            answers=[("", answer)],
+            metric=metric,
+            targets=targets,
+            note=_correction(answer.get("series") or []) if corrected else "",
+        )
+        for evaluator, metric, answer in zip(evaluators, metrics, answers, strict=True)
+    ]
 
 
 def _correction(series: Sequence[Mapping[str, Any]]) -> str:
@@ -235,18 +244,25 @@ async def _coverage(site: Site, view: View, evaluators: Sequence[str]) -> Chart 
     if not shown:
         return None
     names = [f"coverage:{name}" for name in shown]
-    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in names))
+    answers = await _metrics(site, view, names, view.group_by)
     labelled = list(zip(shown, answers, strict=True))
     return build_chart(key="coverage", title="Scored share", answers=labelled, metric=names[0])
 
 
-async def _efficiency(
-    site: Site, view: View, targets: Sequence[Mapping[str, Any]], key: str, title: str, names: Sequence[str], bars: bool
-) -> Chart:
+async def _efficiency(site: Site, view: View, targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Grouped, three percentiles of every group are unreadable: one metric stands for the chart."""
-    shown = names if not view.group_by else (names[1] if key == "latency" else names[0],)
-    answers = await asyncio.gather(*(_metrics(site, view, name, view.group_by) for name in shown))
-    labelled = [(LABELS[name], answer) for name, answer in zip(shown, answers, strict=True)]
-    metric = "latency_p95" if key == "latency" else shown[0]
-    bars = bars and not view.group_by
-    return build_chart(key=key, title=title, answers=labelled, metric=metric, targets=targets, bars=bars)
+    middle = {"latency": "latency_p95"}
+    shown = {key: names if not view.group_by else (middle.get(key, names[0]),) for key, _, names, _ in EFFICIENCY}
+    wanted = [name for names in shown.values() for name in names]
+    answers = dict(zip(wanted, await _metrics(site, view, wanted, view.group_by), strict=True))
+    return [
+        build_chart(
+            key=key,
+            title=title,
+            answers=[(LABELS[name], answers[name]) for name in shown[key]],
+            metric=middle.get(key, shown[key][0]),
+            targets=targets,
+            bars=bars and not view.group_by,
+        )
+        for key, title, _, bars in EFFICIENCY
+    ]
