@@ -109,6 +109,18 @@ def test_coverage_is_a_series_with_groups(store: EmbeddedStore) -> None:
     assert {point["value"] for point in lines[1]["points"] if not point["n"]} == {None}
 
 
+def test_several_metrics_are_one_question(store: EmbeddedStore) -> None:
+    """A list of names is answered in its order, each as if it were asked alone; an unknown one is refused."""
+    units = Units(store)
+    units.scored(0, "groundedness", 1.0)
+    units.save()
+    names = ["error_rate", "quality:groundedness", "coverage:groundedness"]
+    told = series(store, {**DAY, "name": names}, clock=now)
+    assert told["metrics"] == [series(store, {**DAY, "name": name}, clock=now) for name in names]
+    with pytest.raises(ValueError, match="no metric 'speed'"):
+        series(store, {**DAY, "name": ["requests", "speed"]}, clock=now)
+
+
 def test_the_traffic_alone_is_told_without_reading_scores(store: EmbeddedStore) -> None:
     """`only` = `traffic` gives what the whole headline says of the requests, and nothing else."""
     units = Units(store)
