@@ -44,6 +44,7 @@ class Outbox:
             cursor.execute(f"ATTACH '{_quoted(copy)}' AS {name} (READ_WRITE)")
             try:
                 cursor.execute(f'COPY FROM DATABASE "{source}" TO {name}')
+                cursor.execute(f"CHECKPOINT {name}")  # the engine is told not to when a file is closed
             finally:
                 cursor.execute(f"DETACH {name}")
             _move(copy, target)
