@@ -12,19 +12,22 @@ _LARGE = 8 * 2**20
 """Bytes of code from which on a library is worth the look."""
 _DONTNEED = 4
 """MADV_DONTNEED of linux/mman.h."""
-_ARENA_MAX = -8
-"""M_ARENA_MAX of malloc.h."""
-_ARENAS = 2
+_ARENA_MAX, _MMAP_THRESHOLD = -8, -3
+"""M_ARENA_MAX and M_MMAP_THRESHOLD of malloc.h."""
+_ARENAS, _ALONE = 2, 256 * 1024
+"""How many heaps, and from how many bytes on memory is asked for alone, so that it goes back when it is freed."""
 
 
 def share_heaps() -> None:
     """Let all threads share two heaps; to be called before there are threads.
 
-    By default glibc makes up to eight for each core, and every one keeps what its threads' peaks took.
+    By default glibc makes up to eight for each core, and every one keeps what its threads' peaks took; after the first
+    large body it takes all others from them as well.
     """
     libc = _glibc()
     if libc is not None:
         libc.mallopt(_ARENA_MAX, _ARENAS)
+        libc.mallopt(_MMAP_THRESHOLD, _ALONE)
 
 
 def give_back() -> None:

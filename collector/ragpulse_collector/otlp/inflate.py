@@ -26,12 +26,23 @@ async def inflate_aside(
     body: bytes, encoding: str, limits: Limits, ticket: Ticket, inflaters: anyio.CapacityLimiter
 ) -> bytes:
     """Inflate like `inflate`, big bodies on a thread; the bytes of the compressed body are given back."""
+    inflated: bytes | Refusal
     if len(body) <= _ON_THE_LOOP:
         inflated = inflate(body, encoding, limits, ticket)
     else:
-        inflated = await anyio.to_thread.run_sync(inflate, body, encoding, limits, ticket, limiter=inflaters)
+        inflated = await anyio.to_thread.run_sync(_outcome, body, encoding, limits, ticket, limiter=inflaters)
+        if isinstance(inflated, Refusal):
+            raise Refusal(inflated.status, inflated.message, retry_after_s=inflated.retry_after_s)
     ticket.give_back(len(body))
     return inflated
+
+
+def _outcome(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes | Refusal:
+    """Return a refusal instead of raising it: through a future it would keep the body until garbage is collected."""
+    try:
+        return inflate(body, encoding, limits, ticket)
+    except Refusal as refusal:
+        return refusal.with_traceback(None)
 
 
 def inflate(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes:
