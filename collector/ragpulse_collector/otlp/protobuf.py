@@ -45,13 +45,10 @@ def spans(body: bytes, *, only: Container[int] | None = None) -> Iterator[WireSp
     """
     positions = count()
     try:
-        for resource_spans in _message(_TRACES, body).resource_spans:
-            resource = _attributes(resource_spans.resource.attributes)
-            for scope_spans in resource_spans.scope_spans:
-                origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
-                for span, position in zip(scope_spans.spans, positions, strict=False):
-                    if only is None or position in only:
-                        yield _span(span, origin)
+        for origin, found in _scopes(_message(_TRACES, body)):
+            for span, position in zip(found, positions, strict=False):
+                if only is None or position in only:
+                    yield _span(span, origin)
     except (ProtobufError, UnicodeDecodeError) as error:
         raise _unreadable(_TRACES, error) from error
 
@@ -65,11 +62,8 @@ def blocks(body: bytes) -> tuple[list[WireBlock], list[tuple[int, WireSpan]]]:
     unusual: list[int] = []
     positions = count()
     try:
-        for resource_spans in _message(_USUAL_TRACES, body).resource_spans:
-            resource = _attributes(resource_spans.resource.attributes)
-            for scope_spans in resource_spans.scope_spans:
-                origin = Origin(resource, scope_spans.scope.name, scope_spans.scope.version)
-                found += _blocks(zip(scope_spans.spans, positions, strict=False), origin, unusual)
+        for origin, spans_of_scope in _scopes(_message(_USUAL_TRACES, body)):
+            found += _blocks(zip(spans_of_scope, positions, strict=False), origin, unusual)
     except (ProtobufError, UnicodeDecodeError) as error:
         raise _unreadable(_TRACES, error) from error
     rest = spans(body, only=frozenset(unusual)) if unusual else ()
@@ -90,6 +84,14 @@ def metrics(body: bytes) -> int:
     """Return the number of metrics in an ExportMetricsServiceRequest; raises DecodeError."""
     request = _message(ExportMetricsServiceRequest, body)
     return sum(len(scope.metrics) for resource in request.resource_metrics for scope in resource.scope_metrics)
+
+
+def _scopes(request: Any) -> Iterator[tuple[Origin, Any]]:
+    """Yield where spans come from, and the spans, in the order of the body."""
+    for resource_spans in request.resource_spans:
+        resource = _attributes(resource_spans.resource.attributes)
+        for scope_spans in resource_spans.scope_spans:
+            yield Origin(resource, scope_spans.scope.name, scope_spans.scope.version), scope_spans.spans
 
 
 def _message(request_type: Any, body: bytes) -> Any:
