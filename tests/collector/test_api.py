@@ -246,7 +246,7 @@ def test_prometheus_text_has_the_counters(collector: Start) -> None:
 
 def test_verdicts_leave_as_events_that_any_receiver_takes(collector: Start) -> None:
     """What one collector found is sent, as it came, to another's `/v1/logs`, and is a score of that span there."""
-    client, other = filled(collector, 2), collector()
+    client, other = filled(collector, 2), collector(roles=("ingest",))
     held = "select trace_id, span_id, score from scores where {0} order by all"
     mine = wait_for(client, held.format("evaluator = 'groundedness'"), 2)
     body = client.call("GET export/evaluations", {"evaluator": "groundedness"})
