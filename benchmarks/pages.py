@@ -17,12 +17,9 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import http.client
 import importlib
 import itertools
-import os
 import pickle
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,10 +32,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _payload import body
+from _sending import Sending
 from _served import Server
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from queries import FILL
+from queries import fill
 
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_dashboards.assets import load_assets
@@ -47,7 +43,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 CONFTEST = importlib.import_module("dashboards.conftest")
 TRAFFIC = importlib.import_module("traffic")
 RATE = 5_000
-BODY = 512
 WATCH = """addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
   window.painted = performance.now(); })))"""
 PAINTED = """() => new Promise((done) => {
@@ -68,10 +63,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--roles", action="append", help="what the collector does: all, or such as `ingest`")
     parser.add_argument("--matrix", action="store_true")
-    parser.add_argument("--send", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.send:
-        return keep_coming(options.send)
     weigh()
     browser = CONFTEST.Browser()
     try:
@@ -86,7 +78,9 @@ def main() -> int:
 def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str) -> None:
     """Fill a file, serve it, visit each page in turn: quietly, then while spans arrive."""
     spans, runs = (100_000, 3) if options.short else (1_000_000, options.runs)
-    fill(folder / "pages.duckdb", spans)
+    store = EmbeddedStore(folder / "pages.duckdb", decode=lambda raw: pickle.loads(raw.body))
+    fill(store, spans, end=datetime.now(UTC).replace(tzinfo=None), long=timedelta(days=1))
+    store.close()
     (folder / "nothing.html").write_text(STATIC)
     files = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
     threading.Thread(target=files.serve_forever, daemon=True).start()
@@ -103,13 +97,11 @@ def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str)
     }
     try:
         report(f"quiet, roles: {roles}", visits(browser, pages, runs))
-        command = [sys.executable, __file__, "--send", str(server.port)]
-        sending = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        sending = Sending(server.port, RATE)
         time.sleep(3)
         report(f"{RATE:,} spans/s, roles: {roles}", visits(browser, pages, runs))
-        sending.terminate()
-        taken, refused = sending.communicate()[0].splitlines()[-1].split()
-        print(f"{int(taken):,} of {RATE:,} spans a second were taken meanwhile, {refused} bodies sent again")
+        taken, refused = sending.stop()
+        print(f"{taken:,} of {RATE:,} spans a second were taken meanwhile, {refused} bodies sent again")
     finally:
         server.stop()
         files.shutdown()
@@ -120,83 +112,11 @@ class _Quiet(SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
-def fill(path: Path, spans: int) -> None:
-    """Store what `queries.py` stores, spread over the last 24 hours."""
-    store = EmbeddedStore(path, decode=lambda raw: pickle.loads(raw.body))
-    now = datetime.now(UTC).replace(tzinfo=None)
-    step = 24 * 3600 * 1_000_000 // (spans // 4)
-    for sql in FILL.values():
-        made = sql.replace("2026-03-01", str(now - timedelta(days=1))).replace("'null'", "'{{}}'")
-        for lo in range(0, spans, 1_000_000):
-            statement = made.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step)
-            store.write(lambda tx, statement=statement: tx.execute(statement)).result()
-    low = now.isoformat(sep=" ")
-    store.write(lambda tx: tx.execute("INSERT INTO raw.meta VALUES ('low_water', $low)", {"low": low})).result()
-    store.read("CHECKPOINT")
-    store.close()
-
-
 def one_trace(base: str, spans: int) -> None:
     """Send one trace of so many spans and wait until it can be read."""
     root, search, chat = TRAFFIC.rag_trace(1000, start_ns=time.time_ns() - 90 * 10**9)
     more = [{**chat, "spanId": f"{number + 10**6:016x}"} for number in range(spans - 3)]
     TRAFFIC.send(base, [root, search, chat, *more])
-
-
-def keep_coming(port: int) -> int:
-    """Send 5,000 spans a second over four connections until ended; prints `<taken a second> <refusals>` as it goes.
-
-    A refused body is sent again when the answer says so, as an exporter would.
-    """
-    begun, lock = time.perf_counter(), threading.Lock()
-    sent = taken = refused = 0
-
-    def send() -> None:
-        nonlocal sent, taken, refused
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        request = ExportTraceServiceRequest.FromString(body(BODY))
-        while True:
-            with lock:
-                sent += 1
-                due = begun + sent * BODY / RATE
-            content = renewed(request)
-            while (again := deliver(connection, content)) is not None:
-                refused += 1
-                time.sleep(again)
-            with lock:
-                taken += BODY
-            print(f"{taken / (time.perf_counter() - begun):.0f} {refused}", flush=True)
-            time.sleep(max(0.0, due - time.perf_counter()))
-
-    threads = [threading.Thread(target=send) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return 1
-
-
-def deliver(connection: http.client.HTTPConnection, content: bytes) -> float | None:
-    """Send one body; None where it was taken, or the seconds after which it may be sent again."""
-    connection.request("POST", "/v1/traces", content, {"content-type": "application/x-protobuf"})
-    answer = connection.getresponse()
-    answer.read()
-    if answer.status in (429, 503):
-        return float(answer.headers.get("retry-after") or 1)
-    if answer.status != 200:
-        raise SystemExit(f"a body was answered {answer.status}")
-    return None
-
-
-def renewed(request: ExportTraceServiceRequest) -> bytes:
-    """The same traces under new ids, a second old."""
-    start = time.time_ns() - 10**9
-    for number, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
-        if number % 4 == 0:
-            trace_id = os.urandom(16)
-        took = span.end_time_unix_nano - span.start_time_unix_nano
-        span.trace_id, span.start_time_unix_nano, span.end_time_unix_nano = trace_id, start, start + took
-    return bytes(request.SerializeToString())
 
 
 def visits(browser: Any, pages: dict[str, Iterator[str]], runs: int) -> dict[str, list[dict[str, float]]]:

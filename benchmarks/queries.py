@@ -2,29 +2,40 @@
 
 Builds the data itself (four spans a trace over seven days): `queries.py` 10 million spans, `--short` 200,000. Prints
 milliseconds (median of seven) and the ratio to the floor: a count over the same day's rows.
+
+`--api` asks a real `ragpulse serve` over HTTP instead, at 200,000 spans (`--spans N`), on one connection: quietly, then
+beside a process that sends 2,000 and 5,000 spans a second, once as a receiver alone and once with all roles; `--runs N`
+questions of each kind (60). The floor is `/healthz`. The last column is the CPU of the collector for one answer, quiet.
 """
 
 from __future__ import annotations
 
+import argparse
+import http.client
 import pickle
-import sys
+import random
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
+
+from _sending import Sending
+from _served import Server
 
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
 from ragpulse_collector.store import EmbeddedStore
 
 END = datetime(2026, 3, 8)
 DAY = END - timedelta(days=1)
+WEEK = timedelta(days=7)
 RATE = 5_000
 
 _IDS = "md5((i // 4)::VARCHAR)::UUID"
-_AT = "TIMESTAMP '2026-03-01' + to_microseconds(((i // 4) * {step})::BIGINT)"
+_AT = "TIMESTAMP '{begin}' + to_microseconds(((i // 4) * {step})::BIGINT)"
 
 FILL = {
     "spans": f"""
@@ -35,7 +46,7 @@ FILL = {
                ['rag', 'retriever', 'embedding', 'llm'][i % 4 + 1] AS kind, 'helpdesk' AS service, 'unset' AS status,
                CASE WHEN i % 4 = 3 THEN 'gpt-5-mini' END AS model, CASE WHEN i % 4 = 3 THEN 700 END AS input_tokens,
                CASE WHEN i % 4 = 3 THEN 0.001 END AS cost_usd, 'v' || (i // 4 % 3) AS prompt_version,
-               1.0 AS upstream_pi, 'null' AS attributes, 'null' AS resource, 'null' AS mapped_from
+               1.0 AS upstream_pi, '{{{{}}}}' AS attributes, '{{{{}}}}' AS resource, '{{{{}}}}' AS mapped_from
         FROM range({{lo}}, {{hi}}) t(i)""",
     "contents": f"""
         INSERT INTO raw.contents BY NAME
@@ -90,11 +101,38 @@ QUESTIONS: dict[str, tuple[str, int]] = {
 """What is asked, and the goal in milliseconds at ten million spans (0: none was set)."""
 
 
+ASKED = {
+    "floor: /healthz": ("/healthz", 0),
+    "trace list, newest 50": ("/api/v1/traces?limit=50", 20),
+    "hourly p50 p95 p99, 7 d": (
+        "/api/v1/metrics?name=latency_p50&name=latency_p95&name=latency_p99&from=-7d&step=1h", 25),
+    "hourly p50 p95 p99, 24 h": (
+        "/api/v1/metrics?name=latency_p50&name=latency_p95&name=latency_p99&from=-24h&step=1h", 25),
+}  # fmt: skip
+"""What is asked over HTTP, and the goal in milliseconds at 200,000 spans while spans come (0: none was set)."""
+RATES = (0, 2_000, 5_000)
+
+
 def main() -> None:
+    """Measure in process, or over HTTP where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--api", action="store_true")
+    parser.add_argument("--spans", type=int, default=200_000, help="with --api")
+    parser.add_argument("--runs", type=int, default=60, help="with --api")
+    options = parser.parse_args()
+    if not options.api:
+        return in_process(200_000 if options.short else 10_000_000)
+    for roles in ((), ("--roles", "ingest")):
+        with tempfile.TemporaryDirectory() as folder:
+            over_http(Path(folder) / "t.duckdb", options.spans, 10 if options.short else options.runs, roles)
+    return None
+
+
+def in_process(spans: int) -> None:
     """Fill, ask quietly, ask while spans come at 5,000 a second."""
-    spans = 200_000 if "--short" in sys.argv else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
-        store = EmbeddedStore(Path(folder) / "t.duckdb", decode=lambda body: pickle.loads(body.body))
+        store = _opened(Path(folder) / "t.duckdb")
         fill(store, spans)
         size = store.size_bytes()
         middle = spans // 8 * 4
@@ -114,14 +152,71 @@ def main() -> None:
         print(f"{name:38} {quiet[name]:9.1f} {quiet[name] / floor:8.1f} {busy[name]:10.1f}  {goal or '':>5}")
 
 
-def fill(store: EmbeddedStore, spans: int) -> None:
-    """Make the rows with SQL, a million at a time, in order of time."""
-    step = 7 * 24 * 3600 * 1_000_000 // (spans // 4)
+def over_http(db: Path, spans: int, runs: int, roles: tuple[str, ...]) -> None:
+    """Serve so many spans; ask quietly and while more arrive."""
+    store = _opened(db)
+    fill(store, spans, end=datetime.now(UTC).replace(tzinfo=None))
+    store.close()
+    server = Server(db, *roles)
+    with closing(server.connection()) as connection:
+        cpu = {name: _cpu_ms(server, connection, path) for name, (path, _) in ASKED.items()}
+        found = [(rate, *_beside(server, connection, rate, runs)) for rate in RATES]
+    server.stop()
+    print(
+        f"{spans:,} spans stored, {roles[-1] if roles else 'all'} roles; median and p95 in ms while spans/s are taken"
+    )
+    taken = [f"{told:,}" if told else "quiet" for _, told, _ in found]
+    print(f"{'':26}" + "".join(f"{one:>16}" for one in taken) + f"{'goal':>6}{'CPU ms':>8}")
+    for name, (_, goal) in ASKED.items():
+        shown = "".join(f"{median(ms[name]):>9.1f}{quantiles(ms[name], n=20)[-1]:>7.1f}" for _, _, ms in found)
+        print(f"{name:26}{shown}{goal or '':>6}{cpu[name]:>8.1f}")
+
+
+def _beside(
+    server: Server, connection: http.client.HTTPConnection, rate: int, runs: int
+) -> tuple[int, dict[str, list[float]]]:
+    """Ask each question in turn while `rate` spans a second are sent; what was taken a second, milliseconds."""
+    sending = Sending(server.port, rate) if rate else None
+    time.sleep(3 if rate else 0)
+    pauses = random.Random(7)
+    found: dict[str, list[float]] = {name: [] for name in ASKED}
+    for _ in range(runs):
+        for name, (path, _) in ASKED.items():
+            time.sleep(pauses.uniform(0.01, 0.05))
+            found[name].append(_timed(lambda path=path: _get(connection, path)) * 1e3)
+    return sending.stop()[0] if sending else 0, found
+
+
+def _cpu_ms(server: Server, connection: http.client.HTTPConnection, path: str) -> float:
+    """The collector's CPU for one answer, over fifty of them."""
+    for _ in range(5):
+        _get(connection, path)
+    before = server.cpu_s()
+    for _ in range(50):
+        _get(connection, path)
+    return (server.cpu_s() - before) / 50 * 1e3
+
+
+def _get(connection: http.client.HTTPConnection, path: str) -> None:
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    content = answer.read()
+    if answer.status != 200:
+        raise SystemExit(f"{path} was answered {answer.status}: {content[:200]!r}")
+
+
+def _opened(path: Path) -> EmbeddedStore:
+    return EmbeddedStore(path, decode=lambda body: pickle.loads(body.body))
+
+
+def fill(store: EmbeddedStore, spans: int, *, end: datetime = END, long: timedelta = WEEK) -> None:
+    """Make the rows with SQL, a million at a time, in order of time; all of them are decided."""
+    step = int(long.total_seconds()) * 1_000_000 // (spans // 4)
     for lo in range(0, spans, 1_000_000):
         for sql in FILL.values():
-            statement = sql.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step)
+            statement = sql.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step, begin=end - long)
             store.write(lambda t, statement=statement: t.execute(statement)).result()
-    low = END.isoformat(sep=" ")
+    low = end.isoformat(sep=" ")
     store.write(lambda t: t.execute("INSERT INTO raw.meta VALUES ('low_water', $low)", {"low": low})).result()
     store.read("CHECKPOINT")
 
@@ -160,7 +255,7 @@ def _trace(store: EmbeddedStore, span: int) -> str:
 
 
 def _at(trace: int, spans: int) -> datetime:
-    return datetime(2026, 3, 1) + timedelta(microseconds=trace * (7 * 24 * 3600 * 1_000_000 // (spans // 4)))
+    return END - WEEK + trace * (WEEK // (spans // 4))
 
 
 def _timed(run: Callable[[], object]) -> float:
