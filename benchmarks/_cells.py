@@ -1,4 +1,4 @@
-"""Coverage of the weighted interval, cell by cell: two strata drawn with unequal chances, yes-or-no scores and graded.
+"""Coverage of the interval, cell by cell: two strata drawn with unequal chances, or all alike; yes-or-no and graded.
 
 A cell is a traffic whose truth is known. Every cell is drawn some hundred times; those that covered least are drawn
 anew, many more times, so that the figure told is none that was picked for being low (or lucky).
@@ -15,7 +15,7 @@ import numpy as np
 
 from ragpulse_collector.metrics.estimate import Moments
 
-__all__ = ["Cell", "Told", "cells", "coverage", "graded_cells", "worst"]
+__all__ = ["Cell", "Told", "cells", "coverage", "equal_cells", "graded_cells", "worst"]
 
 _STEPS = np.linspace(0.0, 1.0, 21)
 _REDRAWN = 20
@@ -84,6 +84,14 @@ def graded_cells() -> Iterator[Cell]:
     for (total, share, first, second), (one, other) in product(sizes, kinds):
         told = f"{total} requests, {share:g} at pi {first:g}/{second:g}, {one} / {other}"
         yield Cell(total, share, (first, second), (laws[one], laws[other]), _STEPS, told)
+
+
+def equal_cells() -> Iterator[Cell]:
+    """Graded scores all drawn with one chance, near either end of the scale and in the middle."""
+    laws = _laws()
+    laws |= {f"{name}, upside down": law[::-1].copy() for name, law in laws.items()}
+    for n, (name, law) in product((10, 15, 20, 30, 40, 50, 70, 100, 145, 300, 1000), laws.items()):
+        yield Cell(n, 1.0, (1.0, 1.0), (law, law), _STEPS, f"{n} scored, {name}")
 
 
 def _laws() -> dict[str, Any]:

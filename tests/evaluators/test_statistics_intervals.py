@@ -157,12 +157,37 @@ def test_weights_nearly_alike_have_the_published_interval() -> None:
     assert tuple(found) == pytest.approx(tuple(some(wilson(found.estimate * trials, trials))))
 
 
-def test_graded_scores_of_equal_weights_have_students_interval() -> None:
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.2, 0.9, 0.4, 0.7, 0.5],
+        [0.2, 0.9, 0.4, 0.7, 0.5] * 20,
+        [0.9, 1.0, 0.9, 0.8],  # near an end, but so few that nothing says how skewed they are
+        [0.9, 1.0, 0.8, 0.7] * 20,  # near an end, but enough away from it
+    ],
+)
+def test_graded_scores_of_equal_weights_have_students_interval(values: list[float]) -> None:
     """m ± t·SE with n-1 degrees of freedom, as published."""
-    values = [0.2, 0.9, 0.4, 0.7, 0.5]
-    found = some(hajek(values, [0.5] * 5))
-    half = scipy.stats.t.ppf(0.975, 4) * float(found.se or 0)
-    assert (found.lo, found.hi) == pytest.approx((0.54 - half, 0.54 + half), abs=1e-9)
+    n, found = len(values), some(hajek(values, [0.5] * len(values)))
+    half, mean = scipy.stats.t.ppf(0.975, n - 1) * float(found.se or 0), sum(values) / n
+    assert (found.lo, found.hi) == pytest.approx((max(0, mean - half), min(1, mean + half)), abs=1e-9)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_few_low_scores_of_equal_weights_are_not_trusted_to_student(flip: bool) -> None:
+    """Three low ones of forty: Wilson of the variance with half an unseen failure in it, on either end of the scale."""
+    values = [1.0] * 37 + [0.2, 0.5, 0.7]
+    found = some(hajek([1 - value for value in values] if flip else values, [0.5] * 40))
+    p = sum(values) / 40
+    spread = sum((value - p) ** 2 for value in values) / 40
+
+    def trials(far: float) -> float:
+        return p * (1 - p) / (min(p * (1 - p), spread + far * far / 80) / 40)
+
+    lo, hi = (some(wilson(p * n, n)) for n in (trials(p), trials(1 - p)))
+    ends = (float(lo.lo or 0), float(hi.hi or 0))
+    assert tuple(found) == pytest.approx((1 - ends[1], 1 - ends[0]) if flip else ends, abs=1e-9)
+    assert ends[0] < p - 2.1 * float(found.se or 0)
 
 
 @pytest.mark.parametrize(

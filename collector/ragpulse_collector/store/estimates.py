@@ -57,7 +57,8 @@ def hajek(source: str, *, keys: str) -> str:
         kinds AS (
             SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, p * (1 - p) AS most,
                    kish >= 0.7 * n AS alike, between AND low < high AS graded,
-                   NOT unbounded AND NOT (alike AND graded AND (kish >= (1 - 1e-9) * n
+                   NOT unbounded AND NOT (alike AND graded AND (
+                       kish >= (1 - 1e-9) * n AND (n < 10 OR least(p, 1 - p) >= 0.25)
                        OR most * least(p, 1 - p) >= 20 * greatest(se ** 2, variance / kish))) AS wilson,
                    wilson AND NOT (alike AND NOT graded) AS cautious, low = high OR most <= 0 AS same,
                    greatest(0.0, heaviest ** 2 - 4 / kish ** 2) AS heavy,

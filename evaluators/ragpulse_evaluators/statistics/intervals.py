@@ -62,11 +62,10 @@ def hajek(
     `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
     this very list of requests instead (each term of the variance times 1-π). Scores of 0 and 1 get Wilson's interval
     with n* = min(n, m(1-m)/SE²) trials (Kish's n where all are equal); graded ones Student's, cut at `bounds`. Where
-    weights lie far apart (Kish's n below 0.7 n), and for graded means near an end wherever weights differ, a cautious
-    Wilson's interval is taken: what an unseen answer of the largest weight could change is inside (docs/statistics.md).
+    weights lie far apart (Kish's n below 0.7 n), and for graded means near an end that rest on few scores away from it,
+    a cautious Wilson's interval is taken: what an unseen answer could change is inside (docs/statistics.md).
     Values outside `bounds` count as unbounded. `thin` marks intervals that rest on little, as wide as they may be.
-    None without values; ValueError for unequal lengths, a
-    non-finite value or π outside (0, 1].
+    None without values; ValueError for unequal lengths, a non-finite value or π outside (0, 1].
     """
     _check_sample(values, pi)
     if not values:

@@ -17,7 +17,9 @@ _ALIKE = 0.7
 _RARE = 5.0
 """A graded mean near an end rests on its few low (or high) scores; fewer than so many are `thin`."""
 _SKEWED = 20.0
-"""Fewer than so many leave Student's law unmet: Wilson's interval, where weights differ at all."""
+"""Fewer than so many leave Student's law unmet: Wilson's interval ..."""
+_NEAR = 0.25
+"""... where weights differ at all, or where the mean of ten and more equal ones lies nearer to an end than this."""
 _UNSEEN = 0.5
 """So many answers at the far end are taken to be still unseen."""
 _HEAVY = 2.0
@@ -69,7 +71,7 @@ class WeightedMean:
         """The interval of scores from 0 to 1: the plain formula where weights are alike, else the cautious one."""
         if self._alike and not self._graded:
             return wilson_bounds(self._p, self._trials(), confidence)
-        if self._alike and (self._same_weights or not self._rests_on_fewer_than(_SKEWED)):
+        if self._alike and self._follows_student:
             lo, hi = self._student(upper)
             return max(0.0, lo), min(1.0, hi)
         p, freedom, step = self._p, self._freedom(upper), 0.0 if self.between else _STEP
@@ -97,6 +99,12 @@ class WeightedMean:
     @property
     def _same_weights(self) -> bool:
         return self.kish >= (1.0 - 1e-9) * self.n
+
+    @property
+    def _follows_student(self) -> bool:
+        """Whether Student's law is near enough; for equal weights it is also where the published formula does well."""
+        published = self._same_weights and (self.n < _FEW or min(self._p, 1.0 - self._p) >= _NEAR)
+        return published or not self._rests_on_fewer_than(_SKEWED)
 
     def _rests_on_fewer_than(self, count: float) -> bool:
         """Whether a graded mean rests on fewer low (or high) scores than this."""

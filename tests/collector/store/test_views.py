@@ -95,6 +95,7 @@ def _cases() -> dict[str, tuple[list[float], list[float]]]:
         "all fail": ([0.0] * 5, [0.1] * 5),
         "equal and graded": ([0.25] * 9, [0.5] * 9),
         "one": ([1.0], [0.2]),
+        "few low": ([1.0] * 37 + [0.2, 0.5, 0.7], [0.5] * 40),
         "two graded": ([0.2, 0.9], [0.5, 0.1]),
         "large": ([random_.random() for _ in range(700)], [0.5] * 700),
         "out of bounds": ([-1.0, 0.5, 3.0], [0.5, 0.5, 0.5]),
