@@ -12,7 +12,7 @@ from typing import Any
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.newest import newest_since
+from ragpulse_collector.store.newest import newest
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS
 
@@ -32,15 +32,30 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     """Answer the operation; raises ValueError naming a malformed parameter."""
     limit = _limit(params.get("limit"))
     sort = _sort(params)
-    keep, parameters = _conditions(store, params, clock())
+    keep, parameters = _conditions(params, clock())
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
-    table = "traces"
+
+    def read(since: datetime | None = None) -> list[dict[str, Any]]:
+        bounded = {} if since is None else {"since": since}
+        query = _query(params, keep, "traces_since($since)" if bounded else "traces")
+        order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
+        return store.read(query + page + order, parameters | bounded).dicts()
+
     if sort == "time" and not _needs_score(params):
-        table = _bounded(store, limit + 1, " AND ".join(keep) + page, parameters)
-    query = _query(params, keep, table)
-    order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
-    rows = store.read(query + page + order, parameters).dicts()
+        first, last = _edges(params, parameters)
+        common = filter_of(params)
+        rows = newest(
+            store,
+            read,
+            limit + 1,
+            where=common.sql,
+            parameters=common.parameters,
+            first=first,
+            last=last,
+        )
+    else:
+        rows = read()
     more, rows = len(rows) > limit, rows[:limit]
     scores = _scores(store, rows)
     answer: dict[str, Any] = {
@@ -60,7 +75,7 @@ def listed(
 
     Only ids are put in order: with the texts that would not fit into memory.
     """
-    keep, parameters = _conditions(store, params, clock())
+    keep, parameters = _conditions(params, clock())
     first = f"{_query(params, keep)} ORDER BY {_SORTS[_sort(params)]} LIMIT {int(max_rows)}"
     return f"SELECT {_COLUMNS} FROM traces WHERE trace_id IN (SELECT trace_id FROM ({first}))", parameters
 
@@ -86,7 +101,8 @@ def _limit(value: Any) -> int:
     return limit
 
 
-def _conditions(store: Store, params: Mapping[str, Any], now: datetime) -> tuple[list[str], dict[str, Any]]:
+def _conditions(params: Mapping[str, Any], now: datetime) -> tuple[list[str], dict[str, Any]]:
+    """Return the SQL conditions, that of the common filters first, and their parameters."""
     common: Filter = filter_of(params)
     keep, parameters = [common.sql], dict(common.parameters)
     for name, sign in (("from", ">="), ("to", "<")):
@@ -139,13 +155,11 @@ def _page(params: Mapping[str, Any], sort: str, parameters: dict[str, Any]) -> s
     return ""
 
 
-def _bounded(store: Store, rows: int, where: str, parameters: dict[str, Any]) -> str:
-    """Name what holds the newest rows and little more, so that the list costs the same however large the store is."""
-    bound = newest_since(store, rows, where=where.replace("$cursor_id", "$cursor_id::UUID"), parameters=parameters)
-    if bound is None:
-        return "traces"
-    parameters["bound"] = bound
-    return "traces_since($bound)"
+def _edges(params: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
+    """Between which times the traces of the page start, as far as the question says."""
+    firsts, lasts = [parameters.get("from_time")], [parameters.get("to_time")]
+    (firsts if params.get("after") else lasts).append(parameters.get("cursor_time"))
+    return max(filter(None, firsts), default=None), min(filter(None, lasts), default=None)
 
 
 def _offset(params: Mapping[str, Any]) -> int:

@@ -2,64 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.rows import utc_now
 
+_LADDERS = (
+    tuple(timedelta(seconds=seconds) for seconds in (0.1, 1, 10, 100)),
+    tuple(timedelta(hours=hours) for hours in (0.25, 4, 48, 720)),
+)
+"""How far is looked back: a busy store has a page full within a tenth of a second, a quiet one within a month."""
 _MANY = 50_000
-"""Spans that wait to be decided: from here on what is shown of them is worth a look at where it begins."""
-_STEP, _WIDER = timedelta(seconds=1), 30
-_NEWEST = """
-    SELECT min(start_time), count(*) FROM (
-        SELECT start_time FROM {table} WHERE {where} ORDER BY start_time DESC LIMIT {limit})"""
+"""Spans that wait to be decided: from here on it pays to go back among them step by step."""
+_EVER = datetime(1970, 1, 1)
 
 
-def newest_since(
-    store: Store, limit: int, *, where: str = "true", parameters: Mapping[str, Any] | None = None
-) -> datetime | None:
-    """Return a start time after which `traces` holds the newest `limit` that meet `where`, if so many.
-
-    Read `traces_since` this: ordering the view itself writes out the ids of every trace in the store (252 ms of CPU
-    instead of 21 at two million spans). `where` is over the columns of `raw.trace_facts`; None: there are fewer, and no
-    bound is needed. Of traces that are not decided yet only a great many are looked at.
-    """
-    given = dict(parameters or {})
-    asked = _NEWEST.format(table="raw.trace_facts", where=f"latest AND ({where})", limit=int(limit))
-    bound, found = store.read(asked, given).rows[0]
-    decided = bound if found == limit else None
-    waiting = _waiting(store)
-    return decided if waiting is None else _among(store, limit, where, given, waiting, decided)
-
-
-def _waiting(store: Store) -> tuple[datetime, datetime] | None:
-    """Return when the first and the last span start that wait, where these are many."""
-    low = store.read("SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'").rows[0][0]
-    count, first, last = store.read(
-        "SELECT count(*), min(start_time), max(start_time) FROM raw.spans WHERE received_at >= $low",
-        {"low": low or datetime(1970, 1, 1)},
-    ).rows[0]
-    return (first, last) if count >= _MANY else None
-
-
-def _among(
+def newest(
     store: Store,
+    read: Callable[[datetime | None], list[dict[str, Any]]],
     limit: int,
-    where: str,
-    given: dict[str, Any],
-    waiting: tuple[datetime, datetime],
-    least: datetime | None,
-) -> datetime | None:
-    """Look back further and further until so many undecided traces are found, or `least` is as good."""
-    first, last = waiting
-    last = min([last, *(given[name] for name in ("cursor_time", "to_time") if name in given)])
-    asked = _NEWEST.format(table="undecided_since($since)", where=f"({where})", limit=int(limit))
-    step, since = _STEP, last
-    while since > first and (least is None or since > least):
-        since, step = last - step, step * _WIDER
-        bound, found = store.read(asked, given | {"since": since}).rows[0]
-        if found == limit:
-            newest: datetime = bound if least is None else max(bound, least)
-            return newest
-    return least
+    *,
+    where: str = "true",
+    parameters: Mapping[str, Any] | None = None,
+    first: datetime | None = None,
+    last: datetime | None = None,
+) -> list[dict[str, Any]]:
+    """Return what `read(since)` finds, which asks `traces_since($since)` for the newest `limit` that meet `where`.
+
+    None of them starts before `first` or after `last`. Ordering the view `traces` would write out the ids of every
+    trace in the store: so it is read from a time on that promises enough, from an earlier one where that failed, and
+    as a whole (`read(None)`) at the end.
+    """
+    rows: list[dict[str, Any]] = []
+    for since in _promising(store, limit, where, dict(parameters or {}), first, last):
+        rows = read(since)
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def _promising(
+    store: Store, limit: int, where: str, given: dict[str, Any], first: datetime | None, last: datetime | None
+) -> Iterator[datetime | None]:
+    """Yield times to read from, the latest first, at the end `first`.
+
+    Without a condition the spans without a parent count, decided or not; with one the traces that are decided.
+    """
+    rooted = where == "true"
+    source = "raw.spans WHERE parent_span_id IS NULL" if rooted else f"raw.trace_facts WHERE latest AND ({where})"
+    newest = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] or _EVER
+    until = min(newest, last or newest, utc_now())
+    ladders = [[until - step for step in ladder if until - step > (first or _EVER)] for ladder in _LADDERS]
+    for steps in filter(None, ladders):
+        counts = ", ".join(f"count(*) FILTER (start_time >= $step_{place})" for place in range(len(steps)))
+        named = {f"step_{place}": step for place, step in enumerate(steps)} | {"until": until}
+        asked = f"SELECT {counts} FROM {source} AND start_time BETWEEN $step_{len(steps) - 1} AND $until"
+        found = store.read(asked, given | named).rows[0]
+        yield from (step for step, count in zip(steps, found, strict=True) if count >= limit)
+    if not rooted and _waiting(store) >= _MANY:
+        yield from (step for steps in ladders for step in steps)
+    yield first
+
+
+def _waiting(store: Store) -> int:
+    """Count the spans that are not decided yet."""
+    low = store.read("SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'").rows[0][0] or _EVER
+    return int(store.read("SELECT count(*) FROM raw.spans WHERE received_at >= $low", {"low": low}).rows[0][0])

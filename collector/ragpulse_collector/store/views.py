@@ -40,29 +40,26 @@ FACT_COLUMNS = (
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
 _LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
-# Where nothing waits nothing is read: a bound of NULL would read everything.
-_FIRST = "coalesce((SELECT min(start_time) FROM begun), TIMESTAMP '9999-01-01')"
+# For the whole view. Where nothing waits nothing is read: a bound of NULL would read everything.
+_FIRST = f"""coalesce((SELECT min(start_time) FROM raw.spans WHERE received_at >= {_LOW}), TIMESTAMP '9999-01-01')"""
 
-_OF_FIRST_SPAN = ", ".join(
-    f"arg_min(s.{name}, s.place) AS {name}"
-    for name in (
-        "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version",
-        "variant",
-    )
+_OF_FIRST = (
+    "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
 )  # fmt: skip
+_WAITING = f"""
+            SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, input_tokens,
+                   output_tokens, cached_tokens, top_score, upstream_pi, {", ".join(_OF_FIRST)},
+                   ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
+                       + epoch_us(start_time) AS place
+            FROM raw.spans WHERE received_at >= {_LOW} AND start_time >= {{since}}"""
 
 # Traces that the sampler has not decided yet and that begin at `since` or later. Each is shown by its first rag span,
-# else the span without a parent, else the earliest. Where nobody decides, millions wait: so two columns are grouped
-# first, everything else after `since`, and the texts are looked up once a trace.
+# else the span without a parent, else the earliest. Where nobody decides, millions wait: of those before `since` the id
+# alone is read. No trace that waits begins before `first`.
 _UNDECIDED = f"""
-    WITH waiting AS NOT MATERIALIZED (
-        SELECT *, ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
-                  + epoch_us(start_time) AS place FROM raw.spans WHERE received_at >= {_LOW}),
-    begun AS MATERIALIZED (
-        SELECT * FROM (SELECT trace_id, min(start_time) AS start_time FROM waiting GROUP BY trace_id)
-        WHERE start_time >= {{since}}),
-    shown AS (
-        SELECT s.trace_id, b.start_time, arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms, {_OF_FIRST_SPAN},
+    WITH shown AS (
+        SELECT s.trace_id, min(s.start_time) AS start_time, arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms,
+               {", ".join(f"arg_min(s.{name}, s.place) AS {name}" for name in _OF_FIRST)},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
                sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
                sum(s.output_tokens) FILTER (s.kind = 'llm')::BIGINT AS output_tokens,
@@ -70,16 +67,18 @@ _UNDECIDED = f"""
                arg_min(s.status = 'error', s.place) AS error, max(s.top_score) AS top_score,
                count(*)::INTEGER AS n_spans, min(s.upstream_pi) AS upstream_pi,
                arg_min(s.span_id, s.place) AS unit_span_id, arg_min(s.start_time, s.place) AS unit_time
-        FROM waiting s JOIN begun b ON b.trace_id = s.trace_id
-        ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE start_time >= {_FIRST} - INTERVAL 1 DAY) f
+        FROM ({_WAITING}) s
+        ANTI JOIN (
+            SELECT trace_id FROM raw.trace_facts WHERE start_time >= {{first}} - INTERVAL 1 DAY
+            UNION ALL
+            SELECT trace_id FROM raw.spans WHERE received_at >= {_LOW} AND start_time < {{since}}) f
           ON f.trace_id = s.trace_id
-        WHERE s.start_time >= {{since}}
-        GROUP BY s.trace_id, b.start_time)
+        GROUP BY s.trace_id)
     SELECT x.* EXCLUDE (unit_time), NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
            false AS decided
     FROM shown x
-    LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {_FIRST}) c
+    LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {{first}}) c
       ON c.trace_id = x.trace_id AND c.span_id = x.unit_span_id AND c.start_time = x.unit_time"""
 
 # The CTEs stay inside their branch: around the union they would keep conditions on time from the scan of the facts.
@@ -90,7 +89,7 @@ _TRACES_SINCE = f"""
     UNION ALL BY NAME
     SELECT * REPLACE ({hex_trace("trace_id")} AS trace_id, {hex_span("unit_span_id")} AS unit_span_id)
     FROM ({_UNDECIDED})"""
-_TRACES = _TRACES_SINCE.format(since="TIMESTAMP '1970-01-01'")
+_TRACES = _TRACES_SINCE.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)
 
 _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
@@ -180,8 +179,8 @@ VIEWS: dict[str, str] = {
 
 TABLE_MACROS: dict[str, str] = {
     "quality(evaluator_name, t_from, t_to)": _QUALITY,
-    "traces_since(t_from)": _TRACES_SINCE.format(since="t_from::TIMESTAMP"),
-    "undecided_since(t_from)": _UNDECIDED.format(since="t_from::TIMESTAMP"),
+    "traces_since(t_from)": _TRACES_SINCE.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
+    "undecided_since(t_from)": _UNDECIDED.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
     "trace(hex)": f"""{_SPANS} WHERE s.trace_id = hex::UUID
         QUALIFY row_number() OVER (PARTITION BY s.span_id ORDER BY s.received_at) = 1 ORDER BY s.start_time""",
 }

@@ -10,7 +10,7 @@ import pytest
 
 from ragpulse_collector.metrics.estimate import MOMENTS, Moments
 from ragpulse_collector.sampler import Sampler
-from ragpulse_collector.store.newest import newest_since
+from ragpulse_collector.store.newest import newest
 from ragpulse_collector.store.views import FACT_COLUMNS
 from ragpulse_evaluators.statistics import hajek
 
@@ -183,20 +183,48 @@ def test_scores_carry_the_latest_chance(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT pi, reason FROM scores") == [(1.0, "sampled")]
 
 
-def test_the_newest_are_found_without_reading_all(kit: Any, rows: Any) -> None:
-    """The bound holds exactly so many of the newest that meet the condition; none where there are fewer."""
+def _list(store: Any, limit: int, *, where: str = "true", **given: Any) -> tuple[list[int], list[Any]]:
+    """The numbers of the newest traces and the times that they were looked for from."""
+    tried: list[Any] = []
+
+    def read(since: Any) -> list[Any]:
+        tried.append(since)
+        table = "traces" if since is None else "traces_since($since)"
+        last = given.get("last")
+        asked = f"SELECT trace_id, n_spans FROM {table} WHERE {where}" + (" AND start_time <= $last" if last else "")
+        named = given.get("parameters", {}) | ({"last": last} if last else {}) | ({"since": since} if since else {})
+        return list(store.read(f"{asked} ORDER BY start_time DESC, trace_id DESC LIMIT {limit}", named).dicts())
+
+    found = newest(store, read, limit, where=where, **given)
+    assert {row["n_spans"] for row in found} <= {1, 2}
+    return [int(row["trace_id"], 16) for row in found], tried
+
+
+def test_the_newest_are_found_without_reading_all(kit: Any) -> None:
+    """As much is read as promises enough that meet the condition; everything where there are fewer."""
     store = kit.store()
-    spans = [kit.span(n, kind="rag", trace_id=f"{n:032x}", service="ab"[n % 2]) for n in range(1, 21)]
+    second = 1_000_000_000
+    spans = [
+        kit.span(n, kind="rag", trace_id=f"{n:032x}", service="ab"[n % 2], start_ns=kit.start_ns + n * second,
+                 end_ns=kit.start_ns + n * second)
+        for n in range(1, 41)
+    ]  # fmt: skip
     kit.send(store, *spans)
-    Sampler(store).decide(kit.later(3))
-    bound = newest_since(store, 3, where="service = $s", parameters={"s": "b"})
-    found = rows(store, "SELECT trace_id FROM traces WHERE service = 'b' AND start_time >= ?", bound)
-    assert {row[0] for row in found} == {f"{n:032x}" for n in (15, 17, 19)}
-    assert newest_since(store, 11, where="service = 'b'") is None
+    newest_time = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0]
+    assert _list(store, 3) == ([40, 39, 38], [newest_time - timedelta(seconds=10)])
+    Sampler(store).decide(kit.later(60))
+    condition = {"where": "service = $s", "parameters": {"s": "b"}}
+    assert _list(store, 3, **condition) == ([39, 37, 35], [newest_time - timedelta(seconds=10)])
+    assert _list(store, 3, first=newest_time - timedelta(seconds=2)) == (
+        [40, 39, 38],
+        [newest_time - timedelta(seconds=2)],
+    )
+    found, tried = _list(store, 21, **condition)
+    assert (len(found), tried) == (20, [None])
 
 
 def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any, rows: Any) -> None:
-    """Where nobody decides, the bound lies among what waits, also below a cursor; what begins there is shown whole."""
+    """Where nobody decides, it is looked back step by step, also from a time; what begins there is shown whole."""
     store = kit.store()
     many = """INSERT INTO raw.spans BY NAME
         SELECT ('0000000000000000' || printf('%016x', i // 2))::UUID AS trace_id, i::UBIGINT AS span_id,
@@ -204,13 +232,11 @@ def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any, 
                CASE WHEN i % 2 = 1 THEN (i - 1)::UBIGINT END AS parent_span_id, 'rag' AS kind, 'unset' AS status,
                'v' || (i // 2 % 3) AS prompt_version FROM range(60000) t(i)"""
     store.write(lambda t: t.execute(many)).result(20)
-    newest = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
-    bound = newest_since(store, 10)
-    assert bound == newest - timedelta(seconds=9)
-    shown = rows(store, "SELECT trace_id, n_spans FROM traces_since(?) ORDER BY start_time DESC", bound)
-    assert shown == [(f"{29_999 - i:032x}", 2) for i in range(10)]
-    assert shown == rows(store, "SELECT trace_id, n_spans FROM traces ORDER BY start_time DESC LIMIT 10")
-    cursor = {"cursor_time": newest - timedelta(hours=2)}
-    asked = "start_time < $cursor_time AND prompt_version = 'v1'"
-    assert newest_since(store, 4, where=asked, parameters=cursor) == newest - timedelta(hours=2, seconds=10)
-    assert newest_since(store, 40_000) is None
+    last = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
+    found, tried = _list(store, 10)
+    assert (found, tried) == (list(range(29_999, 29_989, -1)), [last - timedelta(seconds=10)])
+    before = last - timedelta(hours=2)
+    found, tried = _list(store, 4, where="prompt_version = 'v1'", last=before)
+    assert found == [22_798, 22_795, 22_792, 22_789]
+    assert tried[-1] == before - timedelta(seconds=10)
+    assert _list(store, 40_000)[1][-1] is None
