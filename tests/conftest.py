@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +23,21 @@ if TYPE_CHECKING:
 for _part in pkgutil.walk_packages(anyio.__path__, "anyio."):
     if "_trio" not in _part.name:
         importlib.import_module(_part.name)
+
+# What the environment asks of ragpulse, OpenTelemetry or a proxy is no part of any test; these are meant for the tests.
+_KEPT = {f"RAGPULSE_{name}" for name in ("SHARED_DATA", "LAKE_PYTHON", "TEST_LAKE", "KILL_ROUNDS", "KILL_SEED")}
+for _name in set(os.environ) - _KEPT:
+    if _name.startswith(("RAGPULSE_", "OTEL_")) or _name.lower() in ("http_proxy", "all_proxy"):
+        del os.environ[_name]
+
+if importlib.util.find_spec("hypothesis"):  # the lake's environment has none
+    from hypothesis import HealthCheck, settings
+
+    # The same examples in every run, however slow the machine; `--hypothesis-profile default` looks for new ones.
+    settings.register_profile(
+        "ragpulse", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("ragpulse")
 
 
 @pytest.fixture
@@ -45,7 +62,10 @@ def loopback_model() -> Iterator[Callable[[Callable[[str], str]], LoopbackModel]
 
 @pytest.fixture
 def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
-    """Start whole collectors over files in tmp_path, on free ports, deciding units at once."""
+    """Start whole collectors, each over a file of its own in tmp_path, on free ports, deciding units at once.
+
+    The first one's file is ragpulse.duckdb: two on one file would do each other's work.
+    """
     from ragpulse_collector.app import Collector
     from ragpulse_collector.settings import RuleSettings, Settings
 
@@ -54,7 +74,8 @@ def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
     def start(
         *, judge: dict[str, Any] | None = None, rules: Sequence[tuple[str, str, float]] = (), **options: Any
     ) -> Collector:
-        given = {"db": str(tmp_path / "ragpulse.duckdb"), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
+        db = tmp_path / f"ragpulse{len(started) or ''}.duckdb"
+        given = {"db": str(db), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
         settings = Settings().with_options("collector", given).with_options("judge", judge or {})
         configured = [RuleSettings(name=name, evaluators=(chosen,), rate=rate) for name, chosen, rate in rules]
         settings = settings.model_copy(update={"rule": tuple(configured)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from traffic import rag_trace, send
+from waiting import until
 
 import ragpulse_dashboards
 from ragpulse_collector.api import http
@@ -40,19 +40,8 @@ def filled(collector: Start, count: int = 4, **options: Any) -> Client:
         version = "v7" if number % 2 == 0 else "v8"
         send(running.url, rag_trace(number, prompt_version=version, error=number == count - 1))
     client = connect(running.url)
-    wait_for(client, "select 1 from traces where decided", count)
+    until(client, "select 1 from traces where decided", count)
     return client
-
-
-def wait_for(client: Client, query: str, count: int) -> list[dict[str, Any]]:
-    """Poll until a query returns at least `count` rows."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        rows = client.sql(query).rows()
-        if len(rows) >= count:
-            return rows
-        time.sleep(0.02)
-    raise AssertionError(f"{query}: not {count} rows in time")
 
 
 def test_the_list_filters_pages_and_counts(collector: Start) -> None:
@@ -77,7 +66,7 @@ def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -
     running = collector(sql_max_rows=3)
     for number in range(5):
         send(running.url, rag_trace(number, prompt_version="v8" if number < 2 else "v7"))
-    wait_for(connect(running.url), "select 1 from traces where decided limit 3", 3)
+    until(connect(running.url), "select 1 from traces where decided limit 3", 3)
     for given, count in (("prompt_version=v8&format=parquet", 2), ("sort=slow", 3)):
         file = tmp_path / f"{count}.parquet"
         with urllib.request.urlopen(f"{running.url}/api/v1/export/traces?{given}") as answer:
@@ -94,7 +83,7 @@ def test_the_list_sorts_by_latency_and_score(collector: Start) -> None:
     send(running.url, rag_trace(1, latency_ms=10.0))
     send(running.url, rag_trace(2, latency_ms=9000.0, response="It was built on the moon in 1492 by Napoleon."))
     client = connect(running.url)
-    wait_for(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'", 2)
+    until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'", 2)
     assert client.call("GET traces", {"sort": "slow"})["traces"][0]["latency_ms"] == pytest.approx(9000.0)
     worst = client.call("GET traces", {"sort": "worst", "evaluator": "groundedness"})["traces"][0]
     assert "moon" in worst["response"]
@@ -104,7 +93,7 @@ def test_a_trace_is_told_whole(collector: Start) -> None:
     """Spans, contexts, scores, decisions and neighbours of a trace come in one answer, with and without its time."""
     client = filled(collector, 3)
     trace_id = f"{2:032x}"
-    wait_for(client, f"select 1 from scores where trace_id = '{trace_id}'", 4)
+    until(client, f"select 1 from scores where trace_id = '{trace_id}'", 4)
     told = client.call(f"GET traces/{trace_id}")
     assert [span["kind"] for span in told["spans"]] == ["rag", "retriever", "llm"]
     assert [context["id"] for context in told["contexts"]] == ["towers.md", "rivers.md"]
@@ -182,7 +171,7 @@ def test_feedback_and_labels_reach_their_trace(collector: Start) -> None:
     trace_id = f"{1:032x}"
     client.call("POST scores", {"trace_id": trace_id, "name": "thumbs", "score": -1, "comment": "wrong"})
     client.call("POST labels", {"trace_id": trace_id, "evaluator": "groundedness", "passing": False})
-    wait_for(client, "select 1 from scores where source = 'human' and evaluator = 'thumbs'", 1)
+    until(client, "select 1 from scores where source = 'human' and evaluator = 'thumbs'", 1)
     told = client.call(f"GET traces/{trace_id}")
     assert told["labels"][0]["evaluator"] == "groundedness"
     assert told["trace"]["feedback"] == -1
@@ -192,7 +181,7 @@ def test_a_forced_evaluation_runs_outside_the_rules(collector: Start) -> None:
     """An evaluator asked for by hand scores the trace although no rule names it."""
     client = filled(collector, 1)
     client.call("POST evaluate", {"trace_id": f"{1:032x}", "evaluators": ["latency"]})
-    rows = wait_for(client, "select score, pi from scores where evaluator = 'latency' and status = 'ok'", 1)
+    rows = until(client, "select score, pi from scores where evaluator = 'latency' and status = 'ok'", 1)
     assert rows[0]["score"] == pytest.approx(0.8)
 
 
@@ -219,11 +208,11 @@ def test_status_says_how_long_the_oldest_evaluation_waits(collector: Start) -> N
     client = connect(running.url)
     assert client.call("GET status")["evaluations"]["oldest_s"] == 0
     job = "INSERT INTO raw.eval_jobs (job_id, evaluator, created_at) SELECT uuid(), 'e', $at::TIMESTAMP - to_seconds(i)"
-    work = f"{job} FROM range(100, 103) r(i)"
+    work = f"{job} FROM range(1000, 1003) r(i)"
     running.store.write(lambda t: t.execute(work, {"at": t.at})).result(20)
     evaluations = client.call("GET status")["evaluations"]
     assert evaluations["due"] == 3
-    assert 102 <= evaluations["oldest_s"] < 200
+    assert 1002 <= evaluations["oldest_s"] < 1100
     assert "ragpulse_evaluations_oldest_seconds 10" in client.request("GET", "/metrics").decode()
 
 
@@ -238,7 +227,7 @@ def test_every_operation_is_in_the_openapi_document(collector: Start) -> None:
 def test_prometheus_text_has_the_counters(collector: Start) -> None:
     """`/metrics` is text that Prometheus reads."""
     client = filled(collector, 2)
-    wait_for(client, "select 1 from scores where evaluator = 'refusal'", 2)
+    until(client, "select 1 from scores where evaluator = 'refusal'", 2)
     text = client.request("GET", "/metrics").decode()
     assert "ragpulse_received_spans_total 6" in text
     assert 'ragpulse_quality{evaluator="refusal"}' in text
@@ -246,9 +235,9 @@ def test_prometheus_text_has_the_counters(collector: Start) -> None:
 
 def test_verdicts_leave_as_events_that_any_receiver_takes(collector: Start) -> None:
     """What one collector found is sent, as it came, to another's `/v1/logs`, and is a score of that span there."""
-    client, other = filled(collector, 2), collector(roles=("ingest",))
+    client, other = filled(collector, 2), collector()
     held = "select trace_id, span_id, score from scores where {0} order by all"
-    mine = wait_for(client, held.format("evaluator = 'groundedness'"), 2)
+    mine = until(client, held.format("evaluator = 'groundedness'"), 2)
     body = client.call("GET export/evaluations", {"evaluator": "groundedness"})
     records = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert {(one["traceId"], one["spanId"]) for one in records} == {(row["trace_id"], row["span_id"]) for row in mine}
@@ -257,7 +246,7 @@ def test_verdicts_leave_as_events_that_any_receiver_takes(collector: Start) -> N
         send(other.url, rag_trace(number))
     headers = {"Content-Type": "application/json"}
     urllib.request.urlopen(urllib.request.Request(f"{other.url}/v1/logs", json.dumps(body).encode(), headers)).close()
-    assert wait_for(connect(other.url), held.format("source = 'code'"), len(mine)) == mine
+    assert until(connect(other.url), held.format("source = 'code'"), len(mine)) == mine
     past = client.call("GET export/evaluations", {"from": "-2h", "to": "-1h"})
     assert past["resourceLogs"][0]["scopeLogs"][0]["logRecords"] == []
 
@@ -265,7 +254,7 @@ def test_verdicts_leave_as_events_that_any_receiver_takes(collector: Start) -> N
 def test_a_trace_becomes_a_regression_test(collector: Start) -> None:
     """The generated pytest file is Python that holds the case."""
     client = filled(collector, 1)
-    wait_for(client, "select 1 from scores where evaluator = 'groundedness'", 1)
+    until(client, "select 1 from scores where evaluator = 'groundedness'", 1)
     answer = client.call(f"GET traces/{1:032x}/pytest")
     compile(answer["text"], answer["filename"], "exec")
     assert "Eiffel Tower is 330 metres" in answer["text"]

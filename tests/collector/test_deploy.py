@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.cli import cli
 from ragpulse_collector.client import ClientError, connect
@@ -36,23 +37,11 @@ def test_the_dashboard_asks_for_metrics_that_exist(collector: Callable[..., Coll
     client = connect(running.url)
     with pytest.raises(ClientError):
         client.request("POST", "/v1/traces", body=[])
-    wait_until_scored(running)
+    until(client, "select 1 from scores where evaluator = 'refusal' and status = 'ok'")
     offered = set(re.findall(r"^(\w+)", client.request("GET", "/metrics").decode(), re.MULTILINE))
     asked = {name for expression in expressions() for name in re.findall(r"ragpulse_\w+", expression)}
     assert asked
     assert asked <= offered
-
-
-def wait_until_scored(running: Collector) -> None:
-    """Return once a unit was decided and evaluated."""
-    import time
-
-    client, deadline = connect(running.url), time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if client.sql("select 1 from scores where evaluator = 'refusal' and status = 'ok'").rows():
-            return
-        time.sleep(0.05)
-    raise AssertionError("not scored in time")
 
 
 def test_panels_have_titles_and_places() -> None:

@@ -25,10 +25,16 @@ NOBODY = "http://127.0.0.1:9"
 
 @pytest.fixture(autouse=True)
 def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at no configuration and no environment but the test's."""
+    """Look at no configuration but the test's, on a disk with room."""
     monkeypatch.chdir(tmp_path)
-    for name in ("RAGPULSE_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    has_room(monkeypatch, 10**10)
+
+
+def has_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Let the disk have so many bytes."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**11, 10**11 - free, free))
 
 
 def wrong(url: str = NOBODY) -> list[Finding]:
@@ -91,8 +97,7 @@ def test_a_mistake_in_the_configuration_is_told(tmp_path: Path) -> None:
 
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than a gigabyte free is worth a word."""
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**10, 10**10, 10**6))
+    has_room(monkeypatch, 10**6)
     assert any("retention_gb" in (finding.mend or "") for finding in wrong())
 
 

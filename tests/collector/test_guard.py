@@ -30,7 +30,7 @@ KEYS = [
 def ask(url: str, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str]]:
     """Send one request with exactly these headers."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=10)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=60)
     try:
         connection.putrequest(method, path, skip_host="Host" in headers)
         for name, value in ({"Content-Length": str(len(body))} | headers).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.app.redaction import MASK, Redactor, redacting
 from ragpulse_collector.client import connect
@@ -67,8 +67,7 @@ def test_what_people_type_is_masked_too(collector: Callable[..., Collector]) -> 
     running = collector(redact=[PATTERN])
     send(running.url, rag_trace(0))
     client = connect(running.url)
-    while not client.sql("select 1 from traces where decided").rows():
-        time.sleep(0.02)
+    until(client, "select 1 from traces where decided")
     typed = {"trace_id": TRACE, "comment": f"call {SECRET}"}
     client.call("POST scores", typed | {"name": f"thumbs {SECRET}", "label": SECRET})
     client.call("POST labels", typed | {"evaluator": "groundedness", "passing": True, "annotator": SECRET})

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
@@ -48,14 +48,6 @@ def ask(collector: Collector, questions: list[str], *, first: int = 0, response:
     """Store one trace a question."""
     spans = (rag_trace(first + n, query=query, response=response) for n, query in enumerate(questions))
     send(collector.url, chain.from_iterable(spans))
-
-
-def wait_for(collector: Collector, sql: str) -> None:
-    """Come back once a query has rows."""
-    deadline = time.monotonic() + 20
-    while not connect(collector.url).sql(sql).rows():
-        assert time.monotonic() < deadline, f"not in time: {sql}"
-        time.sleep(0.02)
 
 
 def questions(count: int) -> list[str]:
@@ -128,7 +120,7 @@ def test_freeze_keeps_each_question_once(collector: Start, tmp_path: Path) -> No
     running = collector()
     ask(running, ["Where?", "Why?", "Where?"])
     send(running.url, rag_trace(9, query="Broken?", error=True))
-    wait_for(running, "select 1 from scores where status = 'ok' having count(*) >= 6")
+    until(connect(running.url), "select 1 from scores where status = 'ok' having count(*) >= 6")
     lines = frozen(running, tmp_path / "queries.jsonl")
     assert [(one["query"], one["trace_id"]) for one in lines] == [("Where?", f"{3:032x}"), ("Why?", f"{2:032x}")]
     assert lines[0]["retrieved"] == ["towers.md", "rivers.md"]
@@ -173,7 +165,7 @@ def test_the_application_is_asked_again(collector: Start, tmp_path: Path) -> Non
     """An async generator in this process: its spans are stored, scored and compared; a failure is a lost answer."""
     running, path = collector(), tmp_path / "queries.jsonl"
     ask(running, [*questions(10), "Is it broken?"], response="The Eiffel Tower is 330 metres tall.")
-    wait_for(running, "select 1 from scores where status = 'ok' having count(*) >= 22")
+    until(connect(running.url), "select 1 from scores where status = 'ok' having count(*) >= 22")
     frozen(running, path)
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
     arguments = ["regress", str(path), "--app", "app:answer", "--url", running.url, "--format", "json"]
@@ -199,10 +191,10 @@ def test_markdown_holds_tables_and_verdicts(
     """For a pull request: a bar in a question does not break the table."""
     running, path = collector(), tmp_path / "queries.jsonl"
     ask(running, ["this | that"])
-    wait_for(running, "select 1 from traces where decided")
+    until(connect(running.url), "select 1 from traces where decided")
     frozen(running, path)
     ask(running, ["this | that"], first=100, response="Other.")
-    wait_for(running, "select 1 from traces where decided having count(*) = 2")
+    until(connect(running.url), "select 1 from traces where decided having count(*) = 2")
     capsys.readouterr()
     assert run(["regress", str(path), "--url", running.url, "--format", "markdown", "--min-jaccard", "0.5"]) == 3
     printed = capsys.readouterr().out

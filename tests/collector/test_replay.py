@@ -106,7 +106,7 @@ def test_a_replay_scores_what_matches(store: EmbeddedStore) -> None:
     """Filters choose the units, the run ends by itself, and its counts add up."""
     with working(store, long_enough) as (replays, worker):
         run = replays.create({"evaluators": ["long_enough"], "since": "7d", "where": "service = 'a'"})["replays"][0]
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         told = replays.get(run["run_id"])
     assert (told["status"], told["total"], told["done"], told["ok"], told["cost_usd"]) == ("done", 20, 20, 20, 0.0)
     assert (told["version"], told["pi"], told["u_max"]) == ("3", 1.0, 1.0)
@@ -120,10 +120,10 @@ def test_a_second_run_does_nothing(store: EmbeddedStore) -> None:
     judge = Echo()
     with working(store, Judged(judge)) as (replays, worker):
         replays.create({"evaluators": "judged"})
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         before = verdicts(store)
         again = replays.create({"evaluators": "judged"})["replays"][0]
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         told = replays.get(again["run_id"])
     assert verdicts(store) == before
     assert (judge.asked, told["done"], told["cost_usd"], told["status"]) == (40, 40, 0.0, "done")
@@ -151,7 +151,7 @@ def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
     judge = Echo()
     with working(store, Judged(judge), concurrency=1) as (replays, worker):
         run = replays.create({"evaluators": ["judged"], "max_usd": 0.1001})["replays"][0]
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         told = replays.get(run["run_id"])
         assert (told["status"], told["done"], told["pi"]) == ("capped", 10, 0.25)
         assert told["cost_usd"] == pytest.approx(0.1)
@@ -161,7 +161,7 @@ def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
         point = series(store, {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0]["points"][-1]
         assert (point["n"], point["n_eff"]) == (10, 10.0)
         replays.resume(run["run_id"], max_usd=1.0)
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         assert replays.get(run["run_id"])["status"] == "done"
     assert judge.asked == 40
 
@@ -172,10 +172,10 @@ def test_a_cancelled_replay_stops_and_resumes(store: EmbeddedStore) -> None:
     run_id = replays.create({"evaluators": ["long_enough"]})["replays"][0]["run_id"]
     assert replays.cancel(run_id)["status"] == "cancelled"
     with working(store, long_enough) as (running, worker):
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         assert verdicts(store) == []
         running.resume(run_id)
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         assert running.get(run_id)["done"] == 40
 
 
@@ -188,10 +188,10 @@ def test_a_replay_cancelled_in_the_middle_takes_its_jobs_back(store: EmbeddedSto
             judge.gate.wait(0.001)
         assert replays.cancel(run_id)["status"] == "cancelled"
         judge.gate.set()
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         assert judge.asked < 40
         replays.resume(run_id)
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         assert (replays.get(run_id)["status"], judge.asked, len(verdicts(store))) == ("done", 40, 40)
 
 
@@ -205,7 +205,7 @@ def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
     for one in (long_enough, longer):
         with working(store, one) as (replays, worker):
             replays.create({"evaluators": ["long_enough"]})
-            assert worker.wait_idle(20)
+            assert worker.wait_idle(60)
     found = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
     assert [(line["version"], line["points"][-1]["value"]) for line in found] == [("3", 0.25), ("4", 0.0)]
 
@@ -220,7 +220,7 @@ def test_a_changed_evaluator_fails_the_run_instead_of_mixing(store: EmbeddedStor
         return 0.0
 
     with working(store, longer) as (running, worker):
-        assert worker.wait_idle(20)
+        assert worker.wait_idle(60)
         told = running.get(run_id)
     assert told["status"] == "failed"
     assert "version 4" in told["reason"]

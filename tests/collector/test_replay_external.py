@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import Client, ClientError, connect
@@ -58,10 +58,8 @@ def receiving(collector: Start, count: int, **options: Any) -> tuple[str, Client
     running = collector(**options)
     for number in range(count):
         send(running.url, rag_trace(number, response="The Tower is 330 m tall." if number else "No idea."))
-    client, deadline = connect(running.url), time.monotonic() + 20
-    while len(client.sql("select 1 from decisions where evaluator = 'refusal'").rows()) < count:
-        assert time.monotonic() < deadline, "not decided in time"
-        time.sleep(0.02)
+    client = connect(running.url)
+    until(client, "select 1 from decisions where evaluator = 'refusal'", count)
     return running.url, client
 
 
@@ -104,10 +102,7 @@ def test_killed_halfway_it_goes_on_with_what_is_left(collector: Start, mine: Pat
     (tmp_path / "stuck").touch()
     arguments = ["replay", "-e", "has_towers", "--load", str(mine), "--since", "1d", "--url", url]
     with subprocess.Popen([sys.executable, "-m", "ragpulse_collector", *arguments], stdout=subprocess.DEVNULL) as one:
-        deadline = time.monotonic() + 60
-        while len(scores(client)) < 5:
-            assert time.monotonic() < deadline, "no five results in time"
-            time.sleep(0.05)
+        until(client, "select 1 from scores where evaluator = 'has_towers'", 5)
         one.kill()
     (tmp_path / "stuck").unlink()
     before = {row["trace_id"] for row in scores(client)}
