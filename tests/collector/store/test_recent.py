@@ -37,3 +37,14 @@ def test_a_span_within_the_newest_microsecond_is_looked_up(kit: Any) -> None:
     kit.send(store, span)
     store.close()
     assert kit.send(kit.store(), span).duplicates == 1
+
+
+def test_as_many_are_remembered_as_were_asked_for_and_hardly_more() -> None:
+    """However small the commits, what is kept is bounded, and the last ones are always among it."""
+    recent = RecentSpans(generation=1000, since_ns=0)
+    recent.begin(0)
+    for key in range(5000):
+        recent.add([key] if key % 2 else [], newest_ns=key, now_ns=key)
+    known = [key for key in range(5000) if key in recent]
+    assert known == list(range(5001 - 2 * len(known), 5000, 2))
+    assert 1000 <= len(known) < 1020
