@@ -32,7 +32,8 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     """Answer the operation; raises ValueError naming a malformed parameter."""
     limit = _limit(params.get("limit"))
     sort = _sort(params)
-    keep, parameters = _conditions(params, clock())
+    now = clock()
+    keep, parameters = _conditions(params, now)
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
 
@@ -49,6 +50,7 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
             store,
             read,
             limit + 1,
+            now=now,
             where=common.sql,
             parameters=common.parameters,
             first=first,

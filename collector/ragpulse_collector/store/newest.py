@@ -7,12 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.rows import utc_now
 
-_LADDERS = (
-    tuple(timedelta(seconds=seconds) for seconds in (0.1, 1, 10, 100)),
-    tuple(timedelta(hours=hours) for hours in (0.25, 4, 48, 720)),
-)
+_NEAR = tuple(timedelta(seconds=seconds) for seconds in (0.1, 1, 10, 100))
+_FAR = tuple(timedelta(hours=hours) for hours in (0.25, 4, 48, 720))
 """How far is looked back: a busy store has a page full within a tenth of a second, a quiet one within a month."""
 _MANY = 50_000
 """Spans that wait to be decided: from here on it pays to go back among them step by step."""
@@ -24,6 +21,7 @@ def newest(
     read: Callable[[datetime | None], list[dict[str, Any]]],
     limit: int,
     *,
+    now: datetime,
     where: str = "true",
     parameters: Mapping[str, Any] | None = None,
     first: datetime | None = None,
@@ -36,33 +34,36 @@ def newest(
     as a whole (`read(None)`) at the end.
     """
     rows: list[dict[str, Any]] = []
-    for since in _promising(store, limit, where, dict(parameters or {}), first, last):
-        rows = read(since)
+    for since in _promising(store, limit, where, dict(parameters or {}), first or _EVER, min(last or now, now)):
+        rows = read(since if since > _EVER else None)
         if len(rows) >= limit:
             break
     return rows
 
 
 def _promising(
-    store: Store, limit: int, where: str, given: dict[str, Any], first: datetime | None, last: datetime | None
-) -> Iterator[datetime | None]:
+    store: Store, limit: int, where: str, given: dict[str, Any], first: datetime, last: datetime
+) -> Iterator[datetime]:
     """Yield times to read from, the latest first, at the end `first`.
 
     Without a condition the spans without a parent count, decided or not; with one the traces that are decided.
     """
     rooted = where == "true"
     source = "raw.spans WHERE parent_span_id IS NULL" if rooted else f"raw.trace_facts WHERE latest AND ({where})"
-    newest = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] or _EVER
-    until = min(newest, last or newest, utc_now())
-    ladders = [[until - step for step in ladder if until - step > (first or _EVER)] for ladder in _LADDERS]
-    for steps in filter(None, ladders):
+    looked: list[datetime] = []
+    for ladder in (_NEAR, _FAR):
+        if looked:  # nothing near: from the newest on that is there
+            last = min(last, store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] or _EVER)
+        steps = [last - step for step in ladder if last - step > first]
         counts = ", ".join(f"count(*) FILTER (start_time >= $step_{place})" for place in range(len(steps)))
-        named = {f"step_{place}": step for place, step in enumerate(steps)} | {"until": until}
-        asked = f"SELECT {counts} FROM {source} AND start_time BETWEEN $step_{len(steps) - 1} AND $until"
-        found = store.read(asked, given | named).rows[0]
-        yield from (step for step, count in zip(steps, found, strict=True) if count >= limit)
+        if steps:
+            named = {f"step_{place}": step for place, step in enumerate(steps)} | {"last": last}
+            asked = f"SELECT {counts} FROM {source} AND start_time BETWEEN $step_{len(steps) - 1} AND $last"
+            found = store.read(asked, given | named).rows[0]
+            yield from (step for step, count in zip(steps, found, strict=True) if count >= limit)
+        looked += steps
     if not rooted and _waiting(store) >= _MANY:
-        yield from (step for steps in ladders for step in steps)
+        yield from looked
     yield first
 
 
