@@ -48,7 +48,7 @@ def send(url: str, spans: Iterable[dict[str, Any]], *, service: str = "helpdesk"
     body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {}, "spans": list(spans)}]}]}
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/traces", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=20) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         assert response.status == 200
 
 

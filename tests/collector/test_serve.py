@@ -23,6 +23,7 @@ import pytest
 from loopback import LoopbackModel
 from served import Served
 from traffic import rag_trace, send
+from waiting import until
 
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.server import PortInUse, bind
@@ -56,7 +57,7 @@ class Traffic:
         """Stop sending; requests under way are answered or fail."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=30)
+            thread.join(timeout=60)
 
     def _send(self) -> None:
         while not self._stop.is_set():
@@ -64,8 +65,8 @@ class Traffic:
                 number = next(self._numbers)
             try:
                 send(self._url, request(number))
-            except OSError:
-                return  # killed, or refused while it ends: not acknowledged
+            except (OSError, http.client.HTTPException):
+                return  # killed, perhaps in the middle of its answer, or refused while it ends: not acknowledged
             with self.enough:
                 self.acknowledged.append(number)
                 self.enough.notify_all()
@@ -147,22 +148,11 @@ def test_a_crash_while_evaluating_loses_and_doubles_no_score(
         process.kill()
     with Served(db, *arguments) as process:
         client = connect(process.url)
-        rows = wait_for(client, "select trace_id, status from scores where evaluator = 'faithfulness'", traces)
+        rows = until(client, "select trace_id, status from scores where evaluator = 'faithfulness'", traces)
         assert Counter(row["status"] for row in rows) == {"ok": traces}
         assert len({row["trace_id"] for row in rows}) == traces
     # Two questions are under way at once; for each, two more cases may wait for their reply's commit.
     assert traces <= len(model.asked) <= traces + 3 * 2
-
-
-def wait_for(client: Client, query: str, count: int) -> list[dict[str, Any]]:
-    """Poll until a query returns at least `count` rows."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        rows = client.sql(query).rows()
-        if len(rows) >= count:
-            return rows
-        time.sleep(0.05)
-    raise AssertionError(f"{query}: {len(rows)} of {count} rows in time")
 
 
 @contextmanager
@@ -186,7 +176,7 @@ def refusal(url: str, number: int) -> urllib.error.HTTPError:
 def ready(url: str) -> int:
     """Ask whether writes reach the disk, past the second for which an answer holds."""
     time.sleep(1.1)
-    with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=20)) as connection:
+    with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
         connection.request("GET", "/readyz")
         return connection.getresponse().status
 

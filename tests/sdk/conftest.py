@@ -1,6 +1,7 @@
 """A collector for tests: a real server on a loopback port that keeps what it was sent, parsed by the stock protobuf."""
 
 import gzip
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -76,8 +77,10 @@ class Collector:
         return found[0]
 
 
-def serve(collector: Collector, port: int = 0, tls: ssl.SSLContext | None = None) -> ThreadingHTTPServer:
-    """Start answering on a loopback port."""
+def serve(
+    collector: Collector, place: socket.socket | None = None, tls: ssl.SSLContext | None = None
+) -> ThreadingHTTPServer:
+    """Start answering on a loopback port, or on a socket that is bound to one."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -98,11 +101,16 @@ def serve(collector: Collector, port: int = 0, tls: ssl.SSLContext | None = None
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=place is None)
     server.daemon_threads = True
+    if place is not None:
+        server.socket.close()
+        server.socket = place
+        server.server_address = place.getsockname()
+        server.server_activate()
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    collector.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
+    collector.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     return server
 

@@ -77,7 +77,7 @@ def test_processors_are_handed_ordinary_spans(collector: Collector, attached: Ca
     """SDK spans at start and end, with parent, kind, resource, scope, times, and what others put on them."""
     seen = attached()
     answer("Where?")
-    ragpulse.shutdown(timeout=5)
+    ragpulse.shutdown(timeout=20)
     below, root = seen.ended
     assert all(isinstance(span, Span) for span in seen.started)
     assert (root.name, root.kind, root.parent, below.kind) == ("answer", SpanKind.INTERNAL, None, SpanKind.CLIENT)
@@ -103,7 +103,7 @@ def test_the_providers_limits_hold_for_its_exporters_and_not_for_our_copy(
     """Few and short attributes there, and the count of what was dropped; all of it here."""
     seen = attached(span_limits=SpanLimits(max_span_attributes=4, max_span_attribute_length=10))
     answer("Where?")
-    ragpulse.shutdown(timeout=5)
+    ragpulse.shutdown(timeout=20)
     shown = seen.ended[0].attributes or {}
     assert (len(shown), shown["output.value"]) == (4, "x" * 10)
     assert seen.ended[0].dropped_attributes > 0
@@ -117,7 +117,7 @@ def test_a_processor_may_change_a_copy(attached: Callable[..., Seen], copied: Ca
     """As some do before they hand a span on; the span itself stays as it was."""
     seen = attached()
     answer("Where?")
-    ragpulse.shutdown(timeout=5)
+    ragpulse.shutdown(timeout=20)
     span = seen.ended[0]
     theirs = copied(span)
     theirs._attributes = {"output.value": "masked"}
@@ -157,7 +157,7 @@ def test_the_sampler_sees_what_is_constant_and_decides(collector: Collector, att
     sampler = Choosy()
     seen = attached(sampler=sampler)
     answer("Where?")
-    ragpulse.shutdown(timeout=5)
+    ragpulse.shutdown(timeout=20)
     assert [asked["ragpulse.span.kind"] for asked in sampler.asked] == ["rag", "llm"]
     assert [span.get_span_context().trace_flags.sampled for span in seen.started] == [True, False]
     assert [span.name for span in collector.spans] == ["answer"]
@@ -202,7 +202,7 @@ def test_the_sdks_own_metrics_count_our_spans(attached: Callable[..., Seen], mon
     reader = InMemoryMetricReader()
     attached(meter_provider=MeterProvider([reader]))
     answer("Where?")
-    ragpulse.shutdown(timeout=5)
+    ragpulse.shutdown(timeout=20)
     told: Any = reader.get_metrics_data()
     metrics = {metric.name: metric.data.data_points for metric in told.resource_metrics[0].scope_metrics[0].metrics}
     assert sum(point.value for point in metrics["otel.sdk.span.started"]) == 2

@@ -40,7 +40,7 @@ async def astream(question: str) -> AsyncIterator[str]:
 
 def _flushed(collector: Collector) -> Collector:
     gc.collect()
-    assert ragpulse.flush(timeout=5)
+    assert ragpulse.flush(timeout=20)
     return collector
 
 

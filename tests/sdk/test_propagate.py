@@ -122,5 +122,5 @@ def test_feedback_with_a_malformed_id_does_not_reach_the_application(collector: 
     """Logged, not raised, outside strict mode."""
     ragpulse.configure(endpoint=collector.url, strict=False)
     ragpulse.feedback("not hex", score=1)
-    ragpulse.shutdown()
+    ragpulse.shutdown(timeout=20)
     assert not collector.logs

@@ -87,7 +87,7 @@ def test_every_text_of_a_span_is_redacted_and_marked(pulse: Collector) -> None:
     with pytest.raises(ValueError, match="sk-"):
         call(secret, 1)
     ragpulse.feedback("1" * 32, comment=secret)
-    assert ragpulse.flush()
+    assert ragpulse.flush(timeout=20)
     assert secret not in "".join(str(span.message) for span in pulse.spans) + str(pulse.logs)
     attributes = pulse.one("search").attributes
     (document,) = json.loads(attributes["gen_ai.retrieval.documents"])
@@ -113,7 +113,7 @@ def test_without_content_only_figures_are_sent(collector: Collector) -> None:
         "n": 1,
     }
     ragpulse.tracer_provider().get_tracer("x").start_span("theirs", attributes=theirs).end()
-    ragpulse.shutdown(timeout=5)
+    ragpulse.shutdown(timeout=20)
     assert "private" not in "".join(str(span.message) for span in collector.spans) + str(collector.logs)
     assert json.loads(collector.one("search").attributes["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": None}]
     assert collector.one("chat").attributes["gen_ai.usage.input_tokens"] == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 import ragpulse
 
@@ -57,8 +58,12 @@ def encrypted(certificates: Path) -> Iterator[Callable[..., Collector]]:
 def _told(collector: Collector) -> ragpulse.Stats:
     ragpulse.configure(endpoint=collector.url)
     ragpulse.span(name="turn")(lambda: "fine")()
-    ragpulse.flush(timeout=1)
-    told = ragpulse.stats()
+
+    def flushed() -> ragpulse.Stats:
+        ragpulse.flush(timeout=0.2)
+        return ragpulse.stats()
+
+    told = eventually(flushed, lambda told: told.exported or told.last_error)
     ragpulse.shutdown(timeout=0)
     return told
 
