@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import lock_down, open_file, settings
+from ragpulse_collector.store.connection import attach_file, lock_down, open_file, settings
 from ragpulse_collector.store.migrations import check_version, file_version, migrate
 from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.reading import Reading
@@ -35,14 +35,14 @@ class EmbeddedStore(Writing):
         *,
         threads: int = 1,
         memory_limit: str = "128MB",
-        wal_limit: str = "256MB",
+        wal_limit: str = "64MB",
         **ways: Any,
     ) -> None:
         self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), Ways(**ways))
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        connection = open_file(self.path, self._config)
+        connection = attach_file(self.path, self._name, self._config)
         try:
             migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(self.path))
         except BaseException:

@@ -6,6 +6,7 @@ instance has no access to files, network or extensions.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.ceiling import Ceiling
-from ragpulse_collector.store.connection import Deadline
+from ragpulse_collector.store.connection import ANEW, Deadline, given_up
 from ragpulse_collector.store.protocol import Busy, Refused, Rows
 
 _MAX_BYTES = 64 * 2**20
@@ -38,14 +39,15 @@ class UserSql:
         if not self._slots.acquire(timeout=timeout_s):
             raise Busy("other queries are running")
         try:
-            cursor = self._cursor()
-            try:
+            with contextlib.closing(self._cursor()) as cursor:
                 if self._check is not None:
                     self._check(cursor, sql)
                 with self._ceiling:
                     return _answer(cursor, sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
-            finally:
-                cursor.close()
+        except duckdb.Error as error:
+            if given_up(error):
+                raise Busy(ANEW) from error
+            raise
         finally:
             self._slots.release()
 
@@ -64,9 +66,9 @@ def _answer(
             raise Refused("the query was interrupted") from error
         except (duckdb.OutOfMemoryException, MemoryError) as error:
             raise Refused("the query needs more memory than is allowed: narrow it, e.g. by start_time") from error
-        except duckdb.FatalException as error:
-            raise Busy("the store is being opened anew: ask again") from error
         except duckdb.Error as error:
+            if given_up(error):
+                raise
             raise Refused(str(error)) from error
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
@@ -49,6 +50,8 @@ class LakeStore(Writing):
     or `s3://bucket/prefix`; `s3` the fields of DuckDB's S3 secret (KEY_ID, SECRET, ENDPOINT, ...). Raises StoreError.
     Users' SQL may name tables and views only: the engine itself needs its files and network here.
     """
+
+    _name = "lake"
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class LakeStore(Writing):
         try:
             return super().read(sql, parameters, timeout_s=timeout_s)
         except duckdb.IOException as error:
-            raise Busy(f"the lake does not answer: {_first_line(error)}") from error
+            raise Busy(f"the lake does not answer: {first_line(error)}") from error
 
     def size_bytes(self) -> int:
         """Return the bytes of the data files in force."""
@@ -102,7 +105,7 @@ class LakeStore(Writing):
             _migrate_together(connection)
         except duckdb.Error as error:
             connection.close()
-            raise StoreError(f"cannot open the lake: {_first_line(error)}") from error
+            raise StoreError(f"cannot open the lake: {first_line(error)}") from error
         except BaseException:
             connection.close()
             raise
@@ -114,22 +117,16 @@ class LakeStore(Writing):
         for setting in _RETRIES:
             connection.execute(f"SET GLOBAL {setting}")
         if self._s3:
-            fields = ", ".join(f"{name} '{_quoted(value)}'" for name, value in self._s3.items())
+            fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in self._s3.items())
             connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
-        connection.execute(f"ATTACH '{_quoted(self._catalog)}' AS lake (DATA_PATH '{_quoted(self._data_path)}')")
-        connection.execute("USE lake")
+        connection.execute(f"ATTACH '{quoted(self._catalog)}' AS {self._name} (DATA_PATH '{quoted(self._data_path)}')")
+        connection.execute(f"USE {self._name}")
 
     def _reopen(self) -> None:
-        """Unlike a file a lake may be open twice: the old connection serves readers until there is a new one."""
+        """Unlike a file a lake may be open twice: the old connection ends with the last reader that is busy on it."""
         opened = self._open()
         with self._opening:
-            self._connection.close()
             self._connection = opened
-
-    def _new_connection(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-        cursor = connection.cursor()
-        cursor.execute("USE lake")
-        return cursor
 
 
 class Lease:
@@ -154,7 +151,7 @@ class Lease:
             # A session that holds the lock gets it again.
             return bool(self._session.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchone()[0])
         except psycopg.Error as error:
-            _log.warning("the catalog does not answer: %s", _first_line(error))
+            _log.warning("the catalog does not answer: %s", first_line(error))
             self.release()
             return False
 
@@ -189,7 +186,7 @@ def _extension(name: str) -> str:
     except ModuleNotFoundError:
         return name
     file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
-    return f"'{_quoted(str(file))}'"
+    return f"'{quoted(file)}'"
 
 
 def _migrate_together(connection: duckdb.DuckDBPyConnection) -> None:
@@ -226,11 +223,3 @@ def _attempts() -> Iterator[int]:
     for left in reversed(range(_TRIES)):
         yield left
         time.sleep(0.2)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

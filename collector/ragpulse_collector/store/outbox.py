@@ -10,6 +10,7 @@ from typing import Literal
 from uuid import uuid4
 
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.protocol import Parameters, StoreError
 
 Format = Literal["parquet", "jsonl"]
@@ -41,7 +42,7 @@ class Outbox:
         with self._scratch() as (folder, cursor):
             copy, name = folder / "snapshot.duckdb", f"snapshot_{uuid4().hex[:8]}"
             source = cursor.execute("SELECT current_catalog()").fetchall()[0][0]
-            cursor.execute(f"ATTACH '{_quoted(copy)}' AS {name} (READ_WRITE)")
+            cursor.execute(f"ATTACH '{quoted(copy)}' AS {name} (READ_WRITE)")
             try:
                 cursor.execute(f'COPY FROM DATABASE "{source}" TO {name}')
                 cursor.execute(f"CHECKPOINT {name}")  # the engine is told not to when a file is closed
@@ -61,7 +62,7 @@ class Outbox:
             # One transaction: the files agree with one another.
             cursor.begin()
             for view, name in zip(EXPORTED, names, strict=True):
-                cursor.execute(f"COPY (FROM {view}) TO '{_quoted(folder / name)}' ({_FORMATS[form]})")
+                cursor.execute(f"COPY (FROM {view}) TO '{quoted(folder / name)}' ({_FORMATS[form]})")
             cursor.commit()
             return [_move(folder / name, target / name) for name in names]
 
@@ -69,20 +70,19 @@ class Outbox:
         """Write the answer of one query as Parquet."""
         with self._scratch() as (folder, cursor):
             copy = folder / target.name
-            cursor.execute(f"COPY ({sql}) TO '{_quoted(copy)}' ({_FORMATS['parquet']})", parameters or None)
+            cursor.execute(f"COPY ({sql}) TO '{quoted(copy)}' ({_FORMATS['parquet']})", parameters or None)
             return _move(copy, target)
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[tuple[Path, duckdb.DuckDBPyConnection]]:
         folder = self._folder / uuid4().hex
-        cursor = self._cursor()
         try:
-            folder.mkdir(parents=True)
-            yield folder, cursor
+            with contextlib.closing(self._cursor()) as cursor:
+                folder.mkdir(parents=True)
+                yield folder, cursor
         except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise StoreError(f"cannot write: {str(error).splitlines()[0]}") from error
+            raise StoreError(f"cannot write: {first_line(error)}") from error
         finally:
-            cursor.close()
             shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
@@ -97,7 +97,3 @@ def _move(source: Path, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(source, target)
     return target
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")

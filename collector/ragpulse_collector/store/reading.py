@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import Deadline, fetch
+from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
 from ragpulse_collector.store.guard import UserSql
 from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows
 
 _NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
-_ANEW = "the store is being opened anew: ask again"
 _PATIENCE_S = 10.0
 
 
 class _OpenedAnew(Exception):
-    """The query was interrupted, for the store can only be opened anew once nobody reads it."""
+    """The query met a store that was given up, or was interrupted for it to be opened anew."""
 
 
 class Reading:
@@ -36,12 +36,12 @@ class Reading:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
         try:
             return self._answer_alone(sql, parameters, timeout_s)
-        except (duckdb.FatalException, _OpenedAnew):
+        except _OpenedAnew:
             self._revive()
         try:
             return self._answer_alone(sql, parameters, timeout_s)
-        except (duckdb.FatalException, _OpenedAnew) as error:
-            raise Busy(_ANEW) from error
+        except _OpenedAnew as error:
+            raise Busy(ANEW) from error
 
     def _revive(self) -> None:
         """Have the engine opened anew where it has given the store up."""
@@ -61,16 +61,17 @@ class Reading:
             self._alone.release()
 
     def _answer(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
-        cursor = self._new_cursor()
         try:
-            with Deadline(cursor, timeout_s) as deadline:
+            with contextlib.closing(self._new_cursor()) as cursor, Deadline(cursor, timeout_s) as deadline:
                 return fetch(cursor, sql, parameters)
         except duckdb.InterruptException as error:
             if deadline.passed:
                 raise TimeoutError(f"the query took longer than {timeout_s:g} s") from error
             raise _OpenedAnew from error
-        finally:
-            cursor.close()
+        except duckdb.Error as error:
+            if given_up(error):
+                raise _OpenedAnew from error
+            raise
 
     def run_user_sql(
         self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000

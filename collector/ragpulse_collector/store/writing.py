@@ -38,8 +38,9 @@ def _interrupted(cursor: duckdb.DuckDBPyConnection) -> bool:
     return True
 
 
-def _nothing(_transaction: Transaction) -> None:
-    """A unit of work that does nothing, like any other in a transaction."""
+def _look(transaction: Transaction) -> None:
+    """Touch the store, without which a transaction does not meet what is wrong with it."""
+    transaction.execute("SELECT count(*) FROM raw.meta")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,9 @@ class Ways:
 
 class Writing(Reading):
     """A store with one decoding and one writing thread; how its connection is opened is the subclass's."""
+
+    _name = "ragpulse"
+    """What the store is attached as; every cursor chooses it first."""
 
     def __init__(self, path: Path, ways: Ways) -> None:
         super().__init__(path, self._lend)
@@ -112,9 +116,6 @@ class Writing(Reading):
         """Open the store, brought to this version; raises StoreError."""
         raise AssertionError("every store opens itself")
 
-    def _new_connection(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-        return connection.cursor()
-
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         with self._opening:
             return self._new_cursor_of_now()
@@ -128,9 +129,15 @@ class Writing(Reading):
 
     def _new_cursor_of_now(self) -> duckdb.DuckDBPyConnection:
         try:
-            return self._new_connection(self._connection)
+            cursor = self._connection.cursor()
         except duckdb.ConnectionException as error:
             raise Busy("the store is closed") from error
+        try:
+            cursor.execute(f"USE {self._name}")
+        except BaseException:
+            cursor.close()
+            raise
+        return cursor
 
     def _reopen(self) -> None:
         """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""
@@ -148,4 +155,4 @@ class Writing(Reading):
     def _revive(self) -> None:
         """Let the writer find out: it opens anew what it cannot write to."""
         with contextlib.suppress(Busy, TimeoutError):
-            self.write(_nothing).result(_REVIVED_S)
+            self.write(_look).result(_REVIVED_S)

@@ -1,10 +1,11 @@
-"""One collector process of the lake's tests: `ingest`, `decide` or `count`; runs in the lake's own environment."""
+"""One collector process of the lake's tests: `ingest`, `decide` or `reopen`; runs in the lake's own environment."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
@@ -74,11 +75,25 @@ def decide(store: LakeStore, dsn: str) -> None:
     store.close()
 
 
+def reopen(store: LakeStore) -> None:
+    """Open the lake anew beside a long question; print its answer and that of one which comes after."""
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(store.read, "SELECT count(*) FROM range(200000000) r(i) WHERE hash(i) = 1")
+        while not slow.running():
+            pass
+        store._reopen()
+        after = store.read("SELECT count(*) FROM raw.spans").rows
+        print(json.dumps([slow.result().rows, after]), flush=True)
+    store.close()
+
+
 if __name__ == "__main__":
     role, db = sys.argv[1:]
     lake = open_store(db, decode=lambda body: pickle.loads(body.body))
     assert isinstance(lake, LakeStore)
     if role == "ingest":
         ingest(lake)
+    elif role == "reopen":
+        reopen(lake)
     else:
         decide(lake, lake_parts(db)[0].removeprefix("ducklake:postgres:"))

@@ -184,6 +184,11 @@ def test_a_reader_goes_on_while_another_process_merges(lake: Lake, serve: Serve)
     assert ingest.ask("GET", "/api/v1/traces").status == 200
 
 
+def test_a_question_under_way_is_answered_though_the_lake_is_opened_anew(lake: Lake) -> None:
+    """It ends on the connection it began on, whole; nobody waits for it meanwhile."""
+    assert _asked(lake, "reopen", lake.make("reopened")) == [[[0]], [[0]]]
+
+
 def _send(collector: LakeCollector, number: int) -> Answer:
     spans = [
         {
@@ -223,11 +228,15 @@ def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> Non
 
 
 def _decide(lake: Lake, db: str) -> dict[str, Any]:
-    command = [str(lake.python), str(HERE / "lake_process.py"), "decide", db]
+    found: dict[str, Any] = _asked(lake, "decide", db)
+    return found
+
+
+def _asked(lake: Lake, role: str, db: str) -> Any:
+    command = [str(lake.python), str(HERE / "lake_process.py"), role, db]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=lake.environ)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the lake's servers are set up for Linux")
