@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from loopback import LoopbackModel
@@ -14,8 +13,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.trace import SpanKind
+from waiting import until
 
-from ragpulse_collector.client import Client, connect
+from ragpulse_collector.client import connect
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -32,17 +32,6 @@ def provider_for(url: str) -> TracerProvider:
     exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces", compression=Compression.Gzip)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider
-
-
-def rows(client: Client, query: str, count: int) -> list[dict[str, Any]]:
-    """Poll a query until it answers enough rows."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        found = client.sql(query).rows()
-        if len(found) >= count:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(query)
 
 
 def test_genai_spans_of_the_stock_exporter_are_canonical(collector: Start) -> None:
@@ -70,7 +59,7 @@ def test_genai_spans_of_the_stock_exporter_are_canonical(collector: Start) -> No
                 "gen_ai.output.messages": json.dumps(answered),
             })  # fmt: skip
     client = connect(running.url)
-    spans = {span["kind"]: span for span in rows(client, "select * from spans", 3)}
+    spans = {span["kind"]: span for span in until(client, "select * from spans", 3)}
     assert set(spans) == {"chain", "retriever", "llm"}
     assert spans["retriever"]["query"] == spans["llm"]["query"] == "How long does a refund take?"
     assert (spans["llm"]["response"], spans["llm"]["input_tokens"]) == ("Five working days.", 200)
@@ -95,7 +84,7 @@ def test_openinference_openai_calls_are_canonical(
             )
     finally:
         instrumentor.uninstrument()
-    (span,) = rows(connect(running.url), "select * from spans", 1)
+    (span,) = until(connect(running.url), "select * from spans", 1)
     assert (span["kind"], span["model"], span["service"]) == ("llm", "gpt-5-mini", "foreign")
     assert "How long does a refund take?" in span["query"]
     assert span["response"] == "Five working days."

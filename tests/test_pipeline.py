@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from loopback import LoopbackModel
+from waiting import until
 
 import ragpulse
-from ragpulse_collector.client import Client, connect
+from ragpulse_collector.client import connect
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -51,19 +51,6 @@ def answer(question: str, text: str = "The Eiffel Tower is 330 metres tall.") ->
     return str(generate(question, search(question), text)["text"])
 
 
-def until(client: Client, query: str, wanted: int) -> list[dict[str, Any]]:
-    """Poll a query until it returns enough rows (the collector works in the background)."""
-    deadline = time.monotonic() + 30
-    rows: list[dict[str, Any]] = []
-    while time.monotonic() < deadline:
-        rows = client.sql(query).rows()
-        if len(rows) >= wanted:
-            return rows
-        time.sleep(0.05)
-    told = client.sql("select evaluator, explanation from scores where status = 'error' limit 3").rows()
-    raise AssertionError(f"{len(rows)} of {wanted} rows: {query}: {told}: {client.call('GET status')}")
-
-
 def verdict(prompt: str) -> str:
     """Judge by rule: an answer that speaks of gold is unfaithful."""
     return "NO" if "gold" in prompt else "YES"
@@ -74,7 +61,7 @@ def test_offline_checks_score_without_a_key_or_a_file(collector: Start) -> None:
     running = collector()
     ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
     assert answer("How tall is the Eiffel Tower?") == "The Eiffel Tower is 330 metres tall."
-    assert ragpulse.flush(timeout=5)
+    assert ragpulse.flush(timeout=20)
     client = connect(running.url)
     scores = until(client, "select * from scores where status = 'ok' and evaluator = 'groundedness'", 1)
     assert scores[0]["normalized"] > 0.5
@@ -90,7 +77,7 @@ def test_the_trace_is_stored_as_canonical_rows(collector: Start) -> None:
     running = collector()
     ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
     answer("How tall is the Eiffel Tower?")
-    ragpulse.flush(timeout=5)
+    ragpulse.flush(timeout=20)
     client = connect(running.url)
     (trace,) = until(client, "select * from traces where decided", 1)
     assert trace["query"] == "How tall is the Eiffel Tower?"
@@ -115,7 +102,7 @@ def test_a_judge_scores_live_traffic_and_the_page_shows_it(
     ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
     for number in range(4):
         answer(f"How tall is tower {number}?", text="It is made of gold." if number == 0 else "It is 330 metres tall.")
-    ragpulse.flush(timeout=5)
+    ragpulse.flush(timeout=20)
     client = connect(running.url)
     scores = until(client, "select * from scores where evaluator = 'faithfulness' and status = 'ok'", 4)
     assert sorted(score["normalized"] for score in scores) == [0.0, 1.0, 1.0, 1.0]

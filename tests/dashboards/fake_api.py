@@ -188,6 +188,7 @@ class FakeApi(FakeFigures):
             "newest_span": None if self.empty else iso(NOW),
             "evaluations": {
                 "due": 4,
+                "oldest_s": 7.4,
                 "done": 4816,
                 "dropped": {"budget": 3},
                 "by_status": {"ok": 4700, "skipped": 110, "invalid": 2, "error": 4},

@@ -278,6 +278,8 @@ def test_the_overview_paints_before_the_scores_are_read(
         visit.page.locator("#chart-quality-groundedness canvas").wait_for()
         visit.page.locator("#chart-latency canvas").wait_for()
         assert "reading" not in visit.page.inner_text("main").lower()
+        visit.page.locator("#chart-latency summary").click()
+        visit.page.locator("#chart-latency td").first.wait_for()
 
     browser.visit(base, steps)
 

@@ -34,6 +34,21 @@ def test_overview_reads_without_scripts() -> None:
     assert "groundedness as a table" in text
 
 
+def test_figures_of_the_overview_lead_to_the_rows_behind_them() -> None:
+    """What a good answer costs leads to the answers that pass, each count of an evaluator's coverage to its answers."""
+    html = unescape(client().get("/?model=gpt-5-mini").text)
+    assert re.search(r'href="/traces\?from=-24h&model=gpt-5-mini&failing=false">\$', html)
+    skipped = "/traces?from=-24h&model=gpt-5-mini&evaluator=groundedness&outcome=skipped"
+    assert f'href="{skipped}"' in html
+    assert "skipped · groundedness" in text_of(client().get(skipped).text)
+
+
+def test_health_says_how_long_evaluations_wait() -> None:
+    """The age of the oldest is beside how many are due; with nothing due there is none."""
+    assert "Due 4 Oldest waiting 7 s Done" in text_of(client().get("/health").text)
+    assert "Oldest waiting – Done" in text_of(client(FakeApi(empty=True)).get("/health").text)
+
+
 def test_a_table_twin_comes_when_it_is_opened() -> None:
     """The newest rows with interval, n and what was not scored; the rest is one link away, under the same range."""
     html = unescape(client().get("/").text)

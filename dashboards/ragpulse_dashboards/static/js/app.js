@@ -59,11 +59,16 @@ document.addEventListener("change", (event) => {
 });
 
 for (const hidden of document.querySelectorAll("[data-copy][hidden]")) hidden.hidden = false;
-for (const box of document.querySelectorAll("[data-later]")) {
-  const menu = box.closest("details");
-  if (menu) menu.addEventListener("toggle", () => load(box.dataset.later, box), { once: true });
-  else addEventListener("load", () => requestIdleCallback(() => load(box.dataset.later, box)));
+/** What is in a menu or below a chart comes when that is opened, anything else when the page is there. */
+function expectLater(root) {
+  for (const box of root.querySelectorAll("[data-later]")) {
+    const menu = box.closest("details");
+    if (menu) menu.addEventListener("toggle", () => load(box.dataset.later, box), { once: true });
+    else addEventListener("load", () => requestIdleCallback(() => load(box.dataset.later, box)));
+  }
 }
+expectLater(document);
+document.addEventListener("loaded", (event) => expectLater(event.target));
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 startTheme();
 startKeys();
