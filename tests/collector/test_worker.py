@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import LoopbackModel
+from served import Served
 from stored_units import SPAN_ID, T0, Units, open_store, trace_id
+from traffic import rag_trace, send
+from waiting import eventually
 
 from ragpulse_collector.budget import Caps, Ledger
+from ragpulse_collector.conventions import decode
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.worker import Patience, Worker, dead_letters, pending, retry
 from ragpulse_collector.worker.queue import LONG_AGO
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.gate import Gate, GatedJudge
+from ragpulse_evaluators.http import HTTPJudge
 
 
 @evaluator
@@ -352,6 +359,48 @@ def test_stopping_leaves_the_rest_pending(store: EmbeddedStore) -> None:
     with working(store, Judged(judge)) as worker:
         assert worker.wait_idle(20)
     assert len({row[0] for row in scores(store)}) == len(scores(store)) == 30
+
+
+def test_a_judge_that_never_answers_holds_up_no_stop(
+    store: EmbeddedStore, loopback_model: Callable[[Callable[[str], str]], LoopbackModel]
+) -> None:
+    """Its job is scored by the next worker; the money for the call given up stays booked, for it may be billed."""
+    queue(store, ("judged",), 1)
+    answers = threading.Event()
+    model = loopback_model(lambda _: str(int(answers.wait(60))))
+    judged = Judged(HTTPJudge(model.url, "judge"))
+    with working(store, judged, caps=Caps(usd_per_day=1.0)) as worker:
+        eventually(lambda: model.asked)
+        worker.stop(timeout_s=0.05)
+    assert scores(store) == []
+    answers.set()
+    with working(store, judged, caps=Caps(usd_per_day=1.0)) as worker:
+        assert worker.wait_idle(20)
+    assert [row[2] for row in scores(store)] == ["ok"]
+    assert len(model.asked) == 2
+    assert Ledger(store, Caps()).spent(T0) == pytest.approx(2 * 0.01)
+
+
+def test_docker_does_not_kill_a_collector_whose_judge_hangs(
+    tmp_path: Path, loopback_model: Callable[[Callable[[str], str]], LoopbackModel]
+) -> None:
+    """SIGTERM ends it well within the ten seconds that it is given; what it was about stays pending."""
+    answers = threading.Event()
+    model = loopback_model(lambda _: str(answers.wait(60)))
+    config = tmp_path / "ragpulse.toml"
+    config.write_text(
+        f'[collector]\nsettle_s = 0\n[judge]\nmodel = "{model.url}#judge"\n'
+        '[[rule]]\nname = "all"\nevaluators = ["faithfulness"]\nrate = 1\n'
+    )
+    with Served(tmp_path / "ragpulse.duckdb", "--config", str(config)) as process:
+        send(process.url, rag_trace(1))
+        eventually(lambda: model.asked)
+        begun = time.monotonic()
+        assert process.terminate() == 0
+        assert time.monotonic() - begun < 10
+    answers.set()
+    with closing(EmbeddedStore(tmp_path / "ragpulse.duckdb", decode=decode)) as store:
+        assert len(pending(store, limit=10).jobs) == 1
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])

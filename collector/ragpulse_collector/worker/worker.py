@@ -38,6 +38,8 @@ _IMMEDIATE = 1024
 """Jobs scored and committed together: reading costs nearly the same for one trace as for a hundred."""
 _FETCH = 8192
 """Jobs read from the store at once."""
+_LAST_S, _CANCEL_S = 4.0, 1.0
+"""How long a stop waits for evaluations, and for their end once cancelled: Docker kills what takes ten seconds."""
 
 
 class Worker:
@@ -91,8 +93,11 @@ class Worker:
             self._idle.clear()
             loop.call_soon_threadsafe(self._signal.set)
 
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """Let running evaluations finish and be written for so long, then cancel them; they stay pending."""
+    def stop(self, timeout_s: float = _LAST_S) -> None:
+        """Let running evaluations finish and be written for so long, then cancel them; they stay pending.
+
+        What was set aside for a call that was cancelled stays booked as after a crash: the judge may bill it.
+        """
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -100,7 +105,7 @@ class Worker:
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._perform.stopping.set)
             loop.call_soon_threadsafe(self._signal.set)
-        thread.join(timeout_s + 5.0)
+        thread.join(timeout_s + _CANCEL_S)
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until nothing is pending or running (any thread); False when that took too long."""
@@ -140,7 +145,7 @@ class Worker:
             await self._turn()
         await self._drain()
         pacing.cancel()
-        await asyncio.gather(pacing, return_exceptions=True)
+        await asyncio.gather(pacing, self._evaluators.rest(), return_exceptions=True)
 
     async def _turn(self) -> None:
         """Prepare what is pending, or wait for a signal."""
