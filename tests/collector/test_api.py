@@ -61,6 +61,20 @@ def test_the_list_filters_pages_and_counts(collector: Start) -> None:
     assert {facet["value"]: facet["n"] for facet in page["facets"]["prompt_version"]} == {"v7": 3, "v8": 2}
 
 
+def test_the_list_finds_what_became_of_traces(collector: Start) -> None:
+    """The counts of an evaluator's coverage are lists: as many eligible, selected, scored and skipped."""
+    client = filled(collector, 4)
+    until(client, "select 1 from scores where evaluator = 'groundedness'", 4)
+    told = next(one for one in client.call("GET coverage")["coverage"] if one["evaluator"] == "groundedness")
+    for outcome in ("eligible", "selected", "scored", "skipped", "invalid", "error", "dropped"):
+        listed = client.call("GET traces", {"evaluator": "groundedness", "outcome": outcome})["traces"]
+        assert len(listed) == told[outcome], outcome
+    passing, failing = (client.call("GET traces", {"failing": value})["traces"] for value in ("false", "true"))
+    assert len(passing) + len(failing) == 4
+    with pytest.raises(ClientError, match="outcome is one of"):
+        client.call("GET traces", {"outcome": "lost", "evaluator": "groundedness"})
+
+
 def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -> None:
     """The rows of the list with its columns, through its filters; nothing is left behind."""
     running = collector(sql_max_rows=3)

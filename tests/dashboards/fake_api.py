@@ -187,8 +187,8 @@ class FakeApi(FakeFigures):
             "queue": {"bodies": 1, "bytes": 20_000, "oldest_s": 0.1},
             "newest_span": None if self.empty else iso(NOW),
             "evaluations": {
-                "due": 4,
-                "oldest_s": 7.4,
+                "due": 0 if self.empty else 4,
+                "oldest_s": 0.0 if self.empty else 7.4,
                 "done": 4816,
                 "dropped": {"budget": 3},
                 "by_status": {"ok": 4700, "skipped": 110, "invalid": 2, "error": 4},

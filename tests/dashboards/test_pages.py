@@ -37,8 +37,8 @@ def test_overview_reads_without_scripts() -> None:
 def test_figures_of_the_overview_lead_to_the_rows_behind_them() -> None:
     """What a good answer costs leads to the answers that pass, each count of an evaluator's coverage to its answers."""
     html = unescape(client().get("/?model=gpt-5-mini").text)
-    assert re.search(r'href="/traces\?from=-24h&model=gpt-5-mini&failing=false">\$', html)
-    skipped = "/traces?from=-24h&model=gpt-5-mini&evaluator=groundedness&outcome=skipped"
+    assert re.search(r'href="/traces\?model=gpt-5-mini&failing=false">\$', html)
+    skipped = "/traces?model=gpt-5-mini&evaluator=groundedness&outcome=skipped"
     assert f'href="{skipped}"' in html
     assert "skipped · groundedness" in text_of(client().get(skipped).text)
 

@@ -14,12 +14,23 @@ from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.newest import newest
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import FACT_COLUMNS
+from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
 FACETS = ("service", "model", "prompt_version", "variant", "environment")
 MAX_FACET_VALUES = 20
 _COLUMNS = ", ".join(("trace_id", *FACT_COLUMNS))
+_DECIDED = "raw.decisions WHERE latest AND reason <> 'late'"
+_CAPPED = "reason = 'budget' AND u < pi"
+OUTCOMES = {
+    "eligible": _DECIDED,
+    "selected": f"{_DECIDED} AND (sampled OR ({_CAPPED}))",
+    "dropped": f"{_DECIDED} AND NOT sampled AND {_CAPPED}",
+    "uncovered": f"{_DECIDED} AND pi <= 0",
+    "scored": "raw.scores WHERE source = 'online' AND status = 'ok'",
+    **{name: f"raw.scores WHERE source = 'online' AND status = '{name}'" for name in ("skipped", "invalid", "error")},
+}
+"""What became of a trace with an evaluator, in the words of `GET coverage`, and where that is written."""
 _SORTS = {
     "time": "start_time DESC, trace_id DESC",
     "slow": "latency_ms DESC NULLS LAST, start_time DESC, trace_id DESC",
@@ -118,9 +129,22 @@ def _conditions(params: Mapping[str, Any], now: datetime) -> tuple[list[str], di
         if params.get(name) not in (None, ""):
             keep.append(f"score {sign} ${name}")
             parameters[name] = float(params[name])
-    if str(params.get("failing", "")).lower() in ("true", "1"):
-        keep.append("failing")
+    failing = str(params.get("failing", "")).lower()
+    if failing in ("true", "1", "false", "0"):
+        keep.append("failing" if failing in ("true", "1") else "NOT failing")
+    if params.get("outcome"):
+        keep.append(_outcome(params))
     return keep, parameters
+
+
+def _outcome(params: Mapping[str, Any]) -> str:
+    """Those with which the evaluator asked for came to this; raises ValueError."""
+    if params["outcome"] not in OUTCOMES or not params.get("evaluator"):
+        raise ValueError(f"outcome is one of {', '.join(OUTCOMES)}, and evaluator says with which evaluator")
+    return (
+        f"trace_id IN (SELECT {hex_trace('trace_id')} FROM {OUTCOMES[params['outcome']]}"
+        " AND split_part(evaluator, '@', 1) = $evaluator)"
+    )
 
 
 def _needs_score(params: Mapping[str, Any]) -> bool:
@@ -137,8 +161,9 @@ def _score_join(params: Mapping[str, Any]) -> str:
     if not _needs_score(params):
         return ""
     only = " AND evaluator = $evaluator" if params.get("evaluator") else ""
+    join = "LEFT JOIN" if params.get("outcome") else "JOIN"
     return (
-        " JOIN (SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, min(normalized) AS score,"
+        f" {join} (SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, min(normalized) AS score,"
         " bool_or(coalesce(NOT passing, normalized < 0.5)) AS failing"
         f" FROM raw.scores WHERE status = 'ok'{only} GROUP BY trace_id) s ON s.scored_id = t.trace_id"
     )

@@ -16,7 +16,9 @@ from ragpulse_dashboards.view import FILTERS, read_view
 __all__ = ["routes"]
 
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("best", "best score"), ("slow", "slowest"))
-OWN: Final = ("evaluator", "failing", "min_score", "max_score", "sort", "cursor")
+OUTCOMES: Final = {"uncovered": "never selectable"}
+"""How the overview calls what became of an answer, where that differs from the API's word."""
+OWN: Final = ("evaluator", "failing", "outcome", "min_score", "max_score", "sort", "cursor")
 """What this list adds to the shared view."""
 PAGE: Final = 50
 FILTERED: Final = ("/", "/traces", "/explain", "/compare", "/documents", "/figures", "/live")
@@ -46,6 +48,7 @@ async def traces(site: Site, request: Request) -> Response:
         "view": view,
         "own": own,
         "sorts": SORTS,
+        "outcomes": OUTCOMES,
         "rows": rows,
         "evaluators": _columns(rows, own.get("evaluator")),
         "next": answer.get("next"),
