@@ -112,12 +112,17 @@ def pending(
 
 
 def _online(store: Store, asked: dict[str, Any], limit: int, since: datetime, skew: timedelta) -> Pending:
-    """Look through a longer and longer piece of the line, so that it costs what is taken, not what waits behind."""
+    """Look through a longer and longer piece of the line, so that it costs what is taken, not what waits behind.
+
+    A short line is looked through at once.
+    """
     line = "FROM raw.eval_jobs WHERE run_id IS NULL AND created_at >= $since"
-    first, newest = store.read(f"SELECT min(created_at), max(created_at) {line}", {"since": since}).rows[0]
+    times = f"SELECT min(created_at), max(created_at), count(*) {line}"
+    first, newest, waiting = store.read(times, {"since": since}).rows[0]
     if first is None:
         return Pending([], since)
-    step, until, rows = _FIRST_STEP, first, list[tuple[Any, ...]]()
+    step = _FIRST_STEP if waiting > limit else newest - first + _FIRST_STEP
+    until, rows = first, list[tuple[Any, ...]]()
     while len(rows) < limit and until <= newest:
         until, step = first + step, step * 2
         window = {"since": first, "until": until}
