@@ -59,7 +59,7 @@ def inflate(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes
     ticket.take(total)
     if total > _KEPT:
         kept = list(_chunks(body, encoding))
-    return b"".join(kept)
+    return b"".join(kept)  # of a single chunk no copy is made
 
 
 def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
@@ -75,7 +75,8 @@ def _chunks(body: bytes, encoding: str) -> Iterator[bytes]:
                     inflater = _next_member(window, members)
                 yield inflater.decompress(rest, _CHUNK)
                 rest = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
-        yield inflater.flush()
+        if rest := inflater.flush():
+            yield rest
     except zlib.error as error:  # type: ignore[misc]  # its stub calls the class an instance
         raise Refusal(400, f"the {encoding} body is corrupt: {error}") from error
     if not inflater.eof:

@@ -3,63 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.columnar import Column, Part, Source, column
+from ragpulse_collector.store.columnar import Part, Source
 from ragpulse_collector.store.schema import TABLES
-
-_SOURCE = "appended_rows"
-_NOTHING = {"nothing": Column(b"b", 0, (None, b""))}
 
 
 class Appender:
     """Appends to the tables that a cursor sees, inside its transaction.
 
-    The source is registered once, with the first rows: with every append it would cost as much as inserting a few
-    hundred rows.
+    Each table has a source and a prepared INSERT from it, made with the first rows: with every append they would cost
+    as much as inserting a thousand rows.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._cursor = cursor
-        self._source: Source | None = None
+        self._sources: dict[str, Source] = {}
 
     def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows, all or none of them; span ids may be hex text. Raises OverflowError, UnicodeError."""
         values = zip(*rows, strict=True)
-        self.append_columns(table, {name: [column_] for name, column_ in zip(names, values, strict=True)})
+        self.append_columns(table, {name: [column] for name, column in zip(names, values, strict=True)})
 
     def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
         """Append rows given by column, each in parts of the same lengths; like `append`."""
-        types = _types(table)
-        made = {name: column(types[name], each) for name, each in parts.items()}
-        source = self._source or self._registered()
-        source.fill({name: part for name, part in made.items() if part is not None})
+        source = self._sources.get(table) or self._prepared(table)
         try:
-            self._cursor.execute(f"INSERT INTO raw.{table} BY NAME FROM {_SOURCE}")
+            source.fill(parts)
+            self._cursor.execute(f"EXECUTE append_{table}")
         finally:
-            source.fill(_NOTHING)
+            source.clear()
 
     def close(self) -> None:
-        """Let the cursor forget the source."""
-        if self._source is not None:
-            self._cursor.unregister(_SOURCE)
+        """Let the cursor forget the sources."""
+        for table in self._sources:
+            self._cursor.execute(f"DEALLOCATE append_{table}")
+            self._cursor.unregister(f"rows_of_{table}")
 
     def forget(self) -> None:
-        """The transaction was rolled back, and with it the source where it had been registered inside."""
-        self._source = None
+        """The transaction was rolled back, and with it the sources that had been registered inside."""
+        self._sources = {}
 
-    def _registered(self) -> Source:
+    def _prepared(self, table: str) -> Source:
         import_module("duckdb")  # teaches the engine to read what Python holds; too dear for a process that only starts
-        self._source = Source()
-        self._source.fill(_NOTHING)
-        self._cursor.register(_SOURCE, self._source)
-        return self._source
+        source = Source(_types(table))
+        self._cursor.register(f"rows_of_{table}", source)
+        self._cursor.execute(f"PREPARE append_{table} AS INSERT INTO raw.{table} BY NAME FROM rows_of_{table}")
+        self._sources[table] = source
+        return source
 
 
-@lru_cache
 def _types(table: str) -> dict[str, str]:
     """Return the declared type of each column of a table."""
     return {name.strip('"'): kind for name, kind in (part.split()[:2] for part in TABLES[table].split(","))}

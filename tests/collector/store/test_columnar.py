@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragpulse_collector.store.append import Appender
+from ragpulse_collector.store.schema import TABLES
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = {
@@ -26,13 +27,10 @@ ROWS = st.lists(st.tuples(VALUES["span_id"], *NULLABLE), min_size=1, max_size=70
 
 
 def empty_table() -> duckdb.DuckDBPyConnection:
-    """Make a table with some of the columns of spans."""
+    """Make the table of spans."""
     connection = duckdb.connect()
     connection.execute("CREATE SCHEMA raw")
-    connection.execute(
-        "CREATE TABLE raw.spans (span_id UBIGINT, name VARCHAR, input_tokens BIGINT, n_contexts INTEGER,"
-        " cost_usd DOUBLE, has_text BOOLEAN, start_time TIMESTAMP, trace_id UUID)"
-    )
+    connection.execute(f"CREATE TABLE raw.spans ({TABLES['spans']})")
     return connection
 
 
