@@ -117,8 +117,8 @@ def _online(store: Store, asked: dict[str, Any], limit: int, since: datetime, sk
     A short line is looked through at once.
     """
     line = "FROM raw.eval_jobs WHERE run_id IS NULL AND created_at >= $since"
-    times = f"SELECT min(created_at), max(created_at), count(*) {line}"
-    first, newest, waiting = store.read(times, {"since": since}).rows[0]
+    ends = f"SELECT min(created_at), max(created_at), count(*) {line}"
+    first, newest, waiting = store.read(ends, {"since": since}).rows[0]
     if first is None:
         return Pending([], since)
     step = _FIRST_STEP if waiting > limit else newest - first + _FIRST_STEP
