@@ -6,7 +6,7 @@ anew, many more times, so that the figure told is none that was picked for being
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -120,11 +120,11 @@ def _laws() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def worst(chance: Any, found: Sequence[Cell], seeds: int) -> Told:
-    """Draw every cell, then those that covered least anew."""
-    first = [coverage(chance, cell, max(40, seeds // 20)) for cell in found]
+def worst(chance: Any, found: Sequence[Any], seeds: int, *, covered: Callable[[Any, Any, int], float]) -> Told:
+    """Draw every cell with `covered`, then those that covered least anew."""
+    first = [covered(chance, cell, max(40, seeds // 20)) for cell in found]
     least = sorted(range(len(found)), key=first.__getitem__)[:_REDRAWN]
-    share, where = min((coverage(chance, found[at], seeds), found[at].told) for at in least)
+    share, where = min((covered(chance, found[at], seeds), found[at].told) for at in least)
     return Told(share, float(np.mean(first)), len(found), where)
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from stored_units import Units, open_store, uniform
 from test_pipeline import until
 from traffic import rag_trace, send
 
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_evaluators.statistics import assisted_mean, hajek
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -41,30 +37,3 @@ def test_a_stratum_that_names_no_evaluator_is_refused(collector: Callable[..., C
     strata = [{"where": "score.groundednes < 0.5", "rate": 1.0}]
     with pytest.raises(ClientError, match="did you mean 'groundedness'"):
         client.call("POST rules", {"name": "doubtful", "evaluators": ["latency"], "rate": 0.0, "strata": strata})
-
-
-def test_the_guides_query_feeds_the_assisted_mean(tmp_path: Path) -> None:
-    """Of 1,000 checked answers a fourth are judged, doubtful ones more often: narrower, and the truth inside."""
-    store = open_store(tmp_path)
-    units = Units(store)
-    for number in range(1000):
-        check, good = uniform(number, "check"), float(uniform(number, "check") + 0.4 * uniform(number, "judge") > 0.5)
-        pi = 0.4 if check < 0.5 else 0.1
-        units.decision(number, "groundedness")
-        units.score(number, "groundedness", check)
-        if units.decision(number, "faithfulness", pi=pi):
-            units.score(number, "faithfulness", good)
-    units.save()
-    guide = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
-    [query] = [text for text in re.findall(r"```sql\n(.*?)```", guide, re.DOTALL) if "LEFT JOIN scores" in text]
-    values, checks, chances = zip(*store.read(query).rows, strict=True)
-    judged = [(value, pi) for value, pi in zip(values, chances, strict=True) if value is not None]
-    plain = hajek([value for value, _ in judged], [pi for _, pi in judged])
-    found = assisted_mean(values, checks, chances)
-    assert plain is not None
-    assert found is not None
-    assert (found.n, found.n_all) == (len(judged), 1000)
-    assert (found.lo or 0) < 0.7 < (found.hi or 0)
-    assert found.narrowing < 0.8
-    assert (found.hi or 0) - (found.lo or 0) < 0.8 * ((plain.hi or 0) - (plain.lo or 0))
-    store.close()

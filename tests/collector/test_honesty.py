@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-NAMES = ("unweighted", "weighted", "risk", "day", "peeking", "labels", "change", "salts")
+NAMES = ("unweighted", "weighted", "risk", "day", "peeking", "labels", "assisted", "change", "salts")
 
 
 @pytest.fixture(scope="module")

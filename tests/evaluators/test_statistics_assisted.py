@@ -106,3 +106,42 @@ def test_lengths_must_agree_and_nothing_is_nothing() -> None:
     assert assisted_mean([None, None], [0.5, 0.6], [0.5, 0.5]) is None
     with pytest.raises(ValueError, match="2 values, 1 checks, 2 chances"):
         assisted_mean([1.0, None], [0.5], [0.5, 0.5])
+
+
+def test_a_drawn_answer_without_a_verdict_does_not_shift_the_mean() -> None:
+    """The judge skips what the check finds hard: the share of those drawn is known, so that nothing moves by it."""
+    estimates: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(60):
+        chance = random.Random(seed)
+        checks = [chance.random() for _ in range(1000)]
+        pi = [0.3] * 1000
+        asked = [chance.random() < 0.3 for _ in checks]
+        answerable = [check > 0.5 or chance.random() < 0.5 for check in checks]
+        good = [float(chance.random() < check) for check in checks]
+        values = [y if a and b else None for y, a, b in zip(good, asked, answerable, strict=True)]
+        told = assisted_mean(values, checks, pi, drawn=asked)
+        untold = assisted_mean(values, checks, pi)
+        assert told is not None
+        assert untold is not None
+        estimates[True].append(told.estimate)
+        estimates[False].append(untold.estimate)
+    truth = 0.5 + 0.5 * 0.25 / 1.5  # of those the judge can answer: half above 0.5 at 0.75, a quarter below at 0.25
+    assert sum(estimates[True]) / 60 == pytest.approx(truth, abs=0.01)
+    assert sum(estimates[False]) / 60 < truth - 0.02
+
+
+def test_a_missing_check_tells_nothing_and_moves_nothing() -> None:
+    """It counts as the mean of the others; where all are missing the plain interval is left."""
+    chance = random.Random(3)
+    checks = [chance.random() for _ in range(400)]
+    values = [float(chance.random() < check) if index < 200 else None for index, check in enumerate(checks)]
+    some = [None if index % 5 == 0 else check for index, check in enumerate(checks)]
+    mean = sum(check for check in some if check is not None) / 320
+    filled = [mean if check is None else check for check in some]
+    found, meant = assisted_mean(values, some, [0.5] * 400), assisted_mean(values, filled, [0.5] * 400)
+    bare = assisted_mean(values, [None] * 400, [0.5] * 400)
+    assert found is not None
+    assert meant is not None
+    assert bare is not None
+    assert tuple(found) == pytest.approx(tuple(meant))
+    assert (found.n_all, bare.n_all, bare.lam, bare.narrowing) == (320, 0, 0.0, 1.0)

@@ -105,7 +105,7 @@ def _measures(store: Store) -> tuple[Operation, ...]:
     snapshots = Snapshots(store)
     return (
         _get("metrics", partial(series, store, snapshots=snapshots), "A metric over request time.", "name", "step",
-             "width", "group_by", "corrected", *FILTERS),
+             "width", "group_by", "corrected", "assisted_by", *FILTERS),
         _get("overview", partial(overview, store, snapshots=snapshots), "The headline of a range.", *FILTERS, "only"),
         _get("coverage", partial(coverage, store), "What was eligible, selected, scored and dropped.", *FILTERS),
         _get("exemplars", partial(exemplars, store), "The worst, median and best traces behind a point.", "metric", "t",

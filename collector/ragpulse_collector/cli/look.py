@@ -21,14 +21,16 @@ _since = option("--since", default="1d", show_default=True, help="How far back: 
 @_since
 @option("--step", default="auto", show_default=True, help="Bucket width: 1m, 1h, 1d or auto.")
 @option("--group-by", multiple=True, help="service, model, prompt_version, ...; repeatable.")
+@option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @_as_json
 @source
 def metrics(
-    names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], as_json: bool, **where: Any
-) -> None:
+    names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], assisted_by: str | None, as_json: bool,
+    **where: Any,
+) -> None:  # fmt: skip
     """Metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
     ask = asker(**where)
-    params = {"from": f"-{since}", "step": step, "group_by": list(group_by)}
+    params = {"from": f"-{since}", "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
         ask("GET metrics", params | {"name": name})
         for name in names or ("requests", "latency_p95", "quality:groundedness")
@@ -39,8 +41,18 @@ def metrics(
     for answer in answers:
         for series in answer["series"]:
             labels = [*(f"{key}={value}" for key, value in series["group"].items()), series.get("version") or ""]
-            rows = [(point["t"], interval(point)) for point in series["points"] if point["value"] is not None]
-            table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value"), rows)
+            by = [f"assisted by {series['assisted_by']}"] if "assisted_by" in series else []
+            rows = [
+                (point["t"], interval(point), *([_assisted(point["assisted"])] if by else []))
+                for point in series["points"]
+                if point["value"] is not None
+            ]
+            table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value", *by), rows)
+
+
+def _assisted(told: dict[str, Any]) -> str:
+    """How much a check of all answers narrowed a point, or why it did not."""
+    return told["note"] or f"x {told['narrowing']:.2f} as wide: {told['n_all']} answers, {told['unchecked']} unchecked"
 
 
 @click.command()

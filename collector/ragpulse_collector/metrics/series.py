@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.metrics.assisted import assist
 from ragpulse_collector.metrics.calibration import correct
 from ragpulse_collector.metrics.coverage import Decided
 from ragpulse_collector.metrics.estimate import point
@@ -32,13 +33,14 @@ def series(
     clock: Callable[[], datetime] = utc_now,
     snapshots: Snapshots | None = None,
 ) -> dict[str, Any]:
-    """Answer `GET metrics`: `name`, `from`, `to`, `step`, `group_by`, `width`, `corrected` and the common filters.
+    """Answer `GET metrics`: `name`, `from`, `to`, `step`, `group_by`, `width`, `corrected`, `assisted_by` and filters.
 
     Raises ValueError for an unknown name or a malformed parameter. A bucket in which nothing was measured has value
     null; counts of requests are 0 between the first and the last request. With `corrected` the points of a quality
-    metric are moved by what people's labels show the judge to be wrong by. `replayed_where` names the conditions of
-    replays in a line: their scores represent those traces only. With `snapshots` it shares what was read for others.
-    A list of names is answered by `{"metrics": [...]}`: a page asks once, not a dozen times.
+    metric are moved by what people's labels show the judge to be wrong by; with `assisted_by` (an evaluator that scored
+    everything) they are made more precise by what that says of the answers not judged. `replayed_where` names the
+    conditions of replays in a line: their scores represent those traces only. With `snapshots` it shares what was read
+    for others. A list of names is answered by `{"metrics": [...]}`: a page asks once, not a dozen times.
     """
     name = params.get("name") or ""
     if isinstance(name, list):
@@ -50,12 +52,15 @@ def series(
     if not (measured or seen) and name not in NAMES:
         possible = ", ".join((*NAMES, *(f"{family}:<evaluator>" for family in (*MEASURES, _COVERAGE))))
         raise ValueError(f"no metric {name!r}; possible: {possible}")
+    check = _assistant(params, family, evaluator)
     asked = snapshots.of(params, skip=_SKIPPED) if snapshots else snapshot_of(store, params, now=clock(), skip=_SKIPPED)
     window = asked.window
     if measured:
         found, unit = _quality(asked, family, evaluator), "score" if family == "score" else "share"
         told = asked.markers(evaluator, family)
-        if family == "quality" and str(params.get("corrected", "")).lower() in ("true", "1"):
+        if check:
+            assist(store, evaluator, check, window, asked.keep, asked.groups, found)
+        elif family == "quality" and _corrected(params):
             correct(store, evaluator, window, asked.keep, found)
     elif seen:
         found, unit, told = _coverage(asked, evaluator), "share", asked.markers()
@@ -63,6 +68,22 @@ def series(
         found, unit, told = _traffic(asked, name), NAMES[name].unit, asked.markers()
     ends = {"from": iso(window.first), "to": iso(window.last)}
     return {"name": name, "unit": unit, "step": window.step_s, **ends, "series": found, "markers": told}
+
+
+def _corrected(params: Mapping[str, Any]) -> bool:
+    return str(params.get("corrected", "")).lower() in ("true", "1")
+
+
+def _assistant(params: Mapping[str, Any], family: str, evaluator: str) -> str:
+    """The evaluator that `assisted_by` names, or nothing; raises ValueError where none can assist."""
+    check = str(params.get("assisted_by") or "")
+    if check and family != "quality":
+        raise ValueError("assisted_by goes with quality:<evaluator>: only there do both share the scale from 0 to 1")
+    if check and check == evaluator:
+        raise ValueError(f"{check} cannot assist itself: name a check that scored every answer")
+    if check and _corrected(params):
+        raise ValueError("either corrected or assisted_by: no interval of both together is known to hold")
+    return check
 
 
 def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:

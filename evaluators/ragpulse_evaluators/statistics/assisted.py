@@ -21,7 +21,7 @@ _RARE = 10.0
 class AssistedEstimate(Estimate):
     """A mean made more precise by a check that saw everything. `n` and `n_eff` count judged answers.
 
-    `lam` is how far the check was trusted (0: not at all), `n_all` how many answers it saw, `narrowing` the width of
+    `lam` is how far the check was trusted (0: not at all), `n_all` how many answers it scored, `narrowing` the width of
     the interval as a share of the one without the check, at most 1.
     """
 
@@ -32,51 +32,59 @@ class AssistedEstimate(Estimate):
 
 def assisted_mean(
     values: Sequence[float | None],
-    checks: Sequence[float],
+    checks: Sequence[float | None],
     pi: Sequence[float],
     pi_all: Sequence[float] | None = None,
     *,
+    drawn: Sequence[bool] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> AssistedEstimate | None:
-    """The mean of `values` over all answers: Hajek's of those judged, moved by λ(mean check of all - of those judged).
+    """The mean of `values` over all answers: Hajek's of those judged, moved by λ(mean check of all - of those drawn).
 
-    One row an answer: the judge's value or None where it was not asked, the check's score, the chance that the judge
-    was asked, and the chance that the answer is in the list at all (`pi_all`, default 1). λ minimises the variance,
-    summed from the influence of each answer on both means (the difference estimator of survey sampling, tuned as in
-    PPI++ by Angelopoulos, Duchi, Zrnic 2023), so a useless check costs nothing. The interval is `hajek`'s, narrowed by
-    the ratio of the standard errors. λ is 0 below 30 judged answers, or 10 of the rarer kind. None without values.
+    One row an answer: the judge's value or None where it gave none, the check's score, the chance that the judge was
+    asked, and the chance that the answer is in the list at all (`pi_all`, default 1). `drawn` says which the judge was
+    asked about, where some of those have no value (skipped, failed); by default those with one. A check of None (it
+    could not score the answer) counts as the mean of the others: it tells nothing, and the answer still counts.
+
+    λ minimises the variance, summed from the influence of each answer on both means (the difference estimator of survey
+    sampling, tuned as in PPI++ by Angelopoulos, Duchi, Zrnic 2023), so a useless check costs nothing. The interval is
+    `hajek`'s, narrowed by the ratio of the standard errors. λ is 0 below 30 judged answers, or 10 of the rarer kind.
+    None without values.
     """
     if not len(values) == len(checks) == len(pi):
         raise ValueError(f"{len(values)} values, {len(checks)} checks, {len(pi)} chances")
-    asked = [index for index, value in enumerate(values) if value is not None]
-    judged = [float(value) for value in values if value is not None]
-    chances = [pi[index] for index in asked]
-    plain = hajek(judged, chances, bounds=bounds, confidence=confidence)
-    whole = hajek(checks, pi_all if pi_all is not None else [1.0] * len(checks), bounds=bounds)
-    if plain is None or whole is None:
+    known = [(float(value), chance) for value, chance in zip(values, pi, strict=True) if value is not None]
+    plain = hajek([value for value, _ in known], [chance for _, chance in known], bounds=bounds, confidence=confidence)
+    if plain is None:
         return None
-    guessed = [checks[index] for index in asked]
-    weights = [1.0 / chance for chance in chances]
-    guess, _ = weighted_mean(guessed, weights)
-    total = math.fsum(weights)
-    pull = [weight / total * (value - plain.estimate) for weight, value in zip(weights, judged, strict=True)]
-    away = _shares(checks, whole.estimate, pi_all)
-    for place, index in enumerate(asked):
-        away[index] -= weights[place] / total * (guessed[place] - guess)
-    lam, narrowing = _tuned(pull, [away[index] for index in asked], away, plain.n_eff)
-    shift = lam * (whole.estimate - guess)
+    seen = [check for check in checks if check is not None]
+    usual = math.fsum(seen) / len(seen) if seen else 0.0
+    guesses = [usual if check is None else check for check in checks]
+    judged = _weights(pi, [value is not None for value in values])
+    asked = judged if drawn is None else _weights(pi, drawn)
+    pull, _ = _influence([value or 0.0 for value in values], judged)
+    whole, mean_of_all = _influence(guesses, [1.0] * len(guesses) if pi_all is None else _weights(pi_all))
+    part, mean_of_asked = _influence(guesses, asked)
+    away = [of_all - of_asked for of_all, of_asked in zip(whole, part, strict=True)]
+    lam, narrowing = _tuned(pull, away, plain.n_eff)
+    shift = lam * (mean_of_all - mean_of_asked)
     # Asked of the moved mean: what moves it is next to independent of it, so that leaving it unmoved biases nothing.
     if not _tells(plain, plain.estimate + shift, bounds):
         lam, shift, narrowing = 0.0, 0.0, 1.0
-    return _moved(plain, lam, shift, narrowing, bounds, len(checks))
+    return _moved(plain, lam, shift, narrowing, bounds, len(seen))
 
 
-def _shares(checks: Sequence[float], mean: float, pi_all: Sequence[float] | None) -> list[float]:
-    """The influence of each answer on the mean of all checks."""
-    weights = [1.0] * len(checks) if pi_all is None else [1.0 / chance for chance in pi_all]
+def _weights(pi: Sequence[float], among: Sequence[bool] | None = None) -> list[float]:
+    """1/π, and 0 for those not among them."""
+    return [1.0 / chance if there else 0.0 for chance, there in zip(pi, among or [True] * len(pi), strict=True)]
+
+
+def _influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], float]:
+    """How far each answer pulls the weighted mean, and that mean."""
+    mean, _ = weighted_mean(values, weights)
     total = math.fsum(weights)
-    return [weight / total * (check - mean) for weight, check in zip(weights, checks, strict=True)]
+    return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
 
 
 def _tells(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
@@ -85,14 +93,12 @@ def _tells(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
     return plain.n >= _ENOUGH and min(share, 1.0 - share) * plain.n_eff >= _RARE
 
 
-def _tuned(
-    pull: Sequence[float], away_judged: Sequence[float], away: Sequence[float], n_eff: float
-) -> tuple[float, float]:
+def _tuned(pull: Sequence[float], away: Sequence[float], n_eff: float) -> tuple[float, float]:
     """λ that minimises Σ(pull + λ·away)², and the ratio of the standard errors; it costs one degree of freedom."""
     spread, alone = (math.fsum(one * one for one in parts) for parts in (away, pull))
     if spread <= 0.0 or alone <= 0.0 or n_eff <= 2.0:
         return 0.0, 1.0
-    common = math.fsum(a * b for a, b in zip(pull, away_judged, strict=True))
+    common = math.fsum(a * b for a, b in zip(pull, away, strict=True))
     left = 1.0 - common * common / spread / alone
     ratio = math.sqrt(max(0.0, left) * (n_eff - 1.0) / (n_eff - 2.0))
     return (-common / spread, ratio) if ratio < 1.0 else (0.0, 1.0)
