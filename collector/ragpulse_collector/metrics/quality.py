@@ -22,7 +22,7 @@ _INVALID_SHARE = 0.05
 """Above this share of unreadable or failed verdicts a bucket shows bounds: long contexts fail more often."""
 _FAILURES = ("skipped", "invalid", "error")
 _SUMS = (
-    "min(request_time), max(request_time), count(*), sum(1 / pi), coalesce(sum(passing::INTEGER / pi), 0),"
+    "min(request_time), max(request_time), count(*), sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
     " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0)"
 )
 """Beside the moments, of the verdicts of one status: a key of the grouping costs a fifth of as many FILTERs."""
