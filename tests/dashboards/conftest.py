@@ -147,7 +147,7 @@ class Browser:
             context = self._contexts[kind]
         page = context.new_page()
         try:
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(60_000)
             visit = Visit(page=page, base=base)
             visit.watch()
             result = steps(visit)

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import ragpulse
+from ragpulse._guard import GUARD, Limiter
 
 
 def plain(value: Any) -> Any:
@@ -119,6 +120,12 @@ def serve(
 def anyio_backend() -> str:
     """Async tests run on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an earlier test of this process warned of is told again."""
+    monkeypatch.setattr(GUARD, "limiter", Limiter())
 
 
 @pytest.fixture
