@@ -181,7 +181,9 @@ TABLE_MACROS: dict[str, str] = {
     "quality(evaluator_name, t_from, t_to)": _QUALITY,
     "traces_since(t_from)": _TRACES_SINCE.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
     "undecided_since(t_from)": _UNDECIDED.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
+    # Found by id alone first, then by time too: groups of rows at other times are passed over with all their columns.
     "trace(hex)": f"""{_SPANS} WHERE s.trace_id = hex::UUID
+            AND s.start_time IN (SELECT start_time FROM raw.spans WHERE trace_id = hex::UUID)
         QUALIFY row_number() OVER (PARTITION BY s.span_id ORDER BY s.received_at) = 1 ORDER BY s.start_time""",
 }
 
