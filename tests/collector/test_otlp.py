@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from wire_support import JSON, PROTOBUF, SPAN, span_body
 
-from ragpulse_collector.otlp import WireSpan, parse_spans
+from ragpulse_collector.otlp import WireSpan, parse_blocks, parse_spans
 from ragpulse_collector.records import DecodeError, RawBody
+
+VALUES = (["x", "y" * 300, "für", ""], [0, 5, 300, -1, 2**62], [0.5, 2.5, 0.0], [True, b"hi", ["a"], [1], 1, 1.0, "1"])
+NAMES = ("", "a", "b", "ab", "ac", "ba", ("a", "n" * 200), ("abc", "ab"))
+SPANS = st.sampled_from(VALUES).flatmap(
+    lambda values: st.lists(
+        st.sampled_from(NAMES).flatmap(
+            lambda names: st.fixed_dictionaries(dict.fromkeys(names, st.sampled_from(values)))
+        ),
+        min_size=20,
+        max_size=40,
+    )
+)
 
 
 def _parse(request: Any, content_type: Any = JSON) -> list[WireSpan]:
@@ -170,6 +186,30 @@ def test_long_vectors_are_left_out_in_both_encodings() -> None:
     (span,) = _parse(span_body({"v": [0.5] * 1536}), PROTOBUF)
     assert span.attributes["v"] == {"$dropped": "vector", "length": 1536}
     assert _value({"arrayValue": {"values": [{"doubleValue": 0.5}] * 100}}) == {"$dropped": "vector", "length": 100}
+
+
+@settings(deadline=None, max_examples=60)
+@given(attributes=SPANS)
+def test_spans_in_blocks_are_the_spans(attributes: list[dict[str, Any]]) -> None:
+    """Whatever their attributes have in common: how many there are, names, types, values."""
+    body = RawBody(signal="traces", content_type=PROTOBUF, body=span_body(*attributes))
+    blocks, rest = parse_blocks(body)
+    found = sorted([*chain(*(block.spans() for block in blocks)), *rest], key=attrgetter("span_id"))
+    assert repr(found) == repr(sorted(_parse(body.body, PROTOBUF), key=attrgetter("span_id")))
+
+
+@pytest.mark.parametrize("value", [b"\x12\x03\x0a\x01%c", b"\x12\x09\x21%cxxxxxxx"], ids=["text", "number"])
+def test_what_is_given_twice_means_the_last(value: bytes) -> None:
+    """A name in a span and a key in an attribute, in blocks as well."""
+    last = _field(1, b"b") + value % b"2"
+    spans = b"".join(
+        _field(2, _field(9, _field(1, b"a") + value % (number + 32) + _field(1, b"b")) + _field(9, last))
+        for number in range(20)
+    )
+    body = RawBody(signal="traces", content_type=PROTOBUF, body=_field(1, _field(2, spans)))
+    (block,), rest = parse_blocks(body)
+    assert (len(block), rest) == (20, [])
+    assert [span.attributes for span in block.spans()] == [span.attributes for span in _parse(body.body, PROTOBUF)]
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -7,8 +7,8 @@ of them. Where they do not, they are mapped one by one (record.py), which is the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import orjson
@@ -33,7 +33,7 @@ def mapped(block: WireBlock, plan: Plan, origin: dict[str, Any]) -> SpanBlock | 
 
     `origin` holds the fields that resource and scope give.
     """
-    if plan.watched or names.TRUNCATED in block.attributes[0] or not _in_order(block):
+    if plan.watched or names.TRUNCATED in block.attributes or not _in_order(block):
         return None
     mapping = _Mapping(block, plan)
     if not all(mapping.settle(field, options) for field, options in plan.ways.items()):
@@ -86,9 +86,7 @@ class _Mapping:
 
     def __init__(self, block: WireBlock, plan: Plan) -> None:
         self._block = block
-        self._raw: dict[str, Column] = dict(
-            zip(block.attributes[0], zip(*map(dict.values, block.attributes), strict=True), strict=True)
-        )
+        self._raw: dict[str, Column] = dict(block.attributes)
         self._types = {name: set(map(type, column)) for name, column in self._raw.items()}
         self._templates: dict[str, list[Any]] = {}
         for family, members in plan.families.items():
@@ -109,7 +107,7 @@ class _Mapping:
     def settle(self, field: str, options: Options) -> bool:
         """Read a field of all spans; False where they differ in where it is from."""
         for _, name, read in options:
-            found = self._at_once(name, read) or list(self._one_by_one(name, read))
+            found = self._at_once(name, read) or self._one_by_one(name, read)
             if isinstance(found, list):
                 missing = found.count(None)
                 if missing == len(found):
@@ -125,16 +123,13 @@ class _Mapping:
 
     def attributes_texts(self) -> list[str]:
         """Return the raw attributes of each span as JSON text, lifted values replaced by their references."""
-        attributes = self._block.attributes
+        attributes = dict(self._block.attributes)
         if not PLAIN.issuperset(chain(*self._types.values())):
-            attributes = [{name: escape(value) for name, value in each.items()} for each in attributes]
-        elif self._templates:
-            attributes = [dict(each) for each in attributes]
+            attributes = {name: list(map(escape, column)) for name, column in attributes.items()}
         for name, templates in self._templates.items():
-            for each, template in zip(attributes, templates, strict=True):
-                if template is not None:
-                    each[name] = template
-        return list(map(json_text, attributes))
+            pairs = zip(templates, attributes[name], strict=True)
+            attributes[name] = [value if template is None else template for template, value in pairs]
+        return list(map(json_text, self._block.rows(attributes)))
 
     def _at_once(self, name: str, read: Read) -> Column | ContextColumns | None:
         at_once = _AT_ONCE.get(read)
@@ -146,13 +141,15 @@ class _Mapping:
             return columns
         return found
 
-    def _one_by_one(self, name: str, read: Read) -> Iterator[Any]:
-        block = self._block
-        carrier = Carrier({}, kind=self.shared.get("kind"))
-        for attributes, start_ns, value in zip(block.attributes, block.start_ns, self._raw[name], strict=True):
-            carrier.attributes = attributes
-            carrier.start_ns = start_ns
-            yield read(value, carrier)
+    def _one_by_one(self, name: str, read: Read) -> list[Any]:
+        column = self._raw[name]
+        span = _Span(self._block, self.shared.get("kind"))
+        found = [read(column[0], span)]
+        if self._types.get(name) == {str} and not span.looked_at and column.count(column[0]) == len(column):
+            return found * len(column)
+        for span.at, value in islice(enumerate(column), 1, None):
+            found.append(read(value, span))
+        return found
 
     def _keep(self, field: str, found: Column | ContextColumns) -> None:
         if isinstance(found, ContextColumns):
@@ -184,6 +181,28 @@ class _Mapping:
             lifted = [reference if value == said else None for value, said in zip(self._raw[name], texts, strict=True)]
             noted = self._templates.get(name, lifted)
             self._templates[name] = [old or new for old, new in zip(noted, lifted, strict=True)]
+
+
+class _Span(Carrier):
+    """One span of a block as readers see it, made when they look: most want the value alone."""
+
+    def __init__(self, block: WireBlock, kind: str | None) -> None:
+        self._block = block
+        self.at = 0
+        self.looked_at = False
+        self.dropped_attributes, self.events, self.kind = 0, (), kind
+
+    @property
+    def attributes(self) -> dict[str, Any]:  # type: ignore[override]
+        """All its attributes."""
+        self.looked_at = True
+        return {name: column[self.at] for name, column in self._block.attributes.items()}
+
+    @property
+    def start_ns(self) -> int:  # type: ignore[override]
+        """When it began."""
+        self.looked_at = True
+        return self._block.start_ns[self.at]
 
 
 def _texts(column: Column, types: set[type]) -> Column | None:

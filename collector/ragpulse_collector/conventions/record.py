@@ -62,7 +62,7 @@ class Mapper:
     def block(self, block: WireBlock) -> SpanBlock | None:
         """Return a block's spans mapped together, None where they have to be mapped one by one."""
         try:
-            return mapped(block, self._book.plan(block.attributes[0]), self._shared(block.origin))
+            return mapped(block, self._book.plan(block.attributes), self._shared(block.origin))
         except Exception:  # noqa: BLE001 - one strange span must not refuse the whole request; `add` names it
             _log.debug("a block is mapped span by span", exc_info=True)
             return None

@@ -153,7 +153,7 @@ class RuleBook:
                 break
         return mapping
 
-    def plan(self, attributes: dict[str, Any]) -> Plan:
+    def plan(self, attributes: Iterable[str]) -> Plan:
         """Return the rules for attributes of these names."""
         names = tuple(attributes)
         plan = self._plans.get(names)

@@ -6,11 +6,12 @@ those; a plain text is cut out of its bytes. Everything else goes through OpenTe
 
 from __future__ import annotations
 
+import struct
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import count
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import count, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -34,6 +35,8 @@ from ragpulse_collector.otlp.wire import (
 )
 from ragpulse_collector.records import DecodeError
 
+_Row: TypeAlias = tuple[Any, ...]
+"""What a usual span has: its position, its own fields, its attributes as bytes."""
 _KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
 """How many short attributes are remembered by their bytes, and what is short."""
 
@@ -109,17 +112,63 @@ def _unreadable(request_type: Any, error: Exception) -> DecodeError:
 
 
 def _blocks(spans_: Iterable[tuple[Any, int]], origin: Origin, unusual: list[int]) -> Iterator[WireBlock]:
-    shapes: dict[tuple[bytes, tuple[str, ...]], list[tuple[Any, ...]]] = {}
+    shapes: dict[tuple[bytes, int], list[_Row]] = {}
     for span, position in spans_:
         status = span.status
         if span.WhichOneof(_UNUSUAL) is not None or status not in _STATUS_CODES:
             unusual.append(position)
             continue
-        attributes = dict(map(_KNOWN.__getitem__, span.attributes))
-        shape = (status, tuple(attributes))
-        shapes.setdefault(shape, []).append((position, *_SPAN_FIELDS(span), attributes))
+        pairs = tuple(span.attributes)
+        shapes.setdefault((status, len(pairs)), []).append((position, *_SPAN_FIELDS(span), pairs))
     for (status, _), rows in shapes.items():
-        yield WireBlock(origin, _STATUS_CODES[status], *zip(*rows, strict=True))
+        for alike, attributes in _alike(rows):
+            fields: list[Any] = list(zip(*alike, strict=True))
+            fields[-1] = attributes
+            yield WireBlock(origin, _STATUS_CODES[status], *fields)
+
+
+def _alike(rows: list[_Row]) -> Iterator[tuple[list[_Row], dict[str, Sequence[Any]]]]:
+    """Yield spans whose attributes have the same names in the same order, and those by column."""
+    attributes = _columns(rows)
+    if attributes is not None:
+        yield rows, attributes
+        return
+    shapes: dict[tuple[str, ...], list[_Row]] = {}
+    for row in rows:
+        shapes.setdefault(tuple([_KNOWN[pair][0] for pair in row[-1]]), []).append(row)
+    for alike in shapes.values():
+        yield alike, _columns(alike) or {}
+
+
+def _columns(rows: list[_Row]) -> dict[str, Sequence[Any]] | None:
+    """Return attributes by column, None where their names differ; a name that comes twice means its last value."""
+    columns: dict[str, Sequence[Any]] = {}
+    for pairs in zip(*[row[-1] for row in rows], strict=True):
+        column = _column(pairs)
+        if column is None:
+            return None
+        columns[column[0]] = column[1]
+    return columns
+
+
+def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]] | None:
+    """Return the name and the values of attributes, None where they have several names."""
+    first = pairs[0]
+    if pairs.count(first) == len(pairs):
+        name, value = _KNOWN[first]
+        return name, [value] * len(pairs)
+    end = _end_of_key(first)
+    if all(map(bytes.startswith, pairs, repeat(first[:end]))):
+        rests = [pair[end:] for pair in pairs]
+        headers = [_HEADERS[len(rest)] for rest in rests]
+        if all(map(bytes.startswith, rests, headers)):
+            texts = [rest[len(header) :].decode() for rest, header in zip(rests, headers, strict=True)]
+            return _NAMES[first[2:end]], texts
+        if all(map(bytes.startswith, rests, repeat(_DOUBLE))) and set(map(len, rests)) == {len(_DOUBLE) + 8}:
+            numbers = b"".join([rest[len(_DOUBLE) :] for rest in rests])
+            return _NAMES[first[2:end]], struct.unpack(f"<{len(rests)}d", numbers)
+    names, values = zip(*map(_KNOWN.__getitem__, pairs), strict=True)
+    return (names[0], values) if names.count(names[0]) == len(names) else None
 
 
 def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:
@@ -198,8 +247,7 @@ class _Known(dict[bytes, tuple[str, Any]]):
     """Names and values by the bytes of an attribute; short ones are remembered, for most come again and again."""
 
     def __missing__(self, pair: bytes) -> tuple[str, Any]:
-        size = len(pair)
-        end = 2 + pair[1] if size > 2 and pair[0] == _KEY and pair[1] < 0x80 else size  # most keys are that short
+        size, end = len(pair), _end_of_key(pair)
         header = _HEADERS[size - end]
         if pair.startswith(header, end):
             found = _NAMES[pair[2:end]], pair[end + len(header) :].decode()
@@ -211,6 +259,12 @@ class _Known(dict[bytes, tuple[str, Any]]):
                 self.clear()
             self[pair] = found
         return found
+
+
+def _end_of_key(pair: bytes) -> int:
+    """Return where the key ends that an attribute begins with; all of it where that cannot be told at once."""
+    usual = len(pair) > 2 and pair[0] == _KEY and pair[1] < 0x80  # most keys are that short
+    return 2 + pair[1] if usual else len(pair)
 
 
 class _Names(dict[bytes, str]):
@@ -305,6 +359,8 @@ _READ: dict[str, Any] = {
     "kvlist_value": lambda value: _attributes(value.kvlist_value.values),
 }
 _KEY = ord("\n")
+_DOUBLE = b"\x12\x09\x21"
+"""What precedes a number of eight bytes."""
 _KNOWN, _NAMES, _HEADERS = _Known(), _Names(), _Headers()
 _UNUSUAL = "unusual"
 _SPAN_FIELDS = attrgetter("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano")

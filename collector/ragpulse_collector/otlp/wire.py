@@ -6,8 +6,9 @@ list and dict, as sent; only long numeric vectors are replaced by their length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 MAX_DEPTH = 64
@@ -82,16 +83,24 @@ class WireBlock:
     names: Sequence[str]
     start_ns: Sequence[int]
     end_ns: Sequence[int]
-    attributes: Sequence[Attributes]
+    attributes: Mapping[str, Sequence[Any]]
+    """Name → a value of each span."""
 
     def __len__(self) -> int:
         return len(self.span_ids)
+
+    def rows(self, attributes: Mapping[str, Sequence[Any]] | None = None) -> list[Attributes]:
+        """Return each span's attributes: these, given as they are here, or its own."""
+        columns = self.attributes if attributes is None else attributes
+        if not columns:
+            return [{} for _ in self.span_ids]
+        return list(map(dict, map(zip, repeat(tuple(columns)), zip(*columns.values(), strict=True))))
 
     def spans(self) -> Iterator[WireSpan]:
         """Yield the spans one by one."""
         for trace_id, span_id, parent, name, start, end, attributes in zip(
             self.trace_ids, self.span_ids, self.parent_span_ids, self.names, self.start_ns, self.end_ns,
-            self.attributes, strict=True,
+            self.rows(), strict=True,
         ):  # fmt: skip
             yield WireSpan(
                 trace_id.hex(), span_id.hex(), parent.hex() or None, name, start, end, self.status_code, "", "",
