@@ -169,7 +169,7 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
         (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one)
         for name, one in zip(names, answers, strict=True)
     ]
-    title = query.get("title") or names[0].replace("quality:", "")
+    title = query.get("title") or ", ".join(name.replace("quality:", "") for name in names).replace("_", " ")
     targets = told.get("targets") or []
     chart = build_chart(key="only", title=title, answers=labelled, metric=names[0], targets=targets)
     keep = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}

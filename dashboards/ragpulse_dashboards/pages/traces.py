@@ -71,9 +71,10 @@ async def facets(site: Site, request: Request) -> Response:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], first: str | None) -> list[str]:
-    """The evaluators on this page, the one asked for first."""
-    names = dict.fromkeys(name for row in rows for name in row.get("scores") or {})
-    return sorted(names, key=lambda name: (name != first, name))
+    """The evaluators on this page, the one asked for first, then those that pass or fail an answer."""
+    scores = [(name, one) for row in rows for name, one in (row.get("scores") or {}).items()]
+    judging = {name for name, one in scores if one.get("passing") is not None}
+    return sorted(dict(scores), key=lambda name: (name != first, name not in judging, name))
 
 
 async def as_csv(site: Site, request: Request) -> Response:

@@ -103,8 +103,9 @@ function drawPoints(plot, spec, roles, palette) {
   ctx.restore();
 }
 
-/** Whether the curves run in the upper half between two places: then a text is put below them. */
+/** Whether the curves run in the upper half between two places: then a text is put below them. Below bars is no place. */
 function isHigh(plot, spec, left, right) {
+  if (spec.bars) return false;
   const heights = spec.t.flatMap((time, index) => {
     const x = plot.valToPos(time, "x", true);
     return x < left || x > right ? [] : spec.lines.map((line) => line.v[index]).filter((value) => value !== null);
@@ -117,16 +118,18 @@ function drawMarkers(plot, spec) {
   const { ctx } = plot;
   const ratio = devicePixelRatio || 1;
   ctx.save();
-  ctx.strokeStyle = ctx.fillStyle = css("--muted");
+  ctx.fillStyle = css("--muted");
   ctx.font = `${11 * ratio}px ${css("--sans")}`;
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
-  ctx.setLineDash([4 * ratio, 3 * ratio]);
   const lines = [plot.bbox.top + 10 * ratio, plot.bbox.top + plot.bbox.height - 4 * ratio];
   let free = -Infinity;
   for (const marker of spec.markers) {
     const x = Math.round(plot.valToPos(marker.t, "x", true));
     if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
+    ctx.strokeStyle = css("--muted");
+    ctx.lineWidth = ratio;
+    ctx.setLineDash([4 * ratio, 3 * ratio]);
     ctx.beginPath();
     ctx.moveTo(x, plot.bbox.top);
     ctx.lineTo(x, plot.bbox.top + plot.bbox.height);
@@ -136,7 +139,12 @@ function drawMarkers(plot, spec) {
     const right = plot.bbox.left + plot.bbox.width;
     const left = x + 4 * ratio + width > right ? x - 4 * ratio - width : x + 4 * ratio;
     if (left > free) {
-      ctx.fillText(text, left, lines[Number(isHigh(plot, spec, left, left + width))]);
+      const y = lines[Number(isHigh(plot, spec, left, left + width))];
+      ctx.strokeStyle = css("--card"); // legible over bars and bands as well
+      ctx.lineWidth = 3 * ratio;
+      ctx.setLineDash([]);
+      ctx.strokeText(text, left, y);
+      ctx.fillText(text, left, y);
       free = left + width + 6 * ratio;
     }
   }
