@@ -17,7 +17,7 @@ from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS
+from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS, spans_of
 
 AROUND = timedelta(hours=2)
 """With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
@@ -25,6 +25,7 @@ _JSON = ("mapped_from", "resource", "events", "links", "metadata", "tags", "part
 _FACTS = ", ".join(FACT_COLUMNS)
 # The id is compared in its own type: a filter on the hex text of the views would read every row.
 _SPANS = f"{VIEWS['spans']} WHERE s.trace_id = $id"
+_SPANS_EVER = f"{VIEWS['spans']} WHERE {spans_of('$id')}"
 _CONTEXTS = f"{VIEWS['contexts']} WHERE trace_id = $id"
 _SCORES = f"{VIEWS['scores'].replace('s.elapsed_ms', 's.elapsed_ms, s.calls', 1)} WHERE s.trace_id = $id"
 _DECISIONS = f"{VIEWS['decisions']} WHERE trace_id = $id"
@@ -34,7 +35,7 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id."""
     trace_id = trace_uuid(params["trace_id"])
     at = instant(params.get("at"), now=utc_now())
-    spans = _once(_read(store, _SPANS, "s.start_time", trace_id, at), "span_id")
+    spans = _once(_read(store, _SPANS if at else _SPANS_EVER, "s.start_time", trace_id, at), "span_id")
     contexts = _read(store, _CONTEXTS, "start_time", trace_id, at, order="span_id, rank")
     if not spans and at is not None:  # the time was off: look everywhere before saying no
         return trace_detail(store, {"trace_id": params["trace_id"]})

@@ -31,6 +31,15 @@ _SPANS = f"""
     FROM raw.spans s LEFT JOIN raw.contents c
       ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time"""
 
+
+def spans_of(trace: str) -> str:
+    """Return the condition for a trace's spans where no time is known.
+
+    Their times are found by the id first, so that all the columns of rows at other times are passed over.
+    """
+    return f"s.trace_id = {trace} AND s.start_time IN (SELECT start_time FROM raw.spans WHERE trace_id = {trace})"
+
+
 FACT_COLUMNS = (
     "start_time", "latency_ms", "ttft_ms", "service", "environment", "name", "query", "response", "session_id",
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
@@ -181,9 +190,7 @@ TABLE_MACROS: dict[str, str] = {
     "quality(evaluator_name, t_from, t_to)": _QUALITY,
     "traces_since(t_from)": _TRACES_SINCE.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
     "undecided_since(t_from)": _UNDECIDED.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
-    # Found by id alone first, then by time too: groups of rows at other times are passed over with all their columns.
-    "trace(hex)": f"""{_SPANS} WHERE s.trace_id = hex::UUID
-            AND s.start_time IN (SELECT start_time FROM raw.spans WHERE trace_id = hex::UUID)
+    "trace(hex)": f"""{_SPANS} WHERE {spans_of("hex::UUID")}
         QUALIFY row_number() OVER (PARTITION BY s.span_id ORDER BY s.received_at) = 1 ORDER BY s.start_time""",
 }
 
