@@ -11,6 +11,7 @@ from typing import Any
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.quality import Bucket, estimates
 from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
+from ragpulse_collector.metrics.units import BARE_NAME
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
@@ -60,10 +61,10 @@ def decided(store: Store, window: Window, keep: Filter, groups: tuple[str, ...] 
         else ""
     )
     rows = store.read(
-        f"SELECT split_part(evaluator, '@', 1) AS evaluator, {window.bucket('request_time')}, count(*),"
-        "   count(*) FILTER (sampled OR (reason = 'budget' AND u < pi)),"
-        "   count(*) FILTER (NOT sampled AND reason = 'budget' AND u < pi),"
-        f"   count(*) FILTER (pi <= 0){listed}"
+        f"SELECT {BARE_NAME} AS evaluator, {window.bucket('request_time')}, count(*),"
+        "   count_if(sampled OR (reason = 'budget' AND u < pi)),"
+        "   count_if(NOT sampled AND reason = 'budget' AND u < pi),"
+        f"   count_if(pi <= 0){listed}"
         " FROM (SELECT * FROM raw.decisions WHERE latest AND reason <> 'late'"
         f"   AND request_time >= $first AND request_time < $last) d{only} GROUP BY ALL ORDER BY 1, 2",
         {**window.parameters, **keep.parameters},

@@ -15,7 +15,10 @@ from ragpulse_collector.metrics.runs import shares
 from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.store import Store
 
-__all__ = ["MEASURES", "Sample", "sample_of"]
+__all__ = ["BARE_NAME", "MEASURES", "Sample", "sample_of"]
+
+BARE_NAME = "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END"
+"""The name of an evaluator without its version: few have one, and cutting all costs as much as the scan."""
 
 MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
 """Metric family → the column of `raw.scores` it averages."""
@@ -92,10 +95,7 @@ def sample_of(
     named = "" if evaluator is None else "evaluator = $evaluator AND "
     sql = _UNITS.format(
         verdicts=(_LATEST if _repeats(store, evaluator, window) else _ONLY).format(named=named),
-        # Few names have a version, and cutting costs as much as all of the rest of the scan.
-        name="$evaluator"
-        if named
-        else "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END",
+        name="$evaluator" if named else BARE_NAME,
         decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if named else "",
         replayed=_REPLAYED if runs else "",
         pi=_BOTH_PI if runs else "d.pi",
