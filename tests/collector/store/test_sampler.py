@@ -330,7 +330,7 @@ def test_the_number_is_spread_evenly(salt: str) -> None:
     assert worst < 0.043  # Kolmogorov-Smirnov at one in a thousand
 
 
-@pytest.mark.parametrize(("count", "second"), [(299, 1.0), (300, 2.0)])
+@pytest.mark.parametrize(("count", "second"), [(49, 1.0), (50, 2.0)])
 def test_decisions_are_half_as_frequent_while_much_arrives(kit: Any, count: int, second: float) -> None:
     """The next comes a second after a small one and two after a large one; nothing waits longer than that."""
     store = kit.store()
