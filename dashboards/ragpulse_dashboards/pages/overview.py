@@ -35,6 +35,8 @@ EFFICIENCY: Final = (
     ("tokens", "Tokens", ("input_tokens", "output_tokens"), True),
 )
 """Key, title, metrics and whether bars are drawn."""
+MIDDLE: Final = {"latency": "latency_p95"}
+"""What stands for a chart of several metrics."""
 LABELS: Final = {
     "latency_p50": "p50", "latency_p95": "p95", "latency_p99": "p99", "requests": "", "error_rate": "",
     "cost_usd": "", "input_tokens": "input", "output_tokens": "output",
@@ -113,12 +115,15 @@ def _asks_again(request: Request) -> bool:
 async def _first(site: Site, asked: View) -> _Figures | None:
     """The traffic alone, one pass over the requests; None where that is so quick that the rest is worth waiting for."""
     begun = time.monotonic()
-    (requests,) = await _metrics(site, asked, ["requests"], ())
+    requests = (await _metrics(site, asked, ["requests"], ()))["requests"]
     if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
         return None
     view = _fitting(asked, requests)
-    strip = await site.api("GET overview", {**view.params(), "only": "traffic"})
-    charts = await _efficiency(site, view, ())
+    strip, answers = await asyncio.gather(
+        site.api("GET overview", {**view.params(), "only": "traffic"}),
+        _metrics(site, view, _traffic_names(view), view.group_by),
+    )
+    charts = _efficiency(view, answers, ())
     return _Figures(
         view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, long_s=0.0, whole=False
     )
@@ -126,23 +131,23 @@ async def _first(site: Site, asked: View) -> _Figures | None:
 
 async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool) -> _Figures:
     """Traffic first, because it says which range fits; what else is asked shares what the collector read for it."""
-    (requests,) = await _metrics(site, asked, ["requests"], ())
+    requests = (await _metrics(site, asked, ["requests"], ()))["requests"]
     view = _fitting(asked, requests)
     strip, told = await asyncio.gather(site.api("GET overview", view.params()), site.api("GET targets", view.params()))
     targets = told.get("targets") or []
     measured = dict.fromkeys(one["evaluator"] for one in strip.get("quality") or [] if one.get("n"))
     chosen = [name for name in measured if not pinned or name in pinned][:MAX_QUALITY]
-    quality = await _quality(site, view, chosen, targets, corrected=corrected)
-    efficiency = await _efficiency(site, view, targets)
-    coverage = await _coverage(site, view, [one["evaluator"] for one in strip.get("coverage") or []])
+    covered = [one["evaluator"] for one in strip.get("coverage") or []][: 1 if view.group_by else MAX_QUALITY]
+    names = [*(f"quality:{name}" for name in chosen), *_traffic_names(view), *(f"coverage:{name}" for name in covered)]
+    answers = await _metrics(site, view, names, view.group_by, corrected=corrected)
     start, end = (parse_time(requests.get(edge)) for edge in ("from", "to"))
     return _Figures(
         view=view,
         strip=strip,
         targets=targets,
-        quality=quality,
-        efficiency=efficiency,
-        coverage=coverage,
+        quality=_quality(chosen, answers, targets, corrected=corrected),
+        efficiency=_efficiency(view, answers, targets),
+        coverage=_coverage(covered, answers),
         long_s=(end - start).total_seconds() if start and end and view == asked else 0.0,
     )
 
@@ -166,8 +171,7 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
         _metrics(site, view, names, view.group_by, corrected=corrected),
     )
     labelled = [
-        (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one)
-        for name, one in zip(names, answers, strict=True)
+        (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one) for name, one in answers.items()
     ]
     title = query.get("title") or ", ".join(name.replace("quality:", "") for name in names).replace("_", " ")
     targets = told.get("targets") or []
@@ -203,30 +207,26 @@ def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
 
 async def _metrics(
     site: Site, view: View, names: Sequence[str], group_by: Sequence[str], *, corrected: bool = False
-) -> list[Mapping[str, Any]]:
-    """The answers for several metrics in their order; all in one question, as each waits for a thread of its own."""
-    if not names:
-        return []
+) -> dict[str, Mapping[str, Any]]:
+    """The answers for several metrics by name; all in one question, as each waits for a thread of its own."""
     params = {**view.params(), "name": list(names), "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
     answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
-    return [{**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)]
+    return {name: {**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)}
 
 
-async def _quality(
-    site: Site, view: View, evaluators: Sequence[str], targets: Sequence[Mapping[str, Any]], *, corrected: bool
+def _quality(
+    evaluators: Sequence[str], answers: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], *, corrected: bool
 ) -> list[Chart]:
-    metrics = [f"quality:{name}" for name in evaluators]
-    answers = await _metrics(site, view, metrics, view.group_by, corrected=corrected)
     return [
         build_chart(
-            key=metric.replace(":", "-"),
-            title=evaluator,
-            answers=[("", answer)],
-            metric=metric,
+            key=f"quality-{name}",
+            title=name,
+            answers=[("", answers[f"quality:{name}"])],
+            metric=f"quality:{name}",
             targets=targets,
-            note=_correction(answer.get("series") or []) if corrected else "",
+            note=_correction(answers[f"quality:{name}"].get("series") or []) if corrected else "",
         )
-        for evaluator, metric, answer in zip(evaluators, metrics, answers, strict=True)
+        for name in evaluators
     ]
 
 
@@ -238,31 +238,32 @@ def _correction(series: Sequence[Mapping[str, Any]]) -> str:
     return f"not corrected: {labels} labels, 30 are needed"
 
 
-async def _coverage(site: Site, view: View, evaluators: Sequence[str]) -> Chart | None:
+def _coverage(evaluators: Sequence[str], answers: Mapping[str, Any]) -> Chart | None:
     """The share of the eligible answers that each evaluator scored; grouped, one evaluator stands for the chart."""
-    shown = evaluators[: 1 if view.group_by else MAX_QUALITY]
-    if not shown:
+    labelled = [(name, answers[f"coverage:{name}"]) for name in evaluators]
+    if not labelled:
         return None
-    names = [f"coverage:{name}" for name in shown]
-    answers = await _metrics(site, view, names, view.group_by)
-    labelled = list(zip(shown, answers, strict=True))
-    return build_chart(key="coverage", title="Scored share", answers=labelled, metric=names[0])
+    return build_chart(key="coverage", title="Scored share", answers=labelled, metric=f"coverage:{evaluators[0]}")
 
 
-async def _efficiency(site: Site, view: View, targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def _shown(view: View, key: str, names: Sequence[str]) -> Sequence[str]:
     """Grouped, three percentiles of every group are unreadable: one metric stands for the chart."""
-    middle = {"latency": "latency_p95"}
-    shown = {key: names if not view.group_by else (middle.get(key, names[0]),) for key, _, names, _ in EFFICIENCY}
-    wanted = [name for names in shown.values() for name in names]
-    answers = dict(zip(wanted, await _metrics(site, view, wanted, view.group_by), strict=True))
+    return (MIDDLE.get(key, names[0]),) if view.group_by else names
+
+
+def _traffic_names(view: View) -> list[str]:
+    return [name for key, _, names, _ in EFFICIENCY for name in _shown(view, key, names)]
+
+
+def _efficiency(view: View, answers: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return [
         build_chart(
             key=key,
             title=title,
-            answers=[(LABELS[name], answers[name]) for name in shown[key]],
-            metric=middle.get(key, shown[key][0]),
+            answers=[(LABELS[name], answers[name]) for name in _shown(view, key, names)],
+            metric=MIDDLE.get(key, names[0]),
             targets=targets,
             bars=bars and not view.group_by,
         )
-        for key, title, _, bars in EFFICIENCY
+        for key, title, names, bars in EFFICIENCY
     ]
