@@ -18,8 +18,6 @@ from ragpulse_collector.store.protocol import Store, Transaction
 
 Scale = Callable[[str], tuple[float, str]]
 
-_MANY = 50
-"""Traces decided at once that are much: planning the statements takes 30 ms, every second 3 % of a core."""
 _LONG_AGO = datetime(1970, 1, 1)
 _COMMITS = timedelta(seconds=5)
 """A score may become visible so much later than it was made; a later one moves no unit, which biases nothing."""
@@ -72,7 +70,7 @@ class Sampler:
         quiet_s: float = 30.0,
         salt: str = "ragpulse",
         pi_scale: Scale = _unscaled,
-        every_s: float = 1.0,
+        every_s: float = 2.0,
         most_traces: int = 4_000,
     ) -> None:
         self._store = store
@@ -82,7 +80,6 @@ class Sampler:
         self._salt = salt
         self._pi_scale = pi_scale
         self._every = timedelta(seconds=every_s)
-        self._rest = self._every
         self._most = most_traces
         self._low: datetime | None = None
         self._last: datetime | None = None
@@ -91,8 +88,8 @@ class Sampler:
     def decide(self, now: datetime) -> int:
         """Decide everything due at `now` (UTC, naive); returns the number of traces decided, and decided once more.
 
-        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds, half
-        as often while much arrives, because a decision costs some 50 ms however few traces it is about.
+        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds,
+        because planning the statements of a decision takes 30 ms however few traces it is about.
         """
         if self._is_early(now):
             return 0
@@ -105,7 +102,7 @@ class Sampler:
             decided += count
             if not more:
                 if decided:
-                    self._last, self._rest = now, self._every * (2 if decided >= _MANY else 1)
+                    self._last = now
                 return decided
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
@@ -141,7 +138,7 @@ class Sampler:
         return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
 
     def _is_early(self, now: datetime) -> bool:
-        return self._last is not None and now - self._last < self._rest
+        return self._last is not None and now - self._last < self._every
 
     def _is_idle(self) -> bool:
         return self._low is not None and not self._store.read(sql.NEWS, {"low": self._low}).rows

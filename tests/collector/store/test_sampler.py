@@ -330,12 +330,11 @@ def test_the_number_is_spread_evenly(salt: str) -> None:
     assert worst < 0.043  # Kolmogorov-Smirnov at one in a thousand
 
 
-@pytest.mark.parametrize(("count", "second"), [(49, 1.0), (50, 2.0)])
-def test_decisions_are_half_as_frequent_while_much_arrives(kit: Any, count: int, second: float) -> None:
-    """The next comes a second after a small one and two after a large one; nothing waits longer than that."""
+def test_decisions_are_some_time_apart(kit: Any) -> None:
+    """The next comes two seconds after one, and nothing waits longer than that."""
     store = kit.store()
-    kit.send(store, *traces(kit, count))
+    kit.send(store, *traces(kit, 3))
     sampler = Sampler(store, lambda: [], settle_s=0.5)
-    assert sampler.decide(kit.later(0.5)) == count
+    assert sampler.decide(kit.later(0.5)) == 3
     kit.send(store, kit.span(1, kind="rag"))
-    assert [sampler.decide(kit.later(second - 0.01)), sampler.decide(kit.later(0.01))] == [0, 1]
+    assert [sampler.decide(kit.later(1.99)), sampler.decide(kit.later(0.01))] == [0, 1]
