@@ -70,6 +70,15 @@ def test_one_odd_span(odd: dict[str, Any]) -> None:
     assert len(batch.spans) + batch.rejected == 20
 
 
+@pytest.mark.parametrize("values", [(1, True), (1, 1.0), (0.0, -0.0), ({"a": 1}, {"a": True}), ([1], [1.0]), ("1", 1)])
+def test_equal_values_of_two_types(values: tuple[Any, Any]) -> None:
+    """Both are kept as they are, though the spans have everything else in common."""
+    spans = [{"spanId": f"{number:016x}", "attributes": {"a": "x", "v": values[number % 2]}} for number in range(1, 21)]
+    batch, in_blocks = both_ways(otlp_json(*spans))
+    assert in_blocks == 20
+    assert len({span.attributes for span in batch.spans}) == 2
+
+
 def test_documents_in_every_style() -> None:
     """Texts of documents are lifted out of JSON of one style or of several, whatever their members."""
     documents = [{"id": "a", "score": 0.5, "content": "für"}, {"id": "b", "score": 0.25, "content": "b"}]

@@ -15,7 +15,7 @@ import orjson
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_at_once
-from ragpulse_collector.conventions.lifting import PLAIN, escape, json_text
+from ragpulse_collector.conventions.lifting import PLAIN, escape, json_objects
 from ragpulse_collector.conventions.openinference import plain_query, plain_response
 from ragpulse_collector.conventions.rules import TEXTS, Carrier, Found, Options, Plan, Read
 from ragpulse_collector.conventions.values import count, seconds, text, unquoted
@@ -129,7 +129,7 @@ class _Mapping:
         for name, templates in self._templates.items():
             pairs = zip(templates, attributes[name], strict=True)
             attributes[name] = [value if template is None else template for template, value in pairs]
-        return list(map(json_text, self._block.rows(attributes)))
+        return json_objects(attributes, len(self._block))
 
     def _at_once(self, name: str, read: Read) -> Column | ContextColumns | None:
         at_once = _AT_ONCE.get(read)

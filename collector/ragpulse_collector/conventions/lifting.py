@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import orjson
@@ -51,7 +53,33 @@ def attributes_text(attributes: Mapping[str, Any], replaced: Mapping[str, Any]) 
 
 def json_text(value: Any) -> str:
     """Return JSON text; bytes become references, NaN and infinities null."""
-    return orjson.dumps(value, default=_bytes_reference).decode()
+    return _json(value).decode()
+
+
+def json_objects(columns: Mapping[str, Sequence[Any]], size: int) -> list[str]:
+    """Return each row of columns as the text of a JSON object; what all rows say is written once."""
+    pieces: list[Iterable[bytes]] = []
+    shared = b"{"
+    for name, column in columns.items():
+        shared += _json(name) + b":"
+        if _is_shared(column):
+            shared += _json(column[0])
+        else:
+            pieces += repeat(shared), map(_json, column)
+            shared = b""
+        shared += b","
+    pieces.append(repeat(shared.removesuffix(b",") + b"}", size))
+    return [b"".join(row).decode() for row in zip(*pieces, strict=False)]
+
+
+def _is_shared(column: Sequence[Any]) -> bool:
+    """Tell whether all values are one; 1, 1.0 and true are not, equal though they are."""
+    first = column[0]
+    return column.count(first) == len(column) and (type(first) is str or all(map(is_, column, repeat(first))))
+
+
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value, default=_bytes_reference)
 
 
 def restore_attributes(

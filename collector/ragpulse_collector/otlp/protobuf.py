@@ -118,7 +118,7 @@ def _blocks(spans_: Iterable[tuple[Any, int]], origin: Origin, unusual: list[int
         if span.WhichOneof(_UNUSUAL) is not None or status not in _STATUS_CODES:
             unusual.append(position)
             continue
-        pairs = tuple(span.attributes)
+        pairs = span.attributes[:]
         shapes.setdefault((status, len(pairs)), []).append((position, *_SPAN_FIELDS(span), pairs))
     for (status, _), rows in shapes.items():
         for alike, attributes in _alike(rows):

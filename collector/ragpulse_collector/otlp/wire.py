@@ -89,18 +89,14 @@ class WireBlock:
     def __len__(self) -> int:
         return len(self.span_ids)
 
-    def rows(self, attributes: Mapping[str, Sequence[Any]] | None = None) -> list[Attributes]:
-        """Return each span's attributes: these, given as they are here, or its own."""
-        columns = self.attributes if attributes is None else attributes
-        if not columns:
-            return [{} for _ in self.span_ids]
-        return list(map(dict, map(zip, repeat(tuple(columns)), zip(*columns.values(), strict=True))))
-
     def spans(self) -> Iterator[WireSpan]:
         """Yield the spans one by one."""
+        names = tuple(self.attributes)
+        columns = self.attributes.values()
+        rows = map(dict, map(zip, repeat(names), zip(*columns, strict=True))) if names else ({} for _ in self.span_ids)
         for trace_id, span_id, parent, name, start, end, attributes in zip(
             self.trace_ids, self.span_ids, self.parent_span_ids, self.names, self.start_ns, self.end_ns,
-            self.rows(), strict=True,
+            rows, strict=True,
         ):  # fmt: skip
             yield WireSpan(
                 trace_id.hex(), span_id.hex(), parent.hex() or None, name, start, end, self.status_code, "", "",

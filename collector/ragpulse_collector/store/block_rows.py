@@ -9,7 +9,7 @@ import orjson
 
 from ragpulse_collector.records import ContextColumns, SpanBlock
 from ragpulse_collector.store.columnar import Part, Same
-from ragpulse_collector.store.rows import contexts_state, microseconds, text_hash, top_score
+from ragpulse_collector.store.rows import contexts_state, text_hash, top_score
 
 Parts = dict[str, Part]
 
@@ -29,7 +29,7 @@ def table_parts(block: SpanBlock, at: datetime) -> dict[str, Parts]:
     ids: Parts = {
         "trace_id": block.trace_ids,
         "span_id": block.span_ids,
-        "start_time": list(map(microseconds, block.columns["start_ns"])),
+        "start_time": [start // 1000 for start in block.columns["start_ns"]],  # 64 bits: within a TIMESTAMP's years
     }
     texts = {name: _part(block, name) for name in ("query", "response")}
     has_text = any(type(part) is not Same or part.value is not None for part in texts.values())
@@ -46,7 +46,7 @@ def _span_parts(block: SpanBlock, at: datetime, *, has_text: bool) -> Parts:
     tags = block.columns.get("tags")
     times = zip(block.columns["start_ns"], block.columns["end_ns"], strict=True)
     return {name: _part(block, name) for name in _AS_THEY_ARE} | {
-        "parent_span_id": block.parent_span_ids,
+        "parent_span_id": block.parent_span_ids if any(block.parent_span_ids) else Same(None, size),
         "received_at": Same(at, size),
         "duration_us": [(end - start) // 1000 for start, end in times],
         "tags": Same(None, size) if tags is None else [orjson.dumps(each).decode() for each in tags],
