@@ -16,7 +16,7 @@ from ragpulse_evaluators.statistics import assisted_mean
 
 __all__ = ["assist"]
 
-_NO_HELP = "too few judged (below 30, or 10 of the rarer kind), or the check does not foresee the verdict"
+_NO_HELP = "too few judged (below 30, or 10 of the rarer kind), all judged, or the check does not foresee the verdict"
 _SEVERAL = "several versions were asked here, and nothing says which one an answer not drawn would have met"
 _REPLAYED = "a replay judged some of these: their chances are not the rule's"
 Place = tuple[Any, ...]
