@@ -4,8 +4,8 @@
 by least squares, of the memory, of the part that is the process's own, of what DuckDB counts as its own and of the
 rest; CPU and what was stored.
 
-What has a bound should be at it when the second half begins: in the first third the pages are looked at five times as
-often, which fills DuckDB's lists of what it may evict. DuckDB's own account climbs to its limit and falls by 60 MB with
+What has a bound should be at it when the second half begins: in the first third many look at the pages, which fills
+DuckDB's lists of what it may evict. DuckDB's own account climbs to its limit and falls by 60 MB with
 each checkpoint, some five minutes apart: steps that make slopes of 100 MB an hour either way. So a full run exits 1
 where the rest grows by more than 20 MB an hour in its second half, or where DuckDB exceeds its limit.
 """
@@ -30,7 +30,9 @@ from _served import Server
 SPANS = 160
 REQUESTS_PER_S = 2
 LOOKS = ("/api/v1/traces?limit=50", "/api/v1/overview?from=-1h", "/api/v1/metrics?name=latency_p95", "/metrics", "/")
-LOOK_EVERY_S = {"at first": 0.2, "then": 1.0}
+LOOK_EVERY_S = 1.0
+FURTHER_LOOKERS, FURTHER_EVERY_S = 3, 0.2
+"""In the first third."""
 MAX_MB_PER_HOUR = 20
 DUCKDB_MB = 128
 """Its `memory_limit` is 122 of these."""
@@ -43,23 +45,26 @@ def main() -> int:
         minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
     with tempfile.TemporaryDirectory() as place:
         db = Path(place) / "ragpulse.duckdb"
-        server, stop = Server(db), threading.Event()
+        server, stop, enough = Server(db), threading.Event(), threading.Event()
         workers = [
             threading.Thread(target=_send, args=(server, stop)),
-            threading.Thread(target=_look, args=(server, stop, time.monotonic() + minutes * 20)),
+            threading.Thread(target=_look, args=(server, stop, LOOK_EVERY_S)),
+            *(threading.Thread(target=_look, args=(server, enough, FURTHER_EVERY_S)) for _ in range(FURTHER_LOOKERS)),
         ]
         for worker in workers:
             worker.start()
+        threading.Timer(minutes * 20, enough.set).start()
         samples = _watch(server, minutes * 60)
         stop.set()
         for worker in workers:
             worker.join()
         ended = server.stop()
-        size = db.stat().st_size / 2**20
-    last = samples[-1]
-    print(f"{minutes:g} minutes, {REQUESTS_PER_S * SPANS} spans/s, every trace evaluated, {size:.0f} MB stored, "
-          f"{last.cpu_s / last.at_s:.2f} of a core; SIGTERM to end {ended:.1f} s")  # fmt: skip
+        size = sum(file.stat().st_size for file in Path(place).iterdir()) / 2**20
     half = [sample for sample in samples if sample.at_s >= minutes * 30]
+    first, last = half[0], half[-1]
+    cores = (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s)
+    print(f"{minutes:g} minutes, {REQUESTS_PER_S * SPANS} spans/s, every trace evaluated, {size:.0f} MB stored, "
+          f"{cores:.2f} of a core in the second half; SIGTERM to end {ended:.1f} s")  # fmt: skip
     _tell("first half", [sample for sample in samples if sample.at_s < minutes * 30])
     _tell("second half", half)
     grows = _slope(half, "rest_mb") > MAX_MB_PER_HOUR or max(sample.duckdb_mb for sample in half) > DUCKDB_MB
@@ -115,9 +120,9 @@ def _ask(server: Server, query: str) -> float:
 
 
 def _send(server: Server, stop: threading.Event) -> None:
-    number = 0
+    number, begun = 0, time.monotonic()
     with closing(server.connection()) as connection:
-        while not stop.wait(1 / REQUESTS_PER_S):
+        while not stop.wait(begun + number / REQUESTS_PER_S - time.monotonic()):
             number += 1
             made = gzip.compress(body(SPANS, seed=number, start_ns=time.time_ns() - 10**9), 1)
             headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
@@ -125,10 +130,10 @@ def _send(server: Server, stop: threading.Event) -> None:
             connection.getresponse().read()
 
 
-def _look(server: Server, stop: threading.Event, often_until: float) -> None:
+def _look(server: Server, stop: threading.Event, every_s: float) -> None:
     turn = 0
     with closing(server.connection()) as connection:
-        while not stop.wait(LOOK_EVERY_S["at first" if time.monotonic() < often_until else "then"]):
+        while not stop.wait(every_s):
             turn += 1
             connection.request("GET", LOOKS[turn % len(LOOKS)])
             connection.getresponse().read()
