@@ -119,11 +119,8 @@ async def _first(site: Site, asked: View) -> _Figures | None:
     if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
         return None
     view = _fitting(asked, requests)
-    strip, answers = await asyncio.gather(
-        site.api("GET overview", {**view.params(), "only": "traffic"}),
-        _metrics(site, view, _traffic_names(view), view.group_by),
-    )
-    charts = _efficiency(view, answers, ())
+    strip = await site.api("GET overview", {**view.params(), "only": "traffic"})
+    charts = _efficiency(view, await _metrics(site, view, _traffic_names(view), view.group_by), ())
     return _Figures(
         view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, long_s=0.0, whole=False
     )
