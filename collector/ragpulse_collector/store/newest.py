@@ -51,9 +51,12 @@ def _promising(
     rooted = where == "true"
     source = "raw.spans WHERE parent_span_id IS NULL" if rooted else f"raw.trace_facts WHERE latest AND ({where})"
     looked: list[datetime] = []
-    for ladder in (_NEAR, _FAR):
-        if looked:  # nothing near: from the newest on that is there
-            last = min(last, store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] or _EVER)
+    for ladder in (_NEAR, None, _FAR):
+        if ladder is None:  # nothing near: from the newest on that is there
+            until, last = last, min(last, store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] or _EVER)
+            if last == until:
+                continue
+            ladder = _NEAR
         steps = [last - step for step in ladder if last - step > first]
         counts = ", ".join(f"count(*) FILTER (start_time >= $step_{place})" for place in range(len(steps)))
         if steps:

@@ -183,7 +183,9 @@ def test_scores_carry_the_latest_chance(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT pi, reason FROM scores") == [(1.0, "sampled")]
 
 
-def _list(store: Any, limit: int, *, where: str = "true", **given: Any) -> tuple[list[int], list[Any]]:
+def _list(
+    store: Any, limit: int, *, where: str = "true", later: timedelta = timedelta(0), **given: Any
+) -> tuple[list[int], list[Any]]:
     """The numbers of the newest traces and the times that they were looked for from."""
     tried: list[Any] = []
 
@@ -195,7 +197,7 @@ def _list(store: Any, limit: int, *, where: str = "true", **given: Any) -> tuple
         named = given.get("parameters", {}) | ({"last": last} if last else {}) | ({"since": since} if since else {})
         return list(store.read(f"{asked} ORDER BY start_time DESC, trace_id DESC LIMIT {limit}", named).dicts())
 
-    now = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0]
+    now = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] + later
     found = newest(store, read, limit, now=now, where=where, **given)
     assert {row["n_spans"] for row in found} <= {1, 2}
     return [int(row["trace_id"], 16) for row in found], tried
@@ -236,6 +238,7 @@ def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any, 
     last = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
     found, tried = _list(store, 10)
     assert (found, tried) == (list(range(29_999, 29_989, -1)), [last - timedelta(seconds=10)])
+    assert _list(store, 10, later=timedelta(hours=3)) == (found, tried)
     before = last - timedelta(hours=2)
     found, tried = _list(store, 4, where="prompt_version = 'v1'", last=before)
     assert found == [22_798, 22_795, 22_792, 22_789]
