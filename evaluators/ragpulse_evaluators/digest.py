@@ -10,7 +10,8 @@ _PIECE = 2047
 
 def sha256_hex(text: str) -> str:
     """The sha256 of a text in UTF-8 as 64 hex digits; lone surrogates are digested as they are."""
-    data, digest = text.encode("utf-8", "surrogatepass"), hashlib.sha256()
-    for start in range(0, len(data), _PIECE):
+    data = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(data[:_PIECE])
+    for start in range(_PIECE, len(data), _PIECE):
         digest.update(data[start : start + _PIECE])
     return digest.hexdigest()
