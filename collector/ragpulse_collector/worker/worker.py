@@ -107,6 +107,11 @@ class Worker:
             loop.call_soon_threadsafe(self._signal.set)
         thread.join(timeout_s + _CANCEL_S)
 
+    @property
+    def stopping(self) -> bool:
+        """Tell whether a stop was asked for: nothing new begins."""
+        return self._perform.stopping.is_set()
+
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until nothing is pending or running (any thread); False when that took too long."""
         self.wake()
