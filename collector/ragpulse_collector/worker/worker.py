@@ -146,7 +146,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         pacing = asyncio.create_task(self._keep_pace())
         ready.set()
-        while not self._perform.stopping.is_set():
+        while not self.stopping:
             await self._turn()
         await self._drain()
         pacing.cancel()
@@ -283,7 +283,7 @@ class Worker:
     async def _score_all(self) -> None:
         """Score batch after batch of the jobs that take no waiting."""
         try:
-            while self._immediate.claimed and not self._perform.stopping.is_set():
+            while self._immediate.claimed and not self.stopping:
                 await self._score_batch(self._immediate)
                 self._signal.set()
         except Exception:  # noqa: BLE001 - the boundary of a batch: its jobs stay claimed and are tried again
@@ -308,7 +308,7 @@ class Worker:
     async def _work_off(self, lane: Lane) -> None:
         """Bring one job after the other to its end while any is ready."""
         try:
-            while lane.ready and not self._perform.stopping.is_set():
+            while lane.ready and not self.stopping:
                 work = lane.ready.popleft()
                 if len(lane.ready) == lane.at_once - 1:
                     self._signal.set()
