@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import open_file
+from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.schema import TABLES, TIME_COLUMNS
@@ -90,13 +90,12 @@ def vacuum(path: Path) -> tuple[int, int]:
     connection = open_file(path, {})
     try:
         source = connection.execute("SELECT current_catalog()").fetchall()[0][0]
-        target = str(copy).replace("'", "''")
-        connection.execute(f"ATTACH '{target}' AS vacuumed")
+        connection.execute(f"ATTACH '{quoted(copy)}' AS vacuumed")
         connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed')
         connection.execute("DETACH vacuumed")
     except duckdb.Error as error:
         copy.unlink(missing_ok=True)
-        raise StoreError(f"{path} could not be rewritten: {str(error).splitlines()[0]}") from error
+        raise StoreError(f"{path} could not be rewritten: {first_line(error)}") from error
     finally:
         connection.close()
     shutil.copymode(path, copy)

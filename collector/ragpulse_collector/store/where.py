@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.connection import first_line
 from ragpulse_collector.store.guard import nodes
 from ragpulse_collector.store.views import FACT_COLUMNS
 
@@ -48,7 +49,7 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
         connection.execute("SET enable_external_access = false")
         return _checked(connection, text)
     except duckdb.Error as error:
-        raise ValueError(f"where {text!r}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"where {text!r}: {first_line(error)}") from error
     finally:
         connection.close()
 

@@ -16,7 +16,7 @@ from ragpulse_collector.records import DecodeError
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.columnar import Part
-from ragpulse_collector.store.connection import fetch
+from ragpulse_collector.store.connection import fetch, first_line
 from ragpulse_collector.store.ingest import Ingest
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
@@ -140,7 +140,7 @@ class Writer:
         self._broken = not self._usable()
         with contextlib.suppress(*_DISK):  # who reads need not wait for the next who writes
             self._recover()
-        busy = Busy(f"the store cannot write: {str(error).splitlines()[0]}")
+        busy = Busy(f"the store cannot write: {first_line(error)}")
         for item in items:
             item.future.set_exception(busy)
 
@@ -173,5 +173,5 @@ def _stored_error(item: Item, error: BaseException) -> BaseException:
     """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
     if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):
         _log.error("a body could not be stored: %s", error)
-        return DecodeError(f"the body could not be stored: {str(error).splitlines()[0]}")
+        return DecodeError(f"the body could not be stored: {first_line(error)}")
     return error
