@@ -77,6 +77,7 @@ def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
     told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
     assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "mSPRT, clustered")
     assert told["difference"]["value"] == pytest.approx(-0.3, abs=0.06)
+    assert told["effect_size"] == pytest.approx(-0.65, abs=0.15)
     assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
     unnamed = compare(store, {"a": "prompt:v7", "b": "prompt:v8"}, clock=now)
     assert unnamed["evaluator"] == "judge"  # none of the well-known ones: the one there is
@@ -146,6 +147,7 @@ def test_few_users_are_not_enough(store: EmbeddedStore) -> None:
     told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
     assert told["verdict"] == "not enough data"
     assert told["need_more"] >= 19
+    assert told["need_more_of"] == "users"
 
 
 def test_sides_that_cannot_be_read(store: EmbeddedStore) -> None:

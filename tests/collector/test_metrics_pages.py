@@ -52,13 +52,17 @@ def test_the_overview_compares_with_the_window_before(store: EmbeddedStore) -> N
         good = number % 10 > 0 if number < 200 else number % 2 > 0
         facts = {"error": number % 4 == 0, "cost_usd": 0.01 if number % 2 else None, "input_tokens": 5}
         units.scored(number, "groundedness", float(good), at=at, facts=facts)
+    for number in range(400, 410):  # the first bucket of the window before is not that window
+        units.scored(number, "groundedness", 0.2, at=T0 - timedelta(minutes=100))
     units.save()
     told = overview(store, DAY, clock=now)
     (quality,) = told["quality"]
-    assert (quality["value"], quality["previous"]["value"], quality["verdict"]) == (0.5, 0.9, "worse")
+    assert (quality["value"], quality["verdict"]) == (0.5, "worse")
+    assert quality["previous"]["value"] == pytest.approx((200 * 0.9 + 10 * 0.2) / 210)
     assert (quality["passing_rate"], quality["n"], quality["version"]) == (0.5, 200, "v1")
     assert quality["always"][0] < quality["lo"] < quality["hi"] < quality["always"][1]
     assert (told["n_traces"], told["error_rate"], told["tokens"]) == (200, 0.25, 1000)
+    assert told["error_interval"] == pytest.approx([0.195, 0.314], abs=0.001)
     assert told["cost_usd"] == pytest.approx(1.0)
     assert told["cost_unknown_share"] == 0.5
     assert told["coverage"][0]["scored"] == 200

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import pvariance
 from typing import Any
 
-from ragpulse_collector.metrics.effects import WHOLE, effects, more_needed
+from ragpulse_collector.metrics.effects import WHOLE, effects, more_needed, needed
 from ragpulse_collector.metrics.estimate import point
 from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.good import FAITHFUL, first_of
@@ -115,7 +117,13 @@ def _decided(a: _Units, b: _Units) -> dict[str, Any]:
     shared = a.keys() & b.keys()
     paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
     told = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
-    return {**told, "paired": paired}
+    return {"need_more_of": "answers", **told, "effect_size": _effect_size(told["difference"], a, b), "paired": paired}
+
+
+def _effect_size(difference: Mapping[str, float] | None, a: _Units, b: _Units) -> float | None:
+    """The difference in standard deviations of one answer (Cohen 1988); None where all answers of a side are alike."""
+    spread = math.sqrt(sum(pvariance([one.value for one in side.values()]) for side in (a, b)) / 2.0)
+    return difference["value"] / spread if difference and spread > 1e-9 else None
 
 
 def _strata(a: _Units, b: _Units) -> list[dict[str, Any]]:
@@ -137,8 +145,8 @@ def _stratum(value: str | None, a: _Units, b: _Units) -> dict[str, Any]:
     sides = {"value": value, "a": _point(a.values()), "b": _point(b.values())}
     if a and b:
         return sides | _decided(a, b)
-    nothing = {"difference": None, "test": None, "verdict": "not enough data", "need_more": None, "paired": False}
-    return sides | nothing
+    nothing = {"difference": None, "effect_size": None, "test": None, "paired": False}
+    return sides | nothing | {"verdict": "not enough data", "need_more": None, "need_more_of": "answers"}
 
 
 def _within(side: _Units, value: str | None) -> dict[tuple[str, int], _Scored]:
@@ -251,7 +259,7 @@ def _unpaired(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
         "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
         "test": {"name": "mSPRT, clustered", "p": found.p},
         "verdict": call,
-        "need_more": max(short, more or 1) if call == "not enough data" else None,
+        **needed(call, short, more),
     }
 
 

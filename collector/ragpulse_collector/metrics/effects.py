@@ -11,7 +11,7 @@ from ragpulse_collector.store import Store
 from ragpulse_evaluators.statistics import ClusteredMean, benjamini_hochberg, clustered_mean, compare_arms, verdict
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
-__all__ = ["WHOLE", "effects", "more_needed"]
+__all__ = ["WHOLE", "effects", "more_needed", "needed"]
 
 Group = tuple[str, str]
 """A column of `traces` and its value."""
@@ -85,8 +85,17 @@ def _also_one(name: str, a: ClusteredMean, b: ClusteredMean, *, lower_is_better:
         "difference": None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi},
         "p": 1.0 if found is None else found.p,
         "verdict": call,
-        "need_more": max(short, more or 1) if call == "not enough data" else None,
+        **needed(call, short, more),
     }
+
+
+def needed(call: str, short: int, more: int | None) -> dict[str, Any]:
+    """How many more decide it, and of what: an arm with too few users has no verdict, however many answers it has."""
+    if call != "not enough data":
+        return {"need_more": None, "need_more_of": "answers"}
+    return (
+        {"need_more": short, "need_more_of": "users"} if short else {"need_more": more or 1, "need_more_of": "answers"}
+    )
 
 
 def more_needed(mean: float, half: float, n: int) -> int | None:

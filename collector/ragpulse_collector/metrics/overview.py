@@ -15,7 +15,7 @@ from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.metrics.window import iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate, msprt
+from ragpulse_evaluators.statistics import Estimate, msprt, wilson
 
 __all__ = ["DEMO_SERVICE", "overview", "shift"]
 
@@ -66,6 +66,7 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     buckets = [one.values for one in asked.traffic()]
     n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
     costs = [one["cost"] for one in buckets if one["cost"] is not None]
+    failing = wilson(errors, n)
     newest = asked.store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
     return {
         "demo": bool(asked.store.read(_DEMO, {**asked.window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
@@ -73,6 +74,7 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
         "lag_s": None if newest[0] is None else max(0.0, (asked.now - newest[0]).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
+        "error_interval": None if failing is None else [failing.lo, failing.hi],
         "cost_usd": math.fsum(costs) if costs else None,
         "cost_unknown_share": 1.0 - known / n if n else None,
         "tokens": sum(one["tokens"] or 0 for one in buckets),

@@ -61,9 +61,10 @@ class Snapshot:
 
     def before(self) -> list[Bucket]:
         """Every evaluator over the window of equal length before this one, as one bucket; at times an older reading."""
-        found: list[Bucket] = self._once(
-            "before", lambda: (self.now, estimates(self.store, None, self.window.before, self.keep))
-        )[1]
+        window = self.window.before.whole
+        found: list[Bucket] = self._once("before", lambda: (self.now, estimates(self.store, None, window, self.keep)))[
+            1
+        ]
         return found
 
     def decided(self) -> list[Decided]:
