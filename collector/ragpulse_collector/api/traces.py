@@ -43,32 +43,17 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     """Answer the operation; raises ValueError naming a malformed parameter."""
     limit = _limit(params.get("limit"))
     sort = _sort(params)
-    now = clock()
-    keep, parameters = _conditions(params, now)
+    keep, parameters = _conditions(params, clock())
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
 
-    def read(since: datetime | None = None) -> list[dict[str, Any]]:
-        bounded = {} if since is None else {"since": since}
-        query = _query(params, keep, "traces_since($since)" if bounded else "traces")
-        order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
-        return store.read(query + page + order, parameters | bounded).dicts()
-
     if sort == "time" and not _needs_score(params):
         first, last = _edges(params, parameters)
-        common = filter_of(params)
-        rows = newest(
-            store,
-            read,
-            limit + 1,
-            now=now,
-            where=common.sql,
-            parameters=common.parameters,
-            first=first,
-            last=last,
-        )
+        where = " AND ".join(keep) + page
+        rows = newest(store, _COLUMNS, where, parameters, limit + 1, first=first, last=last)
     else:
-        rows = read()
+        order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
+        rows = store.read(_query(params, keep) + page + order, parameters).dicts()
     more, rows = len(rows) > limit, rows[:limit]
     scores = _scores(store, rows)
     answer: dict[str, Any] = {
@@ -100,8 +85,8 @@ def _sort(params: Mapping[str, Any]) -> str:
     return sort
 
 
-def _query(params: Mapping[str, Any], keep: Sequence[str], table: str = "traces") -> str:
-    return f"SELECT {_COLUMNS}{_score_column(params)} FROM {table} t{_score_join(params)} WHERE {' AND '.join(keep)}"
+def _query(params: Mapping[str, Any], keep: Sequence[str]) -> str:
+    return f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
 
 
 def _limit(value: Any) -> int:

@@ -48,9 +48,10 @@ FACT_COLUMNS = (
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
-_LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
+LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
+"""When the first span came of those that the sampler has not looked at to the end."""
 # For the whole view. Where nothing waits nothing is read: a bound of NULL would read everything.
-_FIRST = f"""coalesce((SELECT min(start_time) FROM raw.spans WHERE received_at >= {_LOW}), TIMESTAMP '9999-01-01')"""
+_FIRST = f"""coalesce((SELECT min(start_time) FROM raw.spans WHERE received_at >= {LOW}), TIMESTAMP '9999-01-01')"""
 
 _OF_FIRST = (
     "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
@@ -60,7 +61,7 @@ _WAITING = f"""
                    output_tokens, cached_tokens, top_score, upstream_pi, {", ".join(_OF_FIRST)},
                    ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
                        + epoch_us(start_time) AS place
-            FROM raw.spans WHERE received_at >= {_LOW} AND start_time >= {{since}}"""
+            FROM raw.spans WHERE received_at >= {LOW} AND start_time >= {{since}}"""
 
 # Traces that the sampler has not decided yet and that begin at `since` or later. Each is shown by its first rag span,
 # else the span without a parent, else the earliest. Where nobody decides, millions wait: of those before `since` the id
@@ -80,7 +81,7 @@ _UNDECIDED = f"""
         ANTI JOIN (
             SELECT trace_id FROM raw.trace_facts WHERE start_time >= {{first}} - INTERVAL 1 DAY
             UNION ALL
-            SELECT trace_id FROM raw.spans WHERE received_at >= {_LOW} AND start_time < {{since}}) f
+            SELECT trace_id FROM raw.spans WHERE received_at >= {LOW} AND start_time < {{since}}) f
           ON f.trace_id = s.trace_id
         GROUP BY s.trace_id)
     SELECT x.* EXCLUDE (unit_time), NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
@@ -90,15 +91,18 @@ _UNDECIDED = f"""
     LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {{first}}) c
       ON c.trace_id = x.trace_id AND c.span_id = x.unit_span_id AND c.start_time = x.unit_time"""
 
-# The CTEs stay inside their branch: around the union they would keep conditions on time from the scan of the facts.
-_TRACES_SINCE = f"""
+DECIDED = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {", ".join(FACT_COLUMNS)},
            {hex_span("unit_span_id")} AS unit_span_id, true AS decided
-    FROM raw.trace_facts WHERE latest AND start_time >= {{since}}
-    UNION ALL BY NAME
-    SELECT * REPLACE ({hex_trace("trace_id")} AS trace_id, {hex_span("unit_span_id")} AS unit_span_id)
-    FROM ({_UNDECIDED})"""
-_TRACES = _TRACES_SINCE.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)
+    FROM raw.trace_facts WHERE latest"""
+"""The traces that the sampler has decided; ends in its conditions."""
+_SHOWN = f"SELECT * REPLACE ({hex_trace('trace_id')} AS trace_id, {hex_span('unit_span_id')} AS unit_span_id) FROM"
+UNDECIDED_SINCE = f"{_SHOWN} undecided_since($since)"
+"""Those that it has not, and that begin at `$since` or later."""
+
+# The CTE stays inside its branch: around the union it would keep conditions on time from the scan of the facts.
+_TRACES = f"""{DECIDED}
+    UNION ALL BY NAME {_SHOWN} ({_UNDECIDED.format(since="TIMESTAMP '1970-01-01'", first=_FIRST)})"""
 
 _CONTEXTS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, rank, id, score, text, metadata,
@@ -188,7 +192,6 @@ VIEWS: dict[str, str] = {
 
 TABLE_MACROS: dict[str, str] = {
     "quality(evaluator_name, t_from, t_to)": _QUALITY,
-    "traces_since(t_from)": _TRACES_SINCE.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
     "undecided_since(t_from)": _UNDECIDED.format(since="t_from::TIMESTAMP", first="t_from::TIMESTAMP"),
     "trace(hex)": f"""{_SPANS} WHERE {spans_of("hex::UUID")}
         QUALIFY row_number() OVER (PARTITION BY s.span_id ORDER BY s.received_at) = 1 ORDER BY s.start_time""",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -183,28 +183,22 @@ def test_scores_carry_the_latest_chance(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT pi, reason FROM scores") == [(1.0, "sampled")]
 
 
-def _list(
-    store: Any, limit: int, *, where: str = "true", later: timedelta = timedelta(0), **given: Any
-) -> tuple[list[int], list[Any]]:
-    """The numbers of the newest traces and the times that they were looked for from."""
-    tried: list[Any] = []
+def _list(store: Any, limit: int, where: str = "true", **given: Any) -> tuple[list[int], list[str]]:
+    """The numbers of the newest traces and the questions that it took."""
+    asked: list[str] = []
 
-    def read(since: Any) -> list[Any]:
-        tried.append(since)
-        table = "traces" if since is None else "traces_since($since)"
-        last = given.get("last")
-        asked = f"SELECT trace_id, n_spans FROM {table} WHERE {where}" + (" AND start_time <= $last" if last else "")
-        named = given.get("parameters", {}) | ({"last": last} if last else {}) | ({"since": since} if since else {})
-        return list(store.read(f"{asked} ORDER BY start_time DESC, trace_id DESC LIMIT {limit}", named).dicts())
+    class Counted:
+        def read(self, sql: str, parameters: Any = ()) -> Any:
+            asked.append(sql)
+            return store.read(sql, parameters)
 
-    now = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0] + later
-    found = newest(store, read, limit, now=now, where=where, **given)
+    found = newest(Counted(), "trace_id, start_time, n_spans", where, given.pop("parameters", {}), limit, **given)
     assert {row["n_spans"] for row in found} <= {1, 2}
-    return [int(row["trace_id"], 16) for row in found], tried
+    return [int(row["trace_id"], 16) for row in found], asked
 
 
-def test_the_newest_are_found_without_reading_all(kit: Any) -> None:
-    """As much is read as promises enough that meet the condition; everything where there are fewer."""
+def test_the_newest_are_those_that_wait_and_those_that_are_decided(kit: Any) -> None:
+    """In order of time whether decided or not, that meet the condition, between the times, and all where few do."""
     store = kit.store()
     second = 1_000_000_000
     spans = [
@@ -212,35 +206,42 @@ def test_the_newest_are_found_without_reading_all(kit: Any) -> None:
                  end_ns=kit.start_ns + n * second)
         for n in range(1, 41)
     ]  # fmt: skip
-    kit.send(store, *spans)
-    newest_time = store.read("SELECT max(start_time) FROM raw.spans").rows[0][0]
-    assert _list(store, 3) == ([40, 39, 38], [newest_time - timedelta(seconds=10)])
+    kit.send(store, *spans[::2])
     Sampler(store).decide(kit.later(60))
-    condition = {"where": "service = $s", "parameters": {"s": "b"}}
-    assert _list(store, 3, **condition) == ([39, 37, 35], [newest_time - timedelta(seconds=10)])
-    assert _list(store, 3, first=newest_time - timedelta(seconds=2)) == (
-        [40, 39, 38],
-        [newest_time - timedelta(seconds=2)],
-    )
-    found, tried = _list(store, 21, **condition)
-    assert (len(found), tried) == (20, [None])
+    assert _list(store, 3)[0] == [39, 37, 35]
+    kit.send(store, *spans[1::2])
+    assert _list(store, 3)[0] == [40, 39, 38]
+    assert _list(store, 3, "service = $s", parameters={"s": "b"})[0] == [39, 37, 35]
+    assert _list(store, 3, "service = $s", parameters={"s": "a"})[0] == [40, 38, 36]
+    at = {"at": kit.start + timedelta(seconds=38)}
+    assert _list(store, 3, "start_time >= $at", parameters=at, first=at["at"])[0] == [40, 39, 38]
+    assert _list(store, 2, "start_time < $at", parameters=at, last=at["at"])[0] == [37, 36]
+    assert _list(store, 41)[0] == list(range(40, 0, -1))
 
 
-def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any, rows: Any) -> None:
+def test_where_all_is_decided_nothing_else_is_asked(kit: Any) -> None:
+    """A quiet store answers with what waits (nothing) and the decided traces in order."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="rag", trace_id=f"{1:032x}"))
+    assert len(_list(store, 3)[1]) == 3
+    Sampler(store).decide(kit.later(60))
+    found, asked = _list(store, 3)
+    assert (found, len(asked), "undecided" in str(asked)) == ([1], 2, False)
+
+
+def test_the_newest_of_a_great_many_undecided_are_found_by_their_time(kit: Any) -> None:
     """Where nobody decides, it is looked back step by step, also from a time; what begins there is shown whole."""
     store = kit.store()
     many = """INSERT INTO raw.spans BY NAME
         SELECT ('0000000000000000' || printf('%016x', i // 2))::UUID AS trace_id, i::UBIGINT AS span_id,
                TIMESTAMP '2026-03-01' + to_seconds(i // 2) AS start_time, start_time AS received_at, 1 AS duration_us,
                CASE WHEN i % 2 = 1 THEN (i - 1)::UBIGINT END AS parent_span_id, 'rag' AS kind, 'unset' AS status,
-               'v' || (i // 2 % 3) AS prompt_version FROM range(60000) t(i)"""
+               'v' || (i // 2 % 300) AS prompt_version FROM range(60000) t(i)"""
     store.write(lambda t: t.execute(many)).result(20)
-    last = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
-    found, tried = _list(store, 10)
-    assert (found, tried) == (list(range(29_999, 29_989, -1)), [last - timedelta(seconds=10)])
-    assert _list(store, 10, later=timedelta(hours=3)) == (found, tried)
-    before = last - timedelta(hours=2)
-    found, tried = _list(store, 4, where="prompt_version = 'v1'", last=before)
-    assert found == [22_798, 22_795, 22_792, 22_789]
-    assert tried[-1] == before - timedelta(seconds=10)
-    assert _list(store, 40_000)[1][-1] is None
+    found, asked = _list(store, 10)
+    assert (found, len(asked)) == (list(range(29_999, 29_989, -1)), 3)
+    before = datetime(2026, 3, 1, 6)
+    given = {"parameters": {"before": before}, "last": before}
+    found, asked = _list(store, 4, "prompt_version = 'v1' AND start_time <= $before", **given)
+    assert (found, len(asked)) == ([21_301, 21_001, 20_701, 20_401], 9)
+    assert len(_list(store, 40_000)[0]) == 30_000
