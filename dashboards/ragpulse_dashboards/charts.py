@@ -10,16 +10,21 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
-from ragpulse_dashboards.formats import parse_time
+from ragpulse_dashboards.formats import iso, parse_time
 from ragpulse_dashboards.targets import Bound, bounds_of
 
-__all__ = ["MAX_LINES", "THIN", "Chart", "build_chart"]
+__all__ = ["MAX_LINES", "PER", "THIN", "Chart", "build_chart"]
 
 THIN: Final = 10
 """Buckets with fewer scored answers are drawn hollow, where the collector does not say itself which are thin."""
 MAX_LINES: Final = 6
 """More lines than colours a person can tell apart are left to the table."""
 MAX_ROWS: Final = 2000
+_MINUTE, _HOUR = (60, "per minute"), (3600, "per hour")
+PER: Final = {
+    "requests": _MINUTE, "errors": _MINUTE, "cost_usd": _HOUR, "input_tokens": _MINUTE, "output_tokens": _MINUTE,
+}  # fmt: skip
+"""Sums are drawn as rates, so that a chart says the same however long its buckets are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,7 @@ class Chart:
     latest: Mapping[str, Any] | None
     """The newest measured row."""
     names: Sequence[str]
+    bars: bool
     hidden_lines: int
     """Lines in the table that are not drawn."""
     step: int
@@ -69,15 +75,18 @@ def build_chart(
     Of `targets` (as in `GET targets`) those of the chart's metrics are drawn.
     """
     first = answers[0][1]
+    long, per = PER.get(metric, (0, ""))
     unit = "ratio" if metric.startswith("quality:") else str(first.get("unit") or "count")
     step = int(first.get("step") or 60)
-    lines = [line for at, (label, answer) in enumerate(answers) for line in _lines(at, label, answer)]
+    scale = long / step if long else 1.0
+    lines = [line for at, (label, answer) in enumerate(answers) for line in _lines(at, label, answer, scale)]
     lines.sort(key=lambda line: line["n"], reverse=True)
     drawn = sorted(lines[:MAX_LINES], key=lambda line: line["order"])
     grid = _grid([line["points"] for line in drawn], step)
     start, end = _epoch(first.get("from")), _epoch(first.get("to"))
     metrics = [str(answer.get("name") or metric) for _, answer in answers]
-    bounds = bounds_of(targets, metrics, unit)
+    bounds = [] if per else bounds_of(targets, metrics, unit)  # a bound of a sum is one of the whole range
+    title = title if title.endswith(per) else f"{title} {per}"
     data = {
         "metric": metric,
         "title": title,
@@ -100,6 +109,7 @@ def build_chart(
         lines=lines,
         latest=_latest([line for line in lines if line["metric"] == metric], over_by=end and end - step),
         names=[line["label"] for line in drawn],
+        bars=bars,
         hidden_lines=len(lines) - len(drawn),
         step=step,
         bounds=bounds,
@@ -112,7 +122,7 @@ def _epoch(value: Any) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def _lines(at: int, label: str, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _lines(at: int, label: str, answer: Mapping[str, Any], scale: float) -> list[dict[str, Any]]:
     """One line per (group, version, judge): different versions are never one line."""
     series = answer.get("series") or []
     versions = {(one.get("version"), one.get("judge")) for one in series}
@@ -125,7 +135,11 @@ def _lines(at: int, label: str, answer: Mapping[str, Any]) -> list[dict[str, Any
         ]
         if len(versions) > 1:
             words.append(_version(one))
-        points = {moment: point for point in one.get("points") or [] if (moment := _epoch(point.get("t"))) is not None}
+        points = {
+            moment: _scaled(point, scale)
+            for point in one.get("points") or []
+            if (moment := _epoch(point.get("t"))) is not None
+        }
         total = sum(point.get("n") or 0 for point in points.values())
         lines.append(
             {
@@ -138,6 +152,12 @@ def _lines(at: int, label: str, answer: Mapping[str, Any]) -> list[dict[str, Any
             }
         )
     return lines
+
+
+def _scaled(point: Mapping[str, Any], scale: float) -> Mapping[str, Any]:
+    if scale == 1.0 or point.get("value") is None:
+        return point
+    return {**point, "value": point["value"] * scale}
 
 
 def _version(series: Mapping[str, Any]) -> str:
@@ -218,7 +238,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _row(moment: int, line: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "t": datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z"),
+        "t": iso(datetime.fromtimestamp(moment, UTC)),
         "line": line["label"],
         "metric": line["metric"],
         "value": _finite(point.get("value")),

@@ -1,15 +1,20 @@
-"""Numbers, durations, money and times as people read them; a missing value is a dash, never a zero."""
+"""Numbers, durations, money and times as people read them; a missing value is a dash, never a zero.
+
+Between a number and its unit stands a space at which no line breaks.
+"""
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["TEMPLATE_FILTERS", "interval", "parse_time", "unit_of"]
+__all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "unit_of"]
 
 DASH = "–"
+NBSP = "\u00a0"
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that reverse the text after them, and NUL."""
 
@@ -25,10 +30,12 @@ def _number(value: Any) -> float | None:
 
 
 def count(value: Any) -> str:
-    """12345 → 12,345; fractions (estimates) keep one digit."""
+    """12345 → 12,345; fractions (estimates, rates) keep one digit, or two that count."""
     number = _number(value)
     if number is None:
         return DASH
+    if 0 < abs(number) < 1:
+        return f"{number:.2g}"
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 100 else f"{number:,.1f}"
 
 
@@ -51,12 +58,14 @@ def ratio(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    """0.0123 → 1.2 %."""
+    """0.0123 → 1.2 %; the smallest share is told from none."""
     number = _number(value)
     if number is None:
         return DASH
     share = number * 100
-    return f"{share:.1f} %" if 0 < abs(share) < 10 else f"{share:.0f} %"
+    if 0 < share < 0.1:
+        return f"<{NBSP}0.1{NBSP}%"
+    return f"{share:.1f}{NBSP}%" if 0 < abs(share) < 10 else f"{share:.0f}{NBSP}%"
 
 
 def ms(value: Any) -> str:
@@ -65,11 +74,11 @@ def ms(value: Any) -> str:
     if number is None:
         return DASH
     if number < 1:
-        return f"{number:.2f} ms" if number else "0 ms"
+        return f"{number:.2f}{NBSP}ms" if number else f"0{NBSP}ms"
     if number < 1000:
-        return f"{number:.1f} ms" if number < 10 else f"{number:.0f} ms"
+        return f"{number:.1f}{NBSP}ms" if number < 10 else f"{number:.0f}{NBSP}ms"
     if number < 60_000:
-        return f"{number / 1000:.2f} s"
+        return f"{number / 1000:.2f}{NBSP}s"
     return seconds(number / 1000)
 
 
@@ -82,8 +91,8 @@ def seconds(value: Any) -> str:
     for size, small, names in ((86_400, 3_600, ("d", "h")), (3_600, 60, ("h", "min")), (60, 1, ("min", "s"))):
         if whole >= size:
             rest = whole % size // small
-            return f"{whole // size} {names[0]}" + (f" {rest} {names[1]}" if rest else "")
-    return f"{whole} s"
+            return f"{whole // size}{NBSP}{names[0]}" + (f" {rest}{NBSP}{names[1]}" if rest else "")
+    return f"{whole}{NBSP}s"
 
 
 def usd(value: Any) -> str:
@@ -114,9 +123,9 @@ def size(value: Any) -> str:
         return DASH
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+            return f"{number:.0f}{NBSP}{unit}" if unit == "B" or number >= 100 else f"{number:.1f}{NBSP}{unit}"
         number /= 1000
-    return f"{number:.1f} TB"
+    return f"{number:.1f}{NBSP}TB"
 
 
 def interval(low: Any, high: Any, kind: str = "ratio") -> str:
@@ -136,6 +145,11 @@ def signed(value: Any, kind: str = "ratio") -> str:
     return sign + BY_UNIT.get(kind, ratio)(abs(number))
 
 
+def spaced(value: Any) -> str:
+    """A span of time as the settings write it: 7d → 7 d."""
+    return re.sub(r"(?<=\d)(?=[a-z])", NBSP, str(value))
+
+
 def parse_time(value: Any) -> datetime | None:
     """An ISO-8601 time as an aware datetime in UTC, or None."""
     if not isinstance(value, str):
@@ -145,6 +159,11 @@ def parse_time(value: Any) -> datetime | None:
     except ValueError:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def iso(moment: datetime) -> str:
+    """A time in UTC as the API writes it: 2026-11-21T08:00:00Z."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def when(value: Any) -> str:
@@ -175,8 +194,21 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit a metric is measured in, from its name."""
     name = str(metric)
+    if name.startswith("coverage:"):
+        return "share"
     kinds = {"latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count"}
+    kinds["error_rate"] = "share"
     return next((unit for word, unit in kinds.items() if word in name and ":" not in name), "ratio")
+
+
+def metric_name(metric: Any) -> str:
+    """A metric as a person says it: `quality:groundedness` → groundedness, `latency_p95` → latency p95."""
+    return str(metric).removeprefix("quality:").replace("_usd", "").replace("_", " ")
+
+
+def counted(number: Any, thing: str) -> str:
+    """A number with what it counts: 1 trace, 2 traces."""
+    return f"{count(number)} {thing}{'' if _number(number) == 1 else 's'}"
 
 
 def urlencode(value: Any) -> str:
@@ -201,5 +233,8 @@ BY_UNIT = {
 }
 TEMPLATE_FILTERS = {
     **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value)},
-    **{one.__name__: one for one in (when, minute, snippet, short, by_unit, unit_of, urlencode)},
+    **{
+        one.__name__: one
+        for one in (when, minute, snippet, short, by_unit, unit_of, metric_name, counted, spaced, urlencode)
+    },
 }

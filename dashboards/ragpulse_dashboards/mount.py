@@ -5,9 +5,12 @@ from typing import Any, NoReturn
 from jinja2 import ChainableUndefined, PackageLoader
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ragpulse_dashboards.assets import HTMX, UPLOT, Assets, load_assets
+from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.site import Api, Site
@@ -47,4 +50,11 @@ def routes(api: Api) -> list[BaseRoute]:
     found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]
     for page in PAGES:
         found += page(site)
-    return found
+    return [*found, site.page("/{path:path}", _nowhere)]
+
+
+async def _nowhere(site: Site, request: Request) -> Response:
+    """An address that is none of ours: words and a way on for a person, a line for a program."""
+    if "text/html" in request.headers.get("accept", ""):
+        raise ApiError(404, "There is no page at this address.")
+    return PlainTextResponse("Not Found", status_code=404)

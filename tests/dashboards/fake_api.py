@@ -144,7 +144,9 @@ class FakeApi(FakeFigures):
             "since": iso(NOW - timedelta(hours=4)),
             "lo": 0.716,
             "hi": 0.767,
-            "false_alarm_rate": 0.01,
+            "false_alarm_rate": "at most 4 a year",
+            "window": "1h",
+            "text": "",
         }
         return {
             "monitors": []
@@ -154,6 +156,7 @@ class FakeApi(FakeFigures):
                     **base,
                     "name": "latency",
                     "metric": "latency_p95",
+                    "condition": "> 3000",
                     "state": "ok",
                     "value": 1450,
                     "lo": None,
@@ -166,6 +169,7 @@ class FakeApi(FakeFigures):
                     "metric": "quality:groundedness",
                     "state": "firing",
                     "value": 0.742,
+                    "text": "quality:groundedness fell from its level of 0.865",
                     "history": history,
                 },
             ]

@@ -166,6 +166,7 @@ class FakeFigures(FakeTraces):
             "lag_s": 2.1,
             "n_traces": 12904,
             "error_rate": 0.0131,
+            "error_interval": [0.0113, 0.0152],
             "quality": quality,
             "cost_usd": 4.2817,
             "cost_unknown_share": 0.021,
@@ -261,6 +262,8 @@ class FakeFigures(FakeTraces):
             for row in self.rows[:5]
         ]
         return {
+            "evaluator": "groundedness",
+            "effect_size": -0.1 if small else -0.56,
             "a": {"name": params["a"], "value": 0.891, "lo": 0.874, "hi": 0.906, "n": 612},
             "b": {"name": params["b"], "value": 0.742, "lo": 0.716, "hi": 0.767, "n": 598},
             "difference": {"value": -0.012, "lo": -0.05, "hi": 0.026}
@@ -269,7 +272,8 @@ class FakeFigures(FakeTraces):
             "paired": not small,
             "test": {"name": "mSPRT, clustered by session", "p": 0.31 if small else 2e-9},
             "verdict": "not enough data" if small else "worse",
-            "need_more": 420 if small else None,
+            "need_more": 27 if small else None,
+            "need_more_of": "users" if small else "answers",
             "flips": [] if small else flips,
             "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]
             if params.get("by")

@@ -68,7 +68,7 @@ def test_figures_shown_again_are_replaced_by_new_ones(
         assert "read again" in visit.page.request.get(f"{base}/?from=-24h").text()
         visit.open("/?from=-24h")
         visit.page.locator("main:not(:has([data-renew])) #chart-latency canvas").wait_for()
-        assert "newest span 2 s ago" in visit.page.inner_text(".pulse")
+        assert "newest span 2\xa0s ago" in visit.page.inner_text(".pulse")
 
     browser.visit(base, lambda visit: visit.open("/?from=-24h"))
     browser.visit(base, steps)
@@ -257,7 +257,7 @@ def test_an_alert_is_tested(browser: Browser, base: str, api: FakeApi) -> None:
     def steps(visit: Visit) -> None:
         visit.open("/alerts")
         with visit.page.expect_navigation():
-            visit.page.locator(".monitor", has_text="latency_p95").get_by_role("button", name="Send a test").click()
+            visit.page.locator(".monitor", has_text="latency p95").get_by_role("button", name="Send a test").click()
         assert "A test delivery for latency was sent" in visit.page.inner_text("[role=status].flash")
 
     browser.visit(base, steps)

@@ -323,7 +323,49 @@ def test_the_heatmap_has_a_table_that_marks_without_a_mouse() -> None:
     html = unescape(client().get("/explain").text)
     table = html.partition("The heatmap as a table")[2]
     assert table.count('<th scope="row"') == 48
-    assert re.search(r"Nov 21 11:30</th><td class=\"num\">\d+</td><td class=\"num\">1\.\d+ s–1\.\d+ s</td>", table)
+    assert re.search(r"Nov 21 11:30</th><td class=\"num\">\d+</td><td class=\"num\">1\.\d+\ss–1\.\d+\ss</td>", table)
     link = re.findall(r'href="(/explain[^"]+)"', table)[-1]
     assert "sel_from=2026-11-20T12%3A00%3A00Z&sel_to=2026-11-20T12%3A30%3A00Z" in link
     assert "83 marked against" in text_of(client().get(link).text)
+
+
+def test_a_watched_metric_is_told_with_its_unit_and_leads_to_its_chart() -> None:
+    """A bound is in seconds, not in bare milliseconds; the link is the chart of what is watched, of whatever kind."""
+    html = client().get("/alerts").text
+    text = text_of(html)
+    assert "Watches latency p95 Fires when above 3.00 s" in text
+    assert "Last 1 h 0.742 0.716–0.767 False alarms at most 4 a year" in text
+    assert "groundedness fell from its level of 0.865" in text
+    assert 'href="/figures?metric=latency_p95"' in html
+
+
+def test_a_missing_page_has_words_for_people_only() -> None:
+    """An address that is none of ours leads a person on; a program gets its line."""
+    page = client().get("/nothing/here", headers={"accept": "text/html"})
+    assert (page.status_code, "Overview" in page.text) == (404, True)
+    assert client().get("/nothing/here", headers={"accept": "application/json"}).text == "Not Found"
+
+
+def test_sums_are_drawn_as_rates() -> None:
+    """Requests per minute and cost per hour read the same in every range; shares and bounds have their units."""
+    text = text_of(client().get("/").text)
+    assert "Requests per minute 1." in text
+    assert "Cost per hour $0.0" in text
+    assert "Error rate 1.3 % 1.1 %–1.5 %" in text
+    rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
+    assert "Cost per hour per hour" not in rows
+
+
+def test_a_comparison_says_what_is_missing_and_how_large_the_difference_is() -> None:
+    """Too few users are not too few answers; the evaluator and the effect size are named."""
+    text = text_of(client().get("/compare?a=variant:a&b=variant:b").text)
+    assert "needs about 27 more users or sessions by groundedness" in text
+    assert "effect size −0.1" in text
+
+
+def test_examples_lead_to_every_trace_of_their_bucket() -> None:
+    """Below the worst, median and best there is the list they were taken from, in the order that matters."""
+    html = unescape(client().get("/exemplars?metric=quality:groundedness&t=2026-11-21T04:00:00Z&step=900").text)
+    bucket = "from=2026-11-21T04%3A00%3A00Z&to=2026-11-21T04%3A15%3A00Z"
+    assert f'href="/traces?{bucket}&evaluator=groundedness&sort=worst"' in html
+    assert "All traces" not in client().get("/exemplars?metric=requests&t=never&step=x").text

@@ -1,11 +1,14 @@
 """`/alerts`: what is watched, its state, its history, and a test delivery."""
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.formats import by_unit, unit_of
 from ragpulse_dashboards.site import Site, see_other, segment
 
 __all__ = ["routes"]
@@ -23,7 +26,22 @@ async def alerts(site: Site, request: Request) -> Response:
     monitors = sorted(
         answer.get("monitors") or [], key=lambda one: (order.get(one.get("state"), 3), str(one.get("name")))
     )
-    return site.render(request, "alerts.html", {"monitors": monitors, "tested": request.query_params.get("tested", "")})
+    shown = [{**one, "words": _words(one), "href": _href(str(one.get("metric")))} for one in monitors]
+    return site.render(request, "alerts.html", {"monitors": shown, "tested": request.query_params.get("tested", "")})
+
+
+def _words(monitor: Mapping[str, Any]) -> str:
+    """The condition with the unit of its metric: `> 3000` of a latency is above 3.00 s."""
+    condition, metric = str(monitor.get("condition")).strip(), str(monitor.get("metric"))
+    side = {"<": "below", ">": "above"}.get(condition[:1])
+    if side:
+        return f"{side} {by_unit(condition[1:], unit_of(metric))}"
+    return "it changes either way" if condition == "change" else condition
+
+
+def _href(metric: str) -> str:
+    """The chart of what is watched."""
+    return "/figures?" + urlencode({"metric": metric}, errors="replace")
 
 
 async def test(site: Site, request: Request) -> Response:

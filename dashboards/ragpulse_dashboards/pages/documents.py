@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.formats import parse_time
+from ragpulse_dashboards.formats import iso, parse_time
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import read_view
 
@@ -74,13 +74,9 @@ def _columns(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     times = sorted(buckets)
     step = min((after - before for before, after in pairwise(times)), default=timedelta(hours=1))
     return [
-        {**_shares(_sum(buckets[at])), "t": _iso(at), "end": _iso(at + step), "at": (at - times[0]) // step}
+        {**_shares(_sum(buckets[at])), "t": iso(at), "end": iso(at + step), "at": (at - times[0]) // step}
         for at in times
     ]
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _shares(cell: Mapping[str, Any]) -> dict[str, Any]:

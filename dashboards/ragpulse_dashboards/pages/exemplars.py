@@ -1,11 +1,15 @@
 """`/exemplars`: the worst, median and best traces behind one point of a chart."""
 
+from collections.abc import Mapping
+from datetime import timedelta
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.formats import iso, parse_time
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import read_view
+from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
@@ -24,4 +28,17 @@ async def exemplars(site: Site, request: Request) -> Response:
         "GET exemplars", {**view.params(), **{name: value for name, value in point.items() if value}}
     )
     groups = [(name, answer.get(name) or []) for name in ("worst", "median", "best")]
-    return site.render(request, "exemplars.html", {"view": view, "point": point, "groups": groups})
+    context = {"view": view, "point": point, "groups": groups, "all_url": _all_url(view, point)}
+    return site.render(request, "exemplars.html", context)
+
+
+def _all_url(view: View, point: Mapping[str, str]) -> str:
+    """The list of every trace of the bucket, in the order that the figure is about; empty where it has no end."""
+    start = parse_time(point["t"])
+    if start is None or not point["step"].isdecimal():
+        return ""
+    family, _, evaluator = point["name"].partition(":")
+    order = {"evaluator": evaluator, "sort": "worst"} if evaluator else {"sort": "slow"} if "latency" in family else {}
+    error = {"error": "true"} if family == "error_rate" else {}
+    end = iso(start + timedelta(seconds=int(point["step"])))
+    return view.url("/traces", from_=iso(start), to=end, group_by=None, back=None, **order, **error)

@@ -1,5 +1,6 @@
 """`/explain`: mark a region of a heatmap, see which attributes are more common in it than outside."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.formats import iso, parse_time
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import read_view
 
@@ -46,6 +48,8 @@ class Heatmap:
     """Lower edge of each row."""
     table: Sequence[Column]
     """Newest first; a time without traces is left out."""
+    end: str
+    """Where the last column ends."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -84,18 +88,24 @@ def _by_column(cells: Sequence[Sequence[int]], columns: int) -> Sequence[Sequenc
 
 
 def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
-    """Cells as `cells[column][row]`, shaded by the square root of their share of the fullest."""
+    """Cells as `cells[column][row]`, shaded by the logarithm of their count: beside a full one others stay visible."""
     x, y = answer.get("x") or [], answer.get("y") or []
     counts = _by_column(answer.get("cells") or [], len(x))
     most = max((number or 0 for column in counts for number in column), default=0)
     cells = [
-        (left, up, max(1, min(SHADES, round((number / most) ** 0.5 * SHADES))), number)
+        (left, up, min(SHADES, 1 + int(math.log(number) / math.log(most + 1) * SHADES)), number)
         for left, column in enumerate(counts)
         for up, number in enumerate(column)
         if number
     ]
     table = [_in_words(x, y, left, column) for left, column in enumerate(counts) if any(column)]
-    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1])
+    return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1], end=_end(x))
+
+
+def _end(x: Sequence[str]) -> str:
+    """The columns are of one length; of a single one it is not known."""
+    before, last = (parse_time(one) for one in x[-2:]) if len(x) > 1 else (None, None)
+    return iso(last + (last - before)) if before and last else ""
 
 
 def _in_words(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:

@@ -36,7 +36,7 @@ async def replays(site: Site, request: Request) -> Response:
     query = request.query_params
     context = {
         "runs": answer.get("replays") or [],
-        "evaluators": known.get("evaluators") or [],
+        "evaluators": [{**one, "used": bool(one.get("online"))} for one in known.get("evaluators") or []],
         "form": {name: query.get(name, "") for name in FIELDS},
         "selection": {name: query[name] for name in SELECTION if name != "where" and query.get(name)},
     }

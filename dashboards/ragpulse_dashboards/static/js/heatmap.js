@@ -7,6 +7,8 @@ function edge(edges, at) {
   return at < edges.length ? edges[at] : edges[edges.length - 1] + step;
 }
 
+const instant = (time) => new Date(time).toISOString().replace(".000Z", "Z");
+
 function cellAt(svg, event, columns, rows) {
   const box = svg.getBoundingClientRect();
   return {
@@ -50,10 +52,12 @@ function start(root) {
   svg.addEventListener("pointerup", () => {
     if (!start) return;
     start = null;
-    form.elements.sel_from.value = new Date(times[region.x0]).toISOString();
-    form.elements.sel_to.value = new Date(edge(times, region.x1)).toISOString();
-    form.elements.sel_lo.value = values[values.length - region.y1];
-    form.elements.sel_hi.value = edge(values, values.length - region.y0);
+    // The outer rows hold what lies beyond them: a box that reaches the edge has no bound there.
+    const bound = (at, open) => (open ? "" : String(Number(values[at].toPrecision(6))));
+    form.elements.sel_from.value = instant(times[region.x0]);
+    form.elements.sel_to.value = instant(edge(times, region.x1));
+    form.elements.sel_lo.value = bound(values.length - region.y1, region.y1 === values.length);
+    form.elements.sel_hi.value = bound(values.length - region.y0, region.y0 === 0);
     form.requestSubmit();
   });
   shown();

@@ -61,6 +61,11 @@ export function startKeys() {
   help.addEventListener("click", () => document.getElementById("help").showModal());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const menu = document.querySelector("details.menu[open]");
+    if (event.key === "Escape" && menu) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
     if (typing(event.target) || document.querySelector("dialog[open]")) return;
     if (prefix === "g") {
       prefix = "";

@@ -25,7 +25,8 @@ const units = new Map([
 const show = (unit, value) => (value === null || value === undefined ? "not measured" : (units.get(unit.toLowerCase()) || compact)(value));
 const two = (number) => String(number).padStart(2, "0");
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]; // the first Intl of a page takes 20 ms
-const day = (time) => `${time.getUTCDate()} ${MONTHS[time.getUTCMonth()]}`;
+const day = (time) => `${MONTHS[time.getUTCMonth()]} ${time.getUTCDate()}`;
+const DASHES = [[], [7, 3], [10, 3, 2, 3], [14, 4], [4, 4], [10, 3, 2, 3, 2, 3]]; // lines are told apart without their colours; dots are a target's
 const clock = (time) => `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
 /** 14:30 within a day; the date where a day begins. */
 function timeTick(seconds, step) {
@@ -53,7 +54,8 @@ function seriesOf(spec, roles, palette, bars) {
     if (!entry) return {};
     if (entry.role !== "v") return { stroke: "transparent", width: 0, points: { show: false } };
     const colour = palette[entry.number];
-    return { stroke: colour, width: bars ? 0 : 1.75, fill: bars ? colour : undefined, paths, points: { show: false }, spanGaps: false };
+    const dash = bars ? undefined : DASHES[entry.number % 6];
+    return { stroke: colour, width: bars ? 0 : 1.75, fill: bars ? colour : undefined, paths, dash, points: { show: false }, spanGaps: false };
   });
 }
 
@@ -212,6 +214,13 @@ function fillTip(tip, spec, index) {
     if (line.n[index] !== null) details.push(`n ${line.n[index]}`);
     if (line.thin?.[index]) details.push("few answers");
     row.append(line.label ? `${line.label} ` : "", value, details.length ? ` (${details.join(", ")})` : "");
+    tip.append(row);
+    spoken.push(row.textContent);
+  }
+  for (const marker of spec.markers) {
+    if (marker.t < spec.t[index] || marker.t >= spec.t[index] + spec.step) continue;
+    const row = document.createElement("div");
+    row.textContent = `${clock(new Date(marker.t * 1000))} ${marker.text}`;
     tip.append(row);
     spoken.push(row.textContent);
   }

@@ -11,6 +11,7 @@ export function startTheme() {
   button.hidden = false;
   announce();
   system.addEventListener("change", announce);
+  matchMedia("print").addEventListener("change", announce); // what is drawn takes the colours of paper
   button.addEventListener("click", () => {
     root.dataset.theme = current() === "dark" ? "light" : "dark";
     document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
