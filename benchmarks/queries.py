@@ -20,12 +20,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
 from _sending import Sending
 from _served import Server
 
+from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.records import Batch, RawBody, SpanRecord
 from ragpulse_collector.store import EmbeddedStore
 
@@ -75,12 +77,11 @@ FILL = {
         FROM range({{lo}}, {{hi}}) t(i) WHERE i % 4 = 0""",
 }
 
+LIST = "trace list, newest 50, with scores"
 QUESTIONS: dict[str, tuple[str, int]] = {
     "floor: count of the last day's rows": (
         "SELECT count(*), sum(duration_us) FROM raw.spans WHERE start_time >= $day", 0),
-    "trace list, newest 50, bounded": (
-        "SELECT * FROM traces WHERE start_time >= (SELECT min(start_time) FROM (SELECT start_time FROM raw.trace_facts"
-        " WHERE latest ORDER BY start_time DESC LIMIT 50)) ORDER BY start_time DESC LIMIT 50", 40),
+    LIST: ("GET traces", 40),
     "the whole view ordered": ("SELECT * FROM traces ORDER BY start_time DESC LIMIT 50", 0),
     "24 h per minute, exact p50 p95 p99": (
         "SELECT time_bucket(INTERVAL 1 MINUTE, start_time), count(*), quantile_cont(latency_ms, [0.5, 0.95, 0.99])"
@@ -98,7 +99,7 @@ QUESTIONS: dict[str, tuple[str, int]] = {
     "quality of the last day": ("FROM quality('groundedness', $day, $day + INTERVAL 1 DAY)", 0),
     "text search, last day": ("SELECT trace_id FROM raw.contents WHERE start_time >= $day AND query ILIKE '%m 99%'", 0),
 }  # fmt: skip
-"""What is asked, and the goal in milliseconds at ten million spans (0: none was set)."""
+"""What is asked of SQL, or as the operation, and the goal in milliseconds at ten million spans (0: none was set)."""
 
 
 ASKED = {
@@ -142,6 +143,7 @@ def in_process(spans: int) -> None:
         stop = threading.Event()
         writer = threading.Thread(target=keep_coming, args=(store, stop))
         writer.start()
+        time.sleep(2)
         busy = ask(store, parameters)
         stop.set()
         writer.join()
@@ -226,7 +228,8 @@ def ask(store: EmbeddedStore, parameters: dict[str, object]) -> dict[str, float]
     found: dict[str, float] = {}
     for name, (sql, _) in QUESTIONS.items():
         given = {key: value for key, value in parameters.items() if f"${key}" in sql}
-        found[name] = median(_timed(lambda sql=sql, given=given: store.read(sql, given)) for _ in range(7)) * 1e3
+        asked = partial(trace_list, store, {}) if name == LIST else partial(store.read, sql, given)
+        found[name] = median(_timed(asked) for _ in range(7)) * 1e3
     return found
 
 
