@@ -135,6 +135,7 @@ class Units:
             kind="retriever",
             status="ok",
             contexts_state="present",
+            n_contexts=len(found),
         )
         for rank, (name, text) in enumerate(zip(names, found, strict=True), 1):
             digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()

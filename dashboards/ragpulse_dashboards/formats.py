@@ -15,6 +15,7 @@ __all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "unit
 
 DASH = "–"
 NBSP = "\u00a0"
+_DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL"}
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that reverse the text after them, and NUL."""
 
@@ -206,6 +207,11 @@ def metric_name(metric: Any) -> str:
     return str(metric).removeprefix("quality:").replace("_usd", "").replace("_", " ")
 
 
+def dimension(name: Any) -> str:
+    """What requests are filtered and grouped by, as a person says it: `prompt_version` → prompt version."""
+    return _DIMENSIONS.get(str(name)) or str(name).replace("_", " ")
+
+
 def counted(number: Any, thing: str) -> str:
     """A number with what it counts: 1 trace, 2 traces."""
     return f"{count(number)} {thing}{'' if _number(number) == 1 else 's'}"
@@ -235,6 +241,6 @@ TEMPLATE_FILTERS = {
     **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value)},
     **{
         one.__name__: one
-        for one in (when, minute, snippet, short, by_unit, unit_of, metric_name, counted, spaced, urlencode)
+        for one in (when, minute, snippet, short, by_unit, unit_of, metric_name, dimension, counted, spaced, urlencode)
     },
 }

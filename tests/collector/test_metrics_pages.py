@@ -182,6 +182,21 @@ def test_explain_names_the_document(store: EmbeddedStore) -> None:
     assert (told["attributes"][0]["attribute"], told["attributes"][0]["value"]) == ("document", "stale")
 
 
+def test_explain_names_the_retriever_and_how_much_it_found(store: EmbeddedStore) -> None:
+    """Bad answers had one context where the others had two, and Russian questions: both are told from chance."""
+    units = Units(store)
+    for number in range(60):
+        bad = number < 12
+        units.scored(number, "groundedness", float(not bad), facts={"query": "Почему?" if bad else "Why?"})
+        units.contexts(number, ["text"] if bad else ["text", "more"])
+    units.save()
+    told = explain(store, {"metric": "quality:groundedness", "sel_hi": 0.5, **DAY}, clock=now)["attributes"]
+    found = {(one["attribute"], one["value"]): one["p_adjusted"] for one in told}
+    assert found["contexts retrieved", "1"] < 1e-6
+    assert found["query script", "Cyrillic"] < 1e-6
+    assert found["retriever", "search"] == found["name", "answer"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("told", "kind"),
     [

@@ -36,6 +36,8 @@ PAGES = (
     "/facets?for=/explain&metric=latency_ms",
     "/traces/unknown",
 )
+SPILLING = "[...document.querySelectorAll('.card')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.id)"
+"""Cards whose content is wider than they are."""
 FIXED = [path for path in PAGES if path.count("/") == 1 and "?" not in path and path != "/login"]
 
 
@@ -46,6 +48,7 @@ def check(visit: Visit, path: str) -> None:
         visit.problems.clear()  # the browser itself reports the 404
     assert visit.page.evaluate("window.__pwned") is None, path
     assert visit.overflow() <= 0, path
+    assert visit.page.evaluate(SPILLING) == [], path
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -82,6 +82,7 @@ def test_a_click_on_a_point_opens_examples(browser: Browser, base: str, api: Fak
         visit.page.locator("#chart-quality-groundedness .u-over").click(position={"x": 300, "y": 40})
         visit.page.locator("#drawer .example").first.wait_for()
         assert "Worst" in visit.page.inner_text("#drawer")
+        assert "All traces of it" in visit.page.inner_text("#drawer")
         visit.page.keyboard.press("Escape")
         assert not visit.page.locator("#drawer").is_visible()
 
@@ -98,6 +99,9 @@ def test_a_table_and_the_filter_values_come_on_opening(browser: Browser, site: s
         visit.open("/")
         visit.page.locator("#chart-quality-refusal summary").click()
         visit.page.locator("#chart-quality-refusal td").first.wait_for()
+        visit.page.keyboard.press("f")
+        visit.page.keyboard.press("Escape")
+        assert visit.page.evaluate("document.activeElement.matches('[data-filter-menu]:not([open]) > summary')")
         visit.page.keyboard.press("f")
         visit.page.locator("[data-filter-menu] a", has_text="gpt-5-mini").click()
         visit.page.wait_for_url("**/?model=gpt-5-mini")
@@ -177,7 +181,9 @@ def test_traces_are_walked_by_keyboard_alone(browser: Browser, site: str) -> Non
             visit.page.wait_for_function("document.documentElement.classList.contains('js')")
             assert urlsplit(visit.page.url).path.startswith(path)
         visit.page.keyboard.press("?")
-        assert "next, previous row" in visit.page.inner_text("#help")
+        shown = visit.page.inner_text("#help")
+        assert "next, previous row" in shown
+        assert all(name.lower() in shown for name in visit.page.locator("[data-go]").all_inner_texts())
 
     browser.visit(site, steps)
 
@@ -325,18 +331,29 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
         assert found["sel_from"] < found["sel_to"]
         assert float(found["sel_lo"][0]) < float(found["sel_hi"][0])
         assert "prompt version" in visit.page.inner_text("main")
+        box = visit.box("[data-heatmap] svg")
+        visit.page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 2)
+        visit.page.mouse.down()
+        visit.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 60, steps=3)
+        with visit.page.expect_navigation():
+            visit.page.mouse.up()
+        assert set(query_of(visit)) & {"sel_lo", "sel_hi"} == {"sel_lo"}  # the top row also holds what is beyond it
 
     browser.visit(site, steps)
 
 
 def test_the_theme_is_kept_for_the_next_page(browser: Browser, site: str) -> None:
-    """The toggle overrides the system, and the server renders the next page in it."""
+    """The toggle overrides the system, and the server renders the next page in it; paper stays light."""
 
     def steps(visit: Visit) -> None:
         visit.open("/health")
         visit.page.locator("[data-theme-toggle]").click()
         visit.open("/alerts")
         assert visit.page.evaluate("document.documentElement.dataset.theme") == "dark"
+        visit.page.emulate_media(media="print")
+        assert visit.page.evaluate("getComputedStyle(document.body).color") == "rgb(29, 31, 35)"
+        assert not visit.page.locator(".side").is_visible()
+        visit.page.emulate_media(media="screen")
 
     browser.visit(site, steps)
 

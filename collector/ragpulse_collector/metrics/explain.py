@@ -21,7 +21,27 @@ __all__ = ["explain"]
 
 _MOST_ROWS = 20_000
 _COLUMNS, _ROWS = 60, 20
-_ATTRIBUTES = ("service", "environment", "model", "prompt_name", "prompt_version", "variant", "error")
+_ATTRIBUTES = ("service", "environment", "name", "model", "prompt_name", "prompt_version", "variant", "error")
+_SCRIPT = (
+    "CASE "
+    + " ".join(
+        f"WHEN regexp_matches(query, '\\p{{{name}}}') THEN '{name}'"
+        for name in (
+            "Hiragana",
+            "Katakana",
+            "Hangul",
+            "Han",
+            "Cyrillic",
+            "Arabic",
+            "Hebrew",
+            "Devanagari",
+            "Thai",
+            "Greek",
+        )
+    )
+    + " WHEN query IS NOT NULL THEN 'Latin' END"
+)
+"""What a question is written in: sure, where a guess at its language would not be."""
 _LEAST = 5
 """An attribute value seen fewer times than this among the selected is noise."""
 _SHOWN = 40
@@ -50,14 +70,14 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     rows = _read(store, metric, window, keep)
     inside = _box(params, now)
     selected, baseline = [row for row in rows if inside(row)], [row for row in rows if not inside(row)]
-    documents = _documents(store, [row.trace_id for row in selected], window) if selected else {}
+    held = _held(store, rows, [row.trace_id for row in selected], window) if selected and baseline else {}
     return {
         "metric": metric,
         "n_selected": len(selected),
         "n_baseline": len(baseline),
         "sampled": len(rows) >= _MOST_ROWS,
         "heatmap": _heatmap(rows, window),
-        "attributes": _compare(selected, baseline, documents) if selected and baseline else [],
+        "attributes": _compare(selected, baseline, held) if selected and baseline else [],
     }
 
 
@@ -78,7 +98,7 @@ def _read(store: Store, metric: str, window: Window, keep: Filter) -> list[_Row]
             {**window.parameters, **keep.parameters},
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, {', '.join(_ATTRIBUTES)}, length(query) FROM ({source})"
+        f"SELECT trace_id, start_time, y, pi, {', '.join(_ATTRIBUTES)}, {_SCRIPT}, length(query) FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({_MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
     ).rows
@@ -90,7 +110,9 @@ def _told(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for name, value in zip(_ATTRIBUTES, values, strict=False):
         if value is not None:
             yield name, str(value).lower() if isinstance(value, bool) else str(value)
-    length = values[-1]
+    script, length = values[-2:]
+    if script:
+        yield "query script", script
     if length:
         low = 2 ** int(math.log2(length))
         yield "query length", f"{low}..{2 * low - 1}"
@@ -115,6 +137,25 @@ def _number(params: Mapping[str, Any], name: str) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number, not {value!r}") from None
+
+
+def _held(
+    store: Store, rows: Sequence[_Row], selected: Sequence[str], window: Window
+) -> dict[tuple[str, str], set[str]]:
+    """What a request may have several of, with the traces that have it: retrievers, how much they found, documents."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    searches = store.read(
+        "SELECT DISTINCT trace_id, name, n_contexts FROM raw.spans WHERE kind = 'retriever' AND start_time >= $first"
+        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))",
+        {**window.parameters, "ids": [row.trace_id for row in rows]},
+    ).rows
+    for trace, name, n in searches:
+        found["retriever", str(name)].add(trace.hex)
+        if n is not None:
+            found["contexts retrieved", str(n)].add(trace.hex)
+    for doc, traces in _documents(store, selected, window).items():
+        found["document", doc] = traces
+    return found
 
 
 def _documents(store: Store, trace_ids: Sequence[str], window: Window) -> dict[str, set[str]]:
@@ -150,9 +191,9 @@ def _heatmap(rows: Sequence[_Row], window: Window) -> dict[str, Any]:
 
 
 def _compare(
-    selected: Sequence[_Row], baseline: Sequence[_Row], documents: Mapping[str, set[str]]
+    selected: Sequence[_Row], baseline: Sequence[_Row], held: Mapping[tuple[str, str], set[str]]
 ) -> list[dict[str, Any]]:
-    sides = [_shares(side, documents) for side in (selected, baseline)]
+    sides = [_shares(side, held) for side in (selected, baseline)]
     totals = [sum(row.weight for row in side) for side in (selected, baseline)]
     sizes = [effective_n([row.weight for row in side]) for side in (selected, baseline)]
     found: list[dict[str, Any]] = []
@@ -179,11 +220,10 @@ def _compare(
     return found[:_SHOWN]
 
 
-def _shares(rows: Sequence[_Row], documents: Mapping[str, set[str]]) -> dict[tuple[str, str], tuple[int, float]]:
+def _shares(rows: Sequence[_Row], held: Mapping[tuple[str, str], set[str]]) -> dict[tuple[str, str], tuple[int, float]]:
     found: dict[tuple[str, str], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
     for row in rows:
-        held = [("document", doc) for doc, traces in documents.items() if row.trace_id in traces]
-        for key in (*row.attributes, *held):
+        for key in (*row.attributes, *(key for key, traces in held.items() if row.trace_id in traces)):
             n, weight = found[key]
             found[key] = (n + 1, weight + row.weight)
     return found

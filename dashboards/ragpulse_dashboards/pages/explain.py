@@ -93,7 +93,7 @@ def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
     counts = _by_column(answer.get("cells") or [], len(x))
     most = max((number or 0 for column in counts for number in column), default=0)
     cells = [
-        (left, up, min(SHADES, 1 + int(math.log(number) / math.log(most + 1) * SHADES)), number)
+        (left, up, math.ceil(math.log1p(number) / math.log1p(most) * SHADES), number)
         for left, column in enumerate(counts)
         for up, number in enumerate(column)
         if number

@@ -188,7 +188,7 @@ function options(spec, width, roles, palette, hooks) {
     padding: [8, 18, 0, 0],
     legend: { show: false },
     tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
-    scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? spec.range : [spec.t[0] ?? 0, spec.t.at(-1) ?? 1] }, y: scaleY(spec) },
+    scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? [Math.min(spec.range[0], spec.t[0]), spec.range[1]] : [spec.t[0] ?? 0, spec.t.at(-1) ?? 1] }, y: scaleY(spec) },
     axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(tick, step)) }, { ...axis, size: 52, values: (plot, ticks) => ticks.map((tick) => show(spec.unit, tick)) }],
     series: seriesOf(spec, roles, palette, spec.bars),
     bands: bandsOf(roles, palette),
