@@ -10,9 +10,9 @@ import ctypes
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -52,9 +52,12 @@ class Source:
 
         Raises OverflowError, UnicodeError.
         """
-        length = sum(part.length if isinstance(part, Same) else len(part) for part in next(iter(parts.values())))
+        shapes = [_Rows(part.length if isinstance(part, Same) else len(part)) for part in next(iter(parts.values()))]
+        length = sum(rows.length for rows in shapes)
         nulls = bytes(_WIDEST * (length + 1))
-        columns = [_column(kind, parts.get(name, ())) or (nulls,) * kind.buffers for name, kind in self._kinds.items()]
+        columns = [
+            _column(kind, parts.get(name, ()), shapes) or (nulls,) * kind.buffers for name, kind in self._kinds.items()
+        ]
         self._batch = _batch(length, columns)
 
     def clear(self) -> None:
@@ -82,76 +85,109 @@ class _Kind(NamedTuple):
     buffers: int
     null: bytes
     """What stands where a value is null."""
-    encode: Callable[[Sequence[Any]], bytes]
-    """Raises TypeError or struct.error where a value is not in its usual form, null above all."""
+    encode: Callable[[Sequence[Any]], list[bytes]]
+    """Returns pieces to be joined, of texts one each. Raises TypeError or struct.error where a value is not in its
+    usual form, null above all."""
     usual: Callable[[Any], Any]
     """Returns a value in its usual form, any for null."""
 
 
-class _Piece(NamedTuple):
-    """A part as bytes: what is valid ("1") and what null ("0"), the values one behind the other, lengths of texts."""
+class _Rows:
+    """The rows of a part, for what is counted once for all columns."""
 
-    valid: str
-    data: bytes
-    lengths: Iterable[int]
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._ones = self._counted = 0
+
+    def ends(self, start: int, size: int) -> bytes:
+        """Return where texts of one size end that begin at `start`: two large products instead of a sum a text."""
+        if not self._ones:
+            numbers = struct.pack(f"<{self.length}q", *range(1, self.length + 1))
+            self._ones = int.from_bytes((1).to_bytes(8, "little") * self.length, "little")
+            self._counted = int.from_bytes(numbers, "little")
+        return _turned((self._ones * start + self._counted * size).to_bytes(8 * self.length, "little"), "little")
 
 
-def _column(kind: _Kind, parts: Sequence[Part]) -> _Buffers | None:
+class _Column:
+    """A column that grows part by part: what is valid ("1") and what null ("0"), values, ends of texts."""
+
+    def __init__(self, kind: _Kind) -> None:
+        self._kind = kind
+        self._valid: list[str] = []
+        self._data: list[bytes] = []
+        self._ends = [bytes(8)]
+        self._end = 0
+
+    def share(self, value: Any, rows: _Rows) -> None:
+        """Add one value, which may be null, for each of the rows."""
+        said = self._kind.null if value is None else b"".join(_encoded(self._kind, (self._kind.usual(value),)))
+        self._valid.append(("0" if value is None else "1") * rows.length)
+        self._data.append(said * rows.length)
+        if self._kind is _TEXT:
+            self._ends.append(rows.ends(self._end, len(said)))
+            self._end += len(said) * rows.length
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Add a value for each row."""
+        valid = "1" * len(values)
+        try:
+            data = self._kind.encode(values)
+        except (TypeError, struct.error):
+            valid = "".join(["0" if value is None else "1" for value in values])
+            data = _encoded(self._kind, list(map(self._kind.usual, values)))
+        self._valid.append(valid)
+        self._data += data
+        if self._kind is _TEXT:
+            _, *ends = accumulate(map(len, data), initial=self._end)
+            self._ends.append(struct.pack(f"{len(ends)}q", *ends))
+            self._end = ends[-1]
+
+    def buffers(self) -> _Buffers:
+        """Return the column as Arrow has it."""
+        valid = "".join(self._valid)
+        validity, data = _bits(valid) if "0" in valid else None, b"".join(self._data)
+        return (validity, b"".join(self._ends), data) if self._kind is _TEXT else (validity, data)
+
+
+def _column(kind: _Kind, parts: Sequence[Part], shapes: Sequence[_Rows]) -> _Buffers | None:
     """Return the values of all parts, None where every one is null."""
-    pieces = [_shared_piece(kind, *part) if isinstance(part, Same) else _piece(kind, part) for part in parts]
-    valid = "".join([piece.valid for piece in pieces])
-    if "1" not in valid:
+    if all(isinstance(part, Same) and part.value is None for part in parts):
         return None
-    validity = _bits(valid) if "0" in valid else None
-    data = b"".join([piece.data for piece in pieces])
-    if kind is not _TEXT:
-        return validity, data
-    ends = accumulate(chain.from_iterable([piece.lengths for piece in pieces]), initial=0)
-    return validity, struct.pack(f"{len(valid) + 1}q", *ends), data
+    column = _Column(kind)
+    for part, rows in zip(parts, shapes, strict=True):
+        if isinstance(part, Same):
+            column.share(part.value, rows)
+        else:
+            column.add(part)
+    return column.buffers()
 
 
-def _shared_piece(kind: _Kind, value: Any, times: int) -> _Piece:
-    if value is None:
-        return _Piece("0" * times, kind.null * times, repeat(0, times))
-    data = _encoded(kind, (kind.usual(value),))
-    return _Piece("1" * times, data * times, repeat(len(data), times))
-
-
-def _piece(kind: _Kind, values: Sequence[Any]) -> _Piece:
-    valid = "1" * len(values)
-    try:
-        data = kind.encode(values)
-    except (TypeError, struct.error):
-        valid = "".join(["0" if value is None else "1" for value in values])
-        values = list(map(kind.usual, values))
-        data = _encoded(kind, values)
-    return _Piece(valid, data, _lengths(values, data) if kind is _TEXT else ())
-
-
-def _encoded(kind: _Kind, usual: Sequence[Any]) -> bytes:
+def _encoded(kind: _Kind, usual: Sequence[Any]) -> list[bytes]:
     try:
         return kind.encode(usual)
     except struct.error as error:
         raise OverflowError(f"no column takes it: {error}") from error
 
 
-def _lengths(texts: Sequence[str], data: bytes) -> Iterable[int]:
-    return map(len, texts) if data.isascii() else [len(text.encode()) for text in texts]
-
-
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _numbers(code: str) -> Callable[[Sequence[Any]], bytes]:
-    return lambda values: struct.pack(f"{len(values)}{code}", *values)
+def _numbers(code: str) -> Callable[[Sequence[Any]], list[bytes]]:
+    return lambda values: [struct.pack(f"{len(values)}{code}", *values)]
 
 
-def _span_ids(values: Sequence[Any]) -> bytes:
-    numbers = array("Q", b"".join(values))
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
+def _span_ids(values: Sequence[Any]) -> list[bytes]:
+    return [_turned(b"".join(values), "big")]
+
+
+def _turned(numbers: bytes, order: str) -> bytes:
+    """Return numbers of eight bytes as this machine has them."""
+    if sys.byteorder == order:
+        return numbers
+    turned = array("Q", numbers)
+    turned.byteswap()
+    return turned.tobytes()
 
 
 def _span_id(value: Any) -> bytes:
@@ -183,8 +219,8 @@ def _bits(digits: str) -> bytes:
 
 _WIDEST = 16
 """Bytes of the largest value of a fixed size."""
-_TEXT = _Kind(b"U", 3, b"", lambda texts: "".join(texts).encode(), _text)
-_UUID = _Kind(b"w:16", 2, bytes(16), b"".join, _uuid)
+_TEXT = _Kind(b"U", 3, b"", lambda texts: list(map(str.encode, texts)), _text)
+_UUID = _Kind(b"w:16", 2, bytes(16), lambda ids: [b"".join(ids)], _uuid)
 _KINDS = {
     "UUID": _UUID,
     "UBIGINT": _Kind(b"L", 2, bytes(8), _span_ids, _span_id),
