@@ -10,6 +10,11 @@ from ragpulse_dashboards import ApiError
 
 from .fake_day import EVALUATORS, NOW, TOPICS, hexid, iso, moment_of
 
+BRIEF = (
+    "span_id", "parent_span_id", "start_time", "latency_ms", "name", "kind", "status", "error_type", "input_tokens",
+    "output_tokens",
+)  # fmt: skip
+
 
 class FakeTraces:
     """Sixty traces, a prompt change two fifths of the way back."""
@@ -119,7 +124,7 @@ class FakeTraces:
         near = [{"trace_id": one["trace_id"], "start_time": one["start_time"]} for one in self.rows]
         return {
             "trace": row,
-            "spans": self._spans(row),
+            "spans": self._told(row, params.get("spans")),
             "contexts": self._contexts(row, index),
             "scores": self._scores(row, index),
             "decisions": [
@@ -151,6 +156,13 @@ class FakeTraces:
             "previous": near[index + 1] if index + 1 < len(near) else None,
             "next": near[index - 1] if index else None,
         }
+
+    def _told(self, row: Mapping[str, Any], which: str | None) -> list[dict[str, Any]]:
+        """All spans whole, of all only what a waterfall shows, or one."""
+        spans = self._spans(row)
+        if which == "brief":
+            return [{name: span[name] for name in BRIEF} for span in spans]
+        return [span for span in spans if which in (None, span["span_id"])]
 
     def _spans(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         start, total = datetime.fromisoformat(row["start_time"]), row["latency_ms"]

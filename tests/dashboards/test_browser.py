@@ -36,7 +36,9 @@ PAGES = (
     "/facets?for=/explain&metric=latency_ms",
     "/traces/unknown",
 )
-SPILLING = "[...document.querySelectorAll('.card')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.id)"
+SPILLING = (
+    "[...document.querySelectorAll('.card')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.id)"
+)
 """Cards whose content is wider than they are."""
 FIXED = [path for path in PAGES if path.count("/") == 1 and "?" not in path and path != "/login"]
 

@@ -130,6 +130,11 @@ def test_a_started_replay_is_looked_at() -> None:
     response = client(api).post("/replays", data=form)
     assert response.headers["location"].startswith("/replays/")
     assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "since": "7d", "limit": 100, "max_usd": 2.0}
+    run = response.headers["location"].rpartition("/")[2]
+    assert f"/compare?b=run%3A{run}" in client(api).get(response.headers["location"]).text
+    form = client(api).get(f"/compare?b=run:{run}").text
+    assert f'value="run:{run}"' in form
+    assert '<option value="faithfulness@' in form
 
 
 def test_a_bad_range_says_what_to_do() -> None:

@@ -1,10 +1,13 @@
 """One trace as one file: self-contained, escaped, secrets masked."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from ragpulse_dashboards import standalone
 from ragpulse_dashboards.standalone import redacted
+
+from .conftest import Browser, Visit
 
 ANSWER: dict[str, Any] = {
     "trace": {
@@ -39,3 +42,16 @@ def test_redaction_leaves_ordinary_text_alone() -> None:
     """Figures, dates and prices are no secrets."""
     text = "330 metres in 1889, 12.50 EUR, call 112"
     assert redacted({"a": [text]}) == {"a": [text]}
+
+
+def test_the_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
+    """From a file too the page is within its window and clean for axe-core."""
+    long = {**ANSWER["spans"][0], "name": "application.answering.Service.answer_with_citations_and_evidence"}
+    (tmp_path / "trace.html").write_text(standalone({**ANSWER, "spans": [long]}))
+
+    def steps(visit: Visit) -> None:
+        visit.page.goto(f"{visit.base}/trace.html")
+        assert visit.overflow() <= 0
+        assert visit.axe() == []
+
+    browser.visit(tmp_path.as_uri(), steps, theme="dark", width=390)
