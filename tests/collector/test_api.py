@@ -119,6 +119,26 @@ def test_a_trace_is_told_whole(collector: Start) -> None:
     assert near["spans"] == told["spans"]
 
 
+def test_spans_are_told_in_brief_or_one_by_one(collector: Start) -> None:
+    """A waterfall's spans come without texts and attributes, one span with all of its own; an unknown one is a 404."""
+    client = filled(collector, 1)
+    operation = f"GET traces/{1:032x}"
+    whole = client.call(operation)
+    brief = client.call(operation, {"spans": "brief"})
+    assert [span.items() <= full.items() for span, full in zip(brief["spans"], whole["spans"], strict=True)] == [
+        True
+    ] * 3
+    assert "attributes" not in brief["spans"][0]
+    assert brief["contexts"] == whole["contexts"]
+    search = whole["spans"][1]
+    far = "2020-01-01T00:00:00Z"
+    assert client.call(operation, {"spans": search["span_id"], "at": far})["spans"] == [search]
+    for wrong, status in (("0" * 16, 404), ("nonsense", 400)):
+        with pytest.raises(ClientError) as raised:
+            client.call(operation, {"spans": wrong})
+        assert raised.value.status == status
+
+
 @pytest.mark.parametrize(
     ("operation", "params", "status"),
     [

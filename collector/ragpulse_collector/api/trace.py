@@ -17,37 +17,38 @@ from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS, spans_of
+from ragpulse_collector.store.views import FACT_COLUMNS, VIEWS, hex_span, spans_of
 
 AROUND = timedelta(hours=2)
 """With `?at=` only this much of the time around it is read, so that a look-up stays cheap in a large file."""
 _JSON = ("mapped_from", "resource", "events", "links", "metadata", "tags", "parts", "calls")
 _FACTS = ", ".join(FACT_COLUMNS)
+BRIEF = "brief"
+_BRIEF = f"""
+    SELECT {hex_span("s.span_id")} AS span_id, {hex_span("s.parent_span_id")} AS parent_span_id, s.start_time,
+           s.duration_us / 1000.0 AS latency_ms, s.name, s.kind, s.status, s.error_type, s.input_tokens, s.output_tokens
+    FROM raw.spans s"""
 # The id is compared in its own type: a filter on the hex text of the views would read every row.
-_SPANS = f"{VIEWS['spans']} WHERE s.trace_id = $id"
-_SPANS_EVER = f"{VIEWS['spans']} WHERE {spans_of('$id')}"
 _CONTEXTS = f"{VIEWS['contexts']} WHERE trace_id = $id"
 _SCORES = f"{VIEWS['scores'].replace('s.elapsed_ms', 's.elapsed_ms, s.calls', 1)} WHERE s.trace_id = $id"
 _DECISIONS = f"{VIEWS['decisions']} WHERE trace_id = $id"
 
 
 def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id."""
+    """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id.
+
+    Of spans it tells everything, with `spans=brief` only what a waterfall shows; `spans=<span id>` tells all of one.
+    """
     trace_id = trace_uuid(params["trace_id"])
     at = instant(params.get("at"), now=utc_now())
-    spans = _once(_read(store, _SPANS if at else _SPANS_EVER, "s.start_time", trace_id, at), "span_id")
-    contexts = _read(store, _CONTEXTS, "start_time", trace_id, at, order="span_id, rank")
+    spans = _spans(store, trace_id, at, str(params.get("spans") or ""))
     if not spans and at is not None:  # the time was off: look everywhere before saying no
-        return trace_detail(store, {"trace_id": params["trace_id"]})
+        return trace_detail(store, {**params, "at": None})
     if not spans:
-        raise LookupError(f"there is no trace {trace_id.hex}; it may be past the retention")
+        raise LookupError(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")
     near = spans[0]["start_time"] if at is not None else None
-    found = _documents(contexts)
-    for span in spans:
-        # The texts that were lifted into columns go back into the raw attributes.
-        span["attributes"] = restore_attributes(
-            span["attributes"], span["query"], span["response"], found.get(span["span_id"])
-        )
+    contexts = _read(store, _CONTEXTS, "start_time", trace_id, at, order="span_id, rank")
+    _restore(spans, contexts)
     trace = _facts(store, trace_id)
     return {
         "trace": trace,
@@ -56,8 +57,7 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
         "scores": [_scored(row) for row in _parsed(_read(store, _SCORES, "s.request_time", trace_id, near))],
         "decisions": _read(store, _DECISIONS, "request_time", trace_id, near, order="decided_at"),
         "labels": _labels(store, trace_id),
-        "previous": _neighbour(store, trace["start_time"], "<", "DESC"),
-        "next": _neighbour(store, trace["start_time"], ">", "ASC"),
+        **_neighbours(store, trace["start_time"]),
     }
 
 
@@ -91,6 +91,23 @@ def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:
     if not rows:
         raise LookupError(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
     return rows[0][0], rows[0][1]
+
+
+def _spans(store: Store, trace_id: UUID, at: datetime | None, which: str) -> list[dict[str, Any]]:
+    select = f"{_BRIEF if which == BRIEF else VIEWS['spans']} WHERE {'s.trace_id = $id' if at else spans_of('$id')}"
+    if which and which != BRIEF:
+        select += f" AND s.span_id = {span_number(which)}"
+    return _once(_read(store, select, "s.start_time", trace_id, at), "span_id")
+
+
+def _restore(spans: list[dict[str, Any]], contexts: Sequence[Mapping[str, Any]]) -> None:
+    """Put the texts that were lifted into columns back into the raw attributes, where these were read."""
+    found = _documents(contexts)
+    for span in spans:
+        if "attributes" in span:
+            span["attributes"] = restore_attributes(
+                span["attributes"], span["query"], span["response"], found.get(span["span_id"])
+            )
 
 
 def _read(
@@ -161,10 +178,12 @@ def _labels(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
     ).dicts()
 
 
-def _neighbour(store: Store, start: datetime, sign: str, order: str) -> dict[str, Any] | None:
-    rows = store.read(
-        f"SELECT trace_id, start_time FROM raw.trace_facts WHERE latest AND start_time {sign} $start"
-        f" ORDER BY start_time {order} LIMIT 1",
-        {"start": start},
-    ).rows
-    return {"trace_id": rows[0][0].hex, "start_time": rows[0][1]} if rows else None
+def _neighbours(store: Store, start: datetime) -> dict[str, Any]:
+    """The traces that began just before and just after."""
+    one = "SELECT {} AS side, trace_id, start_time FROM raw.trace_facts WHERE latest AND start_time {} $start"
+    first = " ORDER BY start_time {} LIMIT 1"
+    before = one.format("'previous'", "<") + first.format("DESC")
+    after = one.format("'next'", ">") + first.format("ASC")
+    rows = store.read(f"({before}) UNION ALL ({after})", {"start": start}).rows
+    found = {side: {"trace_id": trace_id.hex, "start_time": begun} for side, trace_id, begun in rows}
+    return {"previous": found.get("previous"), "next": found.get("next")}

@@ -31,9 +31,10 @@ def routes(site: Site) -> list[BaseRoute]:
     ]
 
 
-async def _fetch(site: Site, request: Request) -> Mapping[str, Any]:
+async def _fetch(site: Site, request: Request, spans: str) -> Mapping[str, Any]:
     at = request.query_params.get("at")
-    answer: Mapping[str, Any] = await site.api(f"GET traces/{_id(request)}", {"at": at} if at else {})
+    params = {"spans": spans, **({"at": at} if at else {})}
+    answer: Mapping[str, Any] = await site.api(f"GET traces/{_id(request)}", params)
     return answer
 
 
@@ -46,7 +47,7 @@ def _id(request: Request) -> str:
 
 async def trace(site: Site, request: Request) -> Response:
     """Query, contexts and answer side by side, verdicts, waterfall."""
-    answer = await _fetch(site, request)
+    answer = await _fetch(site, request, "brief")
     row = answer["trace"]
     scores = sorted(
         answer.get("scores") or [], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at")))
@@ -73,10 +74,9 @@ async def trace(site: Site, request: Request) -> Response:
 
 async def span(site: Site, request: Request) -> Response:
     """One span: times, usage, texts and its attributes verbatim."""
-    answer = await _fetch(site, request)
-    found = next(
-        (one for one in answer.get("spans") or [] if one.get("span_id") == request.path_params["span_id"]), None
-    )
+    span_id = request.path_params["span_id"]
+    answer = await _fetch(site, request, span_id)
+    found = next((one for one in answer.get("spans") or [] if one.get("span_id") == span_id), None)
     if found is None:
         raise ApiError(404, "This trace has no such span. It may have been pruned.")
     return site.render(
