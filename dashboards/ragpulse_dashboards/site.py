@@ -1,13 +1,14 @@
 """What every page is handed: the JSON function, the templates, and the way a request becomes a page."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ragpulse_dashboards.assets import Assets
@@ -23,6 +24,9 @@ Api = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 Handler = Callable[["Site", Request], Awaitable[Response]]
 
 MAX_FORM_BYTES: Final = 64 * 1024
+WHOLE: Final = "base.html"
+TITLE: Final = "<title>"
+_HEADERS: Final = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +57,46 @@ class Site:
 
     def render(self, request: Request, template: str, context: Mapping[str, Any], *, status: int = 200) -> Response:
         """One template as a response: a whole page, or only its content when htmx asks for a fragment."""
-        partial = request.headers.get("hx-request-type") == "partial"
-        view = context.get("view") or read_view(request)
-        base = {
-            "layout": "partial.html" if partial else "base.html",
-            "view": view,
-            "path": request.url.path,
-            "posted": request.method == "POST",
-            "theme": request.cookies.get("theme", ""),
-        }
-        body = self.templates.get_template(template).render({**base, **context})
-        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
-        encoded = body.encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
-        return HTMLResponse(encoded, status_code=status, headers=headers)
+        return HTMLResponse(self._page(request, template, context), status_code=status, headers=_HEADERS)
+
+    async def begin(
+        self, request: Request, template: str, context: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> Response:
+        """Render, but send the head at once: the browser fetches styles and scripts while `context` is read.
+
+        The status is sent with the head. What may fail with another one is to be asked before; a later failure is told
+        on the page.
+        """
+        known = _known(request)
+        if known["layout"] != WHOLE:
+            return self.render(request, template, await context())
+        head = takewhile(lambda piece: TITLE not in piece, self.templates.get_template(template).generate(known))
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield "".join(head).encode()
+            try:
+                page = self._page(request, template, await context())
+            except ApiError as error:
+                page = self._page(request, "error.html", {"error": error})
+            yield page[page.index(TITLE.encode()) :]
+
+        return StreamingResponse(pieces(), media_type="text/html", headers=_HEADERS)
+
+    def _page(self, request: Request, template: str, context: Mapping[str, Any]) -> bytes:
+        text = self.templates.get_template(template).render({**_known(request), **context})
+        return text.encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
+
+
+def _known(request: Request) -> dict[str, Any]:
+    """What a template has from the request alone."""
+    partial = request.headers.get("hx-request-type") == "partial"
+    return {
+        "layout": "partial.html" if partial else WHOLE,
+        "view": read_view(request),
+        "path": request.url.path,
+        "posted": request.method == "POST",
+        "theme": request.cookies.get("theme", ""),
+    }
 
 
 def see_other(url: str) -> Response:

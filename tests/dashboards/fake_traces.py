@@ -121,6 +121,8 @@ class FakeTraces:
         row = self.rows[index]
         if rest == ("pytest",):
             return {"filename": f"test_{trace_id[:8]}.py", "text": "def test_trace() -> None:\n    assert True\n"}
+        if params.get("only") == "trace":
+            return {"trace": row}
         near = [{"trace_id": one["trace_id"], "start_time": one["start_time"]} for one in self.rows]
         return {
             "trace": row,

@@ -40,6 +40,7 @@ def test_figures_of_the_overview_lead_to_the_rows_behind_them() -> None:
     assert re.search(r'href="/traces\?model=gpt-5-mini&failing=false">\$', html)
     skipped = "/traces?model=gpt-5-mini&evaluator=groundedness&outcome=skipped"
     assert f'href="{skipped}"' in html
+    assert html.count('href="/traces?model=gpt-5-mini&evaluator=groundedness&outcome=scored"') == 2
     assert "skipped · groundedness" in text_of(client().get(skipped).text)
 
 
@@ -150,7 +151,9 @@ def test_trace_list_pages_and_keeps_filters() -> None:
     html = client().get("/traces?sort=slow&from=-30d").text
     (link,) = re.findall(r'rel="next" href="([^"]+)"', html)
     assert unescape(link) == "/traces?from=-30d&sort=slow&cursor=50"
-    assert client().get(unescape(link)).text.count("data-row>") == 10
+    second = client().get(unescape(link)).text
+    assert second.count("data-row>") == 10
+    assert 'href="/traces?from=-30d&amp;sort=slow">First page' in second
 
 
 def test_csv_cells_are_no_formulas() -> None:
@@ -366,6 +369,9 @@ def test_a_comparison_says_what_is_missing_and_how_large_the_difference_is() -> 
     text = text_of(client().get("/compare?a=variant:a&b=variant:b").text)
     assert "needs about 27 more users or sessions by groundedness" in text
     assert "effect size −0.1" in text
+    html = client().get("/compare?a=prompt:v6&b=run:abc").text
+    assert 'href="/traces?prompt_version=v6"' in html
+    assert 'href="/replays/abc"' in html
 
 
 def test_examples_lead_to_every_trace_of_their_bucket() -> None:
@@ -374,3 +380,9 @@ def test_examples_lead_to_every_trace_of_their_bucket() -> None:
     bucket = "from=2026-11-21T04%3A00%3A00Z&to=2026-11-21T04%3A15%3A00Z"
     assert f'href="/traces?{bucket}&evaluator=groundedness&sort=worst"' in html
     assert "All traces" not in client().get("/exemplars?metric=requests&t=never&step=x").text
+
+
+def test_skipping_the_last_suggestion_begins_again() -> None:
+    """Six are suggested: the seventh is the first."""
+    assert "6 of 6 suggested" in text_of(client().get("/label?skip=5").text)
+    assert "1 of 6 suggested" in text_of(client().get("/label?skip=6").text)

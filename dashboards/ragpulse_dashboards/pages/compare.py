@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import read_view
+from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
@@ -43,11 +44,22 @@ async def compare(site: Site, request: Request) -> Response:
         "by": by,
         "answer": answer,
         "problem": problem and problem.message,
+        "sides": [_rows_of(view, one) for one in (a, b)],
         "evaluators": [one["name"] for one in known.get("evaluators") or [] if one.get("online")],
         "suggestions": [*(suggestions := _suggestions(facets.get("facets") or {})), *_versions(known, replays)],
         "pairs": _pairs(suggestions),
     }
     return site.render(request, "compare.html", context, status=problem.status if problem else 200)
+
+
+def _rows_of(view: View, selector: str) -> str:
+    """The traces that a selector stands for, or the replay."""
+    kind, _, value = selector.partition(":")
+    if kind == "run":
+        return f"/replays/{quote(value, safe='')}"
+    column = {"prompt": "prompt_version"}.get(kind, kind)
+    filters = {column: value} if value else {"evaluator": selector.partition("@")[0]}
+    return view.url("/traces", **filters)
 
 
 def _suggestions(facets: dict[str, list[dict[str, object]]]) -> list[str]:

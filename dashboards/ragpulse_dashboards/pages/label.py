@@ -19,14 +19,14 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def label(site: Site, request: Request) -> Response:
-    """The first suggestion in full, the others as a queue; `skip` moves down the queue."""
+    """The first suggestion in full, the others as a queue; `skip` moves down it, and from its end to its head."""
     known = await site.api("GET evaluators", {})
     names = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
     evaluator = request.query_params.get("evaluator") or _preferred(names)
     answer = await site.api("GET labels/suggest", {"evaluator": evaluator})
     queue = answer.get("traces") or []
     skip = request.query_params.get("skip", "0")
-    at = min(int(skip) if skip.isdecimal() else 0, max(len(queue) - 1, 0))
+    at = int(skip) % max(len(queue), 1) if skip.isdecimal() else 0
     context = {"queue": queue, "at": at, "row": None, "evaluator": evaluator, "names": names}
     if queue:
         context |= await _full(site, queue[at])
