@@ -36,7 +36,7 @@ from ragpulse_collector.otlp.wire import (
 from ragpulse_collector.records import DecodeError
 
 _Row: TypeAlias = tuple[Any, ...]
-"""What a usual span has: its position, its own fields, its attributes as bytes."""
+"""What a usual span has: its position, itself, its attributes as bytes."""
 _KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
 """How many short attributes are remembered by their bytes, and what is short."""
 
@@ -119,11 +119,11 @@ def _blocks(spans_: Iterable[tuple[Any, int]], origin: Origin, unusual: list[int
             unusual.append(position)
             continue
         pairs = span.attributes[:]
-        shapes.setdefault((status, len(pairs)), []).append((position, *_SPAN_FIELDS(span), pairs))
+        shapes.setdefault((status, len(pairs)), []).append((position, span, pairs))
     for (status, _), rows in shapes.items():
         for alike, attributes in _alike(rows):
-            fields: list[Any] = list(zip(*alike, strict=True))
-            fields[-1] = attributes
+            positions, found, _ = zip(*alike, strict=True)
+            fields: list[Any] = [positions, *(list(map(field, found)) for field in _SPAN_FIELDS), attributes]
             yield WireBlock(origin, _STATUS_CODES[status], *fields)
 
 
@@ -159,14 +159,14 @@ def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]] | None:
         return name, [value] * len(pairs)
     end = _end_of_key(first)
     if all(map(bytes.startswith, pairs, repeat(first[:end]))):
-        rests = [pair[end:] for pair in pairs]
-        headers = [_HEADERS[len(rest)] for rest in rests]
-        if all(map(bytes.startswith, rests, headers)):
-            texts = [rest[len(header) :].decode() for rest, header in zip(rests, headers, strict=True)]
+        headers = [_HEADERS[len(pair) - end] for pair in pairs]
+        if all(map(bytes.startswith, pairs, headers, repeat(end))):
+            texts = [pair[end + len(header) :].decode() for pair, header in zip(pairs, headers, strict=True)]
             return _NAMES[first[2:end]], texts
-        if all(map(bytes.startswith, rests, repeat(_DOUBLE))) and set(map(len, rests)) == {len(_DOUBLE) + 8}:
-            numbers = b"".join([rest[len(_DOUBLE) :] for rest in rests])
-            return _NAMES[first[2:end]], struct.unpack(f"<{len(rests)}d", numbers)
+        doubles = all(map(bytes.startswith, pairs, repeat(_DOUBLE), repeat(end)))
+        if doubles and set(map(len, pairs)) == {end + len(_DOUBLE) + 8}:
+            numbers = b"".join([pair[-8:] for pair in pairs])
+            return _NAMES[first[2:end]], struct.unpack(f"<{len(pairs)}d", numbers)
     names, values = zip(*map(_KNOWN.__getitem__, pairs), strict=True)
     return (names[0], values) if names.count(names[0]) == len(names) else None
 
@@ -363,7 +363,9 @@ _DOUBLE = b"\x12\x09\x21"
 """What precedes a number of eight bytes."""
 _KNOWN, _NAMES, _HEADERS = _Known(), _Names(), _Headers()
 _UNUSUAL = "unusual"
-_SPAN_FIELDS = attrgetter("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano")
+_SPAN_FIELDS = tuple(
+    map(attrgetter, ("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano"))
+)
 _STATUS_CODES = {b"": 0, b"\x18\x01": 1}
 """The statuses of usual spans, in bytes: none or unset, and ok."""
 _TRACES = _traces_class(_attributes_as_bytes)
