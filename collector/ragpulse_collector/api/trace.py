@@ -38,14 +38,17 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id.
 
     Of spans it tells everything, with `spans=brief` only what a waterfall shows; `spans=<span id>` tells all of one.
+    With `only=trace` there is nothing but the trace itself.
     """
     trace_id = trace_uuid(params["trace_id"])
+    if params.get("only") == "trace":
+        return {"trace": _facts(store, trace_id)}
     at = instant(params.get("at"), now=utc_now())
     spans = _spans(store, trace_id, at, str(params.get("spans") or ""))
     if not spans and at is not None:  # the time was off: look everywhere before saying no
         return trace_detail(store, {**params, "at": None})
     if not spans:
-        raise LookupError(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")
+        raise _unknown(trace_id)
     near = spans[0]["start_time"] if at is not None else None
     contexts = _read(store, _CONTEXTS, "start_time", trace_id, at, order="span_id, rank")
     _restore(spans, contexts)
@@ -159,12 +162,18 @@ def _scored(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"ci95": None if lo is None else [lo, hi]}
 
 
+def _unknown(trace_id: UUID) -> LookupError:
+    return LookupError(f"there is no trace {trace_id.hex}, or no such span in it; it may be past the retention")
+
+
 def _facts(store: Store, trace_id: UUID) -> dict[str, Any]:
     one = {"id": trace_id}
     decided = store.read(f"SELECT {_FACTS} FROM raw.trace_facts WHERE latest AND trace_id = $id", one).dicts()
     if decided:
         return {"trace_id": trace_id.hex, **decided[0]}
     begun = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", one).rows[0][0]
+    if begun is None:
+        raise _unknown(trace_id)
     waiting = f"SELECT {_FACTS} FROM undecided_since($begun) WHERE trace_id = $id"
     found = store.read(waiting, one | {"begun": begun}).dicts()
     return {"trace_id": trace_id.hex, **found[0]}

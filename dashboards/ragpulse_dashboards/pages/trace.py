@@ -31,10 +31,9 @@ def routes(site: Site) -> list[BaseRoute]:
     ]
 
 
-async def _fetch(site: Site, request: Request, spans: str) -> Mapping[str, Any]:
+async def _fetch(site: Site, request: Request, **params: str) -> Mapping[str, Any]:
     at = request.query_params.get("at")
-    params = {"spans": spans, **({"at": at} if at else {})}
-    answer: Mapping[str, Any] = await site.api(f"GET traces/{_id(request)}", params)
+    answer: Mapping[str, Any] = await site.api(f"GET traces/{_id(request)}", {**params, **({"at": at} if at else {})})
     return answer
 
 
@@ -47,7 +46,12 @@ def _id(request: Request) -> str:
 
 async def trace(site: Site, request: Request) -> Response:
     """Query, contexts and answer side by side, verdicts, waterfall."""
-    answer = await _fetch(site, request, "brief")
+    await _fetch(site, request, only="trace")  # whether there is one
+    return await site.begin(request, "trace.html", lambda: _content(site, request))
+
+
+async def _content(site: Site, request: Request) -> Mapping[str, Any]:
+    answer = await _fetch(site, request, spans="brief")
     row = answer["trace"]
     scores = sorted(
         answer.get("scores") or [], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at")))
@@ -55,7 +59,7 @@ async def trace(site: Site, request: Request) -> Response:
     sentences = find_sentences(reversed(scores))
     spans = answer.get("spans") or []
     most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
-    context = {
+    return {
         "trace": row,
         "previous": answer.get("previous"),
         "following": answer.get("next"),
@@ -69,13 +73,12 @@ async def trace(site: Site, request: Request) -> Response:
         "n_spans": len(spans),
         "done": request.query_params.get("done", ""),
     }
-    return site.render(request, "trace.html", context)
 
 
 async def span(site: Site, request: Request) -> Response:
     """One span: times, usage, texts and its attributes verbatim."""
     span_id = request.path_params["span_id"]
-    answer = await _fetch(site, request, span_id)
+    answer = await _fetch(site, request, spans=span_id)
     found = next((one for one in answer.get("spans") or [] if one.get("span_id") == span_id), None)
     if found is None:
         raise ApiError(404, "This trace has no such span. It may have been pruned.")
