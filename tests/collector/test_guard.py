@@ -125,10 +125,13 @@ def test_login_exchanges_a_key_for_a_cookie(collector: Start) -> None:
 
 
 def test_a_page_without_a_key_leads_to_the_login(collector: Start) -> None:
-    """A person gets the login page, a program 401."""
+    """A person gets the login page, which also says what a key may not do; a program gets 401 or 403."""
     running = collector(api_keys=KEYS)
     status, headers = ask(running.url, "GET", "/traces", {"Accept": "text/html"})
     assert (status, headers["location"]) == (303, "/login")
+    reading = {"Accept": "text/html", "Authorization": "Bearer secret-read"}
+    status, headers = ask(running.url, "POST", "/demo", reading)
+    assert (status, headers["location"]) == (303, "/login?lacks=admin")
 
 
 def test_every_answer_carries_the_security_headers(collector: Start) -> None:

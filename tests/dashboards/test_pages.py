@@ -110,6 +110,7 @@ def test_a_rule_is_saved_paused_and_deleted() -> None:
     assert api.calls[-1] == ("POST rules", rule)
     assert client(api).post("/rules/judged/pause", data={"x": ""}).status_code == 303
     assert (api.calls[-1][0], api.calls[-1][1]["rate"]) == ("PUT rules/judged", 0.0)
+    assert '"/evaluators" data-go="e" aria-current="page"' in client(api).get("/rules/judged/edit").text
     response = client(api).post("/rules/nightly/delete", data={"x": ""})
     assert (response.status_code, "change it there" in response.text) == (409, True)
 

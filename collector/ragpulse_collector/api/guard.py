@@ -35,11 +35,11 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Refusal(Exception):
-    """A request that may not pass."""
+    """A request that may not pass; a person is led to `page`, where there is one."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, page: str = "") -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.page = status, message, page
 
 
 class Sessions:
@@ -92,10 +92,10 @@ class Guard:
         if not self._needs_key or path.startswith(PUBLIC_PREFIXES) or method == "OPTIONS":
             return key
         if key is None:
-            raise Refusal(401, "an API key is needed: Authorization: Bearer <key>")
+            raise Refusal(401, "an API key is needed: Authorization: Bearer <key>", page="/login")
         wanted = scope_of(method, path)
         if wanted not in key.scopes and "admin" not in key.scopes:
-            raise Refusal(403, f"the key {key.name!r} lacks the scope {wanted!r}")
+            raise Refusal(403, f"the key {key.name!r} lacks the scope {wanted!r}", page=f"/login?lacks={wanted}")
         return key
 
     def key_of(self, headers: Mapping[str, str]) -> ApiKey | None:
@@ -198,8 +198,8 @@ def _patient(receive: Receive) -> Receive:
 
 
 async def _refuse(refusal: Refusal, path: str, headers: Mapping[str, str], send: Send) -> None:
-    wants_page = refusal.status == 401 and "text/html" in headers.get("accept", "")
-    status, extra = (303, [(b"location", b"/login")]) if wants_page else (refusal.status, [])
+    wants_page = refusal.page and "text/html" in headers.get("accept", "")
+    status, extra = (303, [(b"location", refusal.page.encode())]) if wants_page else (refusal.status, [])
     if status == 401:
         extra = [(b"www-authenticate", b"Bearer")]
     body = f'{{"error": "{_escaped(refusal.message)}"}}'.encode()

@@ -15,5 +15,6 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def login(site: Site, request: Request) -> Response:
-    """One field; a refused key leads back here with `failed`."""
-    return site.render(request, "login.html", {"failed": "failed" in request.query_params})
+    """One field; a refused key leads back here with `failed`, one that may not do it with the scope it `lacks`."""
+    query = request.query_params
+    return site.render(request, "login.html", {"failed": "failed" in query, "lacks": query.get("lacks", "")})
