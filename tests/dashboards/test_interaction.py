@@ -331,6 +331,8 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
         assert found["sel_from"] < found["sel_to"]
         assert float(found["sel_lo"][0]) < float(found["sel_hi"][0])
         assert "prompt version" in visit.page.inner_text("main")
+        marked = visit.page.locator("[data-marked]")
+        assert [marked.get_attribute(edge) for edge in ("x", "width")] == ["36", "8"]
         box = visit.box("[data-heatmap] svg")
         visit.page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 2)
         visit.page.mouse.down()
@@ -338,6 +340,8 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
         with visit.page.expect_navigation():
             visit.page.mouse.up()
         assert set(query_of(visit)) & {"sel_lo", "sel_hi"} == {"sel_lo"}  # the top row also holds what is beyond it
+        visit.open("/explain?sel_from=2026-11-21T11:30:00Z")
+        assert [marked.get_attribute(edge) for edge in ("x", "width", "height")] == ["47", "1", "16"]
 
     browser.visit(site, steps)
 

@@ -35,11 +35,12 @@ function start(root) {
   };
   const shown = () => {
     const { sel_from: from, sel_to: to, sel_lo: low, sel_hi: high } = form.elements;
-    if (!from.value || !to.value) return;
-    const column = (time) => times.filter((begin) => begin <= Date.parse(time)).length - 1;
-    const row = (value) => values.length - 1 - clamp(values.filter((begin) => begin <= Number(value)).length - 1, 0, values.length - 1);
-    mark({ x: clamp(column(from.value), 0, times.length - 1), y: high.value ? row(Number(high.value) - 1e-9) : 0 },
-      { x: clamp(column(to.value) - 1, 0, times.length - 1), y: low.value ? row(low.value) : values.length - 1 });
+    if (![from, to, low, high].some((field) => field.value)) return; // what is not given reaches to the edge
+    const column = (time) => clamp(times.filter((begin) => begin < time).length - 1, 0, times.length - 1);
+    const near = values.length > 1 ? (values[1] - values[0]) / 100 : 0; // bounds were rounded
+    const row = (value) => values.length - 1 - clamp(values.filter((begin) => begin <= value).length - 1, 0, values.length - 1);
+    mark({ x: from.value ? column(Date.parse(from.value) + 1) : 0, y: high.value ? row(Number(high.value) - near) : 0 },
+      { x: to.value ? column(Date.parse(to.value)) : times.length - 1, y: low.value ? row(Number(low.value) + near) : values.length - 1 });
   };
   svg.addEventListener("pointerdown", (event) => {
     start = cellAt(svg, event, times.length, values.length);
