@@ -168,6 +168,28 @@ def test_a_sentence_lights_its_evidence(browser: Browser, site: str) -> None:
     browser.visit(site, steps)
 
 
+def test_a_long_waterfall_costs_what_is_seen_of_it(browser: Browser) -> None:
+    """Rows below the window are not laid out; looking for one finds it, and it is a row of a table like the others."""
+    api = FakeApi(n_spans=190)
+
+    def steps(visit: Visit) -> None:
+        visit.open(f"/traces/{api.rows[2]['trace_id']}")
+        last = visit.page.locator(".waterfall tr").last
+        seen = "row => row.checkVisibility({ contentVisibilityAuto: true })"
+        assert not last.evaluate(seen)
+        name = last.locator("th").text_content()
+        assert visit.page.evaluate("name => window.find(name)", name)
+        visit.page.wait_for_function(seen, arg=last.element_handle())
+        session = visit.page.context.new_cdp_session(visit.page)
+        tree = session.send("Accessibility.getFullAXTree")["nodes"]
+        assert ("rowheader", name) in [
+            (one.get("role", {}).get("value"), one.get("name", {}).get("value")) for one in tree
+        ]
+
+    with serve(api) as base:
+        browser.visit(base, steps)
+
+
 def test_traces_are_walked_by_keyboard_alone(browser: Browser, site: str) -> None:
     """g t goes to the list, j and Enter open a row, ] and [ go to its neighbours, ? shows the map."""
 
