@@ -387,3 +387,10 @@ def test_skipping_the_last_suggestion_begins_again() -> None:
     """Six are suggested: the seventh is the first."""
     assert "6 of 6 suggested" in text_of(client().get("/label?skip=5").text)
     assert "1 of 6 suggested" in text_of(client().get("/label?skip=6").text)
+
+
+def test_what_narrows_a_list_is_said_where_nothing_is_left() -> None:
+    """An evaluator in the URL of the list is a filter that can be removed; with nothing to label another is chosen."""
+    html = client().get("/traces?evaluator=groundedness&sort=worst").text
+    assert re.search(r'evaluator</span> groundedness <a href="/traces\?sort=worst"', html)
+    assert "Your verdict on" in text_of(client(FakeApi(empty=True)).get("/label").text)

@@ -22,7 +22,7 @@ __all__ = ["explain"]
 _MOST_ROWS = 20_000
 _COLUMNS, _ROWS = 60, 20
 _ATTRIBUTES = ("service", "environment", "name", "model", "prompt_name", "prompt_version", "variant", "error")
-_SCRIPTS = "Hiragana Katakana Hangul Han Cyrillic Arabic Hebrew Devanagari Thai Greek".split()
+_SCRIPTS = ("Hiragana", "Katakana", "Hangul", "Han", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Thai", "Greek")
 _SCRIPT = (
     "CASE WHEN strlen(query) = length(query) THEN 'Latin' "
     + " ".join(f"WHEN regexp_matches(query, '\\p{{{name}}}') THEN '{name}'" for name in _SCRIPTS)

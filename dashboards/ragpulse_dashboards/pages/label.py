@@ -27,7 +27,13 @@ async def label(site: Site, request: Request) -> Response:
     queue = answer.get("traces") or []
     skip = request.query_params.get("skip", "0")
     at = int(skip) % max(len(queue), 1) if skip.isdecimal() else 0
-    context = {"queue": queue, "at": at, "row": None, "evaluator": evaluator, "names": names}
+    context = {
+        "queue": queue,
+        "at": at,
+        "row": None,
+        "evaluator": evaluator,
+        "names": list(dict.fromkeys([*names, evaluator])),
+    }
     if queue:
         context |= await _full(site, queue[at])
     return site.render(request, "label.html", context)
