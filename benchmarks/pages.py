@@ -31,6 +31,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urlencode
 
 from _sending import Sending
 from _served import Server
@@ -86,14 +87,14 @@ def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str)
     threading.Thread(target=files.serve_forever, daemon=True).start()
     server = Server(folder / "pages.duckdb", *(() if roles == "all" else ("--roles", roles)))
     base = f"http://127.0.0.1:{server.port}"
-    one_trace(base, 1000)
+    link = one_trace(base, 1000)
     pages = {
         "static file": itertools.repeat(f"http://127.0.0.1:{files.server_port}/nothing.html"),
         "emptiest page": itertools.repeat(f"{base}/login"),
         f"overview, {spans:,} spans": itertools.repeat(f"{base}/"),
         "overview, never asked before": (f"{base}/?from=-{minutes}m" for minutes in itertools.count(1441)),
         "trace list": itertools.repeat(f"{base}/traces"),
-        "trace of 1,000 spans": itertools.repeat(f"{base}/traces/{LONG_TRACE}"),
+        "trace of 1,000 spans": itertools.repeat(base + link),
     }
     try:
         report(f"quiet, roles: {roles}", visits(browser, pages, runs))
@@ -112,11 +113,13 @@ class _Quiet(SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
-def one_trace(base: str, spans: int) -> None:
-    """Send one trace of so many spans and wait until it can be read."""
-    root, search, chat = TRAFFIC.rag_trace(1000, start_ns=time.time_ns() - 90 * 10**9)
+def one_trace(base: str, spans: int) -> str:
+    """Send one trace of so many spans, wait until it can be read, and return where the list of traces links to."""
+    begun = time.time() - 90
+    root, search, chat = TRAFFIC.rag_trace(1000, start_ns=int(begun * 1e9))
     more = [{**chat, "spanId": f"{number + 10**6:016x}"} for number in range(spans - 3)]
     TRAFFIC.send(base, [root, search, chat, *more])
+    return f"/traces/{LONG_TRACE}?{urlencode({'at': datetime.fromtimestamp(begun, UTC).isoformat()})}"
 
 
 def visits(browser: Any, pages: dict[str, Iterator[str]], runs: int) -> dict[str, list[dict[str, float]]]:

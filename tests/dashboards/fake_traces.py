@@ -121,11 +121,13 @@ class FakeTraces:
         row = self.rows[index]
         if rest == ("pytest",):
             return {"filename": f"test_{trace_id[:8]}.py", "text": "def test_trace() -> None:\n    assert True\n"}
-        if params.get("only") == "trace":
-            return {"trace": row}
         near = [{"trace_id": one["trace_id"], "start_time": one["start_time"]} for one in self.rows]
-        return {
+        told = {
             "trace": row,
+            "previous": near[index + 1] if index + 1 < len(near) else None,
+            "next": near[index - 1] if index else None,
+        }
+        rest = {
             "spans": self._told(row, params.get("spans")),
             "contexts": self._contexts(row, index),
             "scores": self._scores(row, index),
@@ -155,9 +157,8 @@ class FakeTraces:
             ]
             if index % 3 == 0
             else [],
-            "previous": near[index + 1] if index + 1 < len(near) else None,
-            "next": near[index - 1] if index else None,
         }
+        return {"trace": told, "rest": rest}.get(params.get("only", ""), {**told, **rest})
 
     def _told(self, row: Mapping[str, Any], which: str | None) -> list[dict[str, Any]]:
         """All spans whole, of all only what a waterfall shows, or one."""

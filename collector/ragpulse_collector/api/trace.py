@@ -37,30 +37,34 @@ _DECISIONS = f"{VIEWS['decisions']} WHERE trace_id = $id"
 def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id.
 
-    Of spans it tells everything, with `spans=brief` only what a waterfall shows; `spans=<span id>` tells all of one.
-    With `only=trace` there is nothing but the trace itself.
+    `only=trace` tells the trace and its neighbours, `only=rest` the rest. Of spans everything is told, with
+    `spans=brief` what a waterfall shows of them; `spans=<span id>` tells everything of one.
     """
-    trace_id = trace_uuid(params["trace_id"])
-    if params.get("only") == "trace":
-        return {"trace": _facts(store, trace_id)}
-    at = instant(params.get("at"), now=utc_now())
-    spans = _spans(store, trace_id, at, str(params.get("spans") or ""))
+    trace_id, only = trace_uuid(params["trace_id"]), params.get("only")
+    found: dict[str, Any] = {}
+    if only != "rest":
+        found["trace"] = _facts(store, trace_id)
+        found |= _neighbours(store, found["trace"]["start_time"])
+    if only != "trace":
+        found |= _rest(store, trace_id, instant(params.get("at"), now=utc_now()), str(params.get("spans") or ""))
+    return found
+
+
+def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str) -> dict[str, Any]:
+    spans = _spans(store, trace_id, at, which)
     if not spans and at is not None:  # the time was off: look everywhere before saying no
-        return trace_detail(store, {**params, "at": None})
+        return _rest(store, trace_id, None, which)
     if not spans:
         raise _unknown(trace_id)
     near = spans[0]["start_time"] if at is not None else None
-    contexts = _read(store, _CONTEXTS, "start_time", trace_id, at, order="span_id, rank")
+    contexts = _read(store, _CONTEXTS, "start_time", trace_id, near, order="span_id, rank")
     _restore(spans, contexts)
-    trace = _facts(store, trace_id)
     return {
-        "trace": trace,
         "spans": _parsed(spans),
         "contexts": _parsed(contexts),
         "scores": [_scored(row) for row in _parsed(_read(store, _SCORES, "s.request_time", trace_id, near))],
         "decisions": _read(store, _DECISIONS, "request_time", trace_id, near, order="decided_at"),
         "labels": _labels(store, trace_id),
-        **_neighbours(store, trace["start_time"]),
     }
 
 

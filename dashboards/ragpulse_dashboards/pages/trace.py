@@ -46,12 +46,15 @@ def _id(request: Request) -> str:
 
 async def trace(site: Site, request: Request) -> Response:
     """Query, contexts and answer side by side, verdicts, waterfall."""
-    await _fetch(site, request, only="trace")  # whether there is one
-    return await site.begin(request, "trace.html", lambda: _content(site, request))
+    begun = await _fetch(site, request, only="trace")
+
+    async def whole() -> Mapping[str, Any]:
+        return _content(request, {**begun, **await _fetch(site, request, only="rest", spans="brief")})
+
+    return await site.begin(request, "trace.html", whole)
 
 
-async def _content(site: Site, request: Request) -> Mapping[str, Any]:
-    answer = await _fetch(site, request, spans="brief")
+def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     row = answer["trace"]
     scores = sorted(
         answer.get("scores") or [], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at")))
