@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ragpulse_collector.records import Batch, RawBody, Receipt
@@ -51,19 +52,25 @@ class Backlog:
     oldest_s: float = 0.0
 
 
+_ENOUGH = 8
+"""Items that are worth a transaction without waiting for another."""
+
+
 class WriterQueue:
     """Items on their way to disk, in order: they wait, are decoded by one thread and committed in groups by another.
 
-    Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item.
+    Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item. A group waits
+    `again_s` for the next of those who come again.
     """
 
-    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int, again_s: float = 0.005) -> None:
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._group_bytes = group_bytes
+        self._again_s = again_s
         self._waiting: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
-        self._bytes = self._undecoded_bytes = self._decoded_bytes = self._items = 0
+        self._bytes = self._decoded_bytes = self._items = self._last = 0
         self._closed = self._drained = False
         self._changed = threading.Condition()
 
@@ -81,7 +88,6 @@ class WriterQueue:
             if self._items and (self._bytes + item.size > self._max_bytes or self._items >= self._max_items):
                 raise Busy("the queue before the disk is full")
             self._waiting.append(item)
-            self._undecoded_bytes += item.size
             self._count(item.size, 1)
 
     def next(self) -> Item | None:
@@ -90,10 +96,7 @@ class WriterQueue:
             while self._decoded_bytes >= self._group_bytes or not (self._waiting or self._closed):
                 self._changed.wait()
             if self._waiting:
-                item = self._waiting.popleft()
-                self._undecoded_bytes -= item.size
-                self._changed.notify_all()
-                return item
+                return self._waiting.popleft()
             self._drained = True
             self._changed.notify_all()
             return None
@@ -113,12 +116,13 @@ class WriterQueue:
     def take(self) -> list[Item]:
         """Wait for decoded items and return them, up to a group's size; an empty list means closed and drained.
 
-        While more waits to be decoded than is, a group is not worth its transaction yet: its fixed cost is that of
-        some hundred rows. Half of what waits at a time keeps both threads busy.
+        A transaction costs what a thousand rows cost, whatever it holds: so a group waits until everything is decoded
+        that is there. Who was answered together mostly comes again together, and is waited for.
         """
         with self._changed:
-            while not self._drained and not self.has_group():
-                self._changed.wait()
+            self._changed.wait_for(self._is_ready)
+            self._gather()
+            self._changed.wait_for(self._is_ready)
             group: list[Item] = []
             size = 0
             while self._decoded and (not group or size < self._group_bytes):
@@ -127,6 +131,7 @@ class WriterQueue:
                 size += item.size
             self._decoded_bytes -= size
             self._count(-size, -len(group))
+            self._last = min(len(group), _ENOUGH)
             return group
 
     def close(self) -> None:
@@ -137,7 +142,22 @@ class WriterQueue:
 
     def has_group(self) -> bool:
         """Tell whether what is decoded is worth a transaction."""
-        return bool(self._decoded) and self._decoded_bytes >= min(self._group_bytes, self._undecoded_bytes)
+        return self._is_full() or 0 < len(self._decoded) == self._items
+
+    def _is_full(self) -> bool:
+        return self._decoded_bytes >= self._group_bytes
+
+    def _is_ready(self) -> bool:
+        return self._drained or self.has_group()
+
+    def _gather(self) -> None:
+        """Wait for as many as came last and one more, while they come in time; who came alone waits for none."""
+        while 1 < self._last >= self._items and not (self._is_full() or self._closed):
+            if not self._changed.wait_for(partial(self._has_more_than, self._items), self._again_s):
+                return
+
+    def _has_more_than(self, items: int) -> bool:
+        return self._closed or self._items > items
 
     def _count(self, size: int, items: int) -> None:
         self._bytes += size

@@ -56,7 +56,7 @@ class Ways:
     queue_bytes: int = 64 * 2**20
     """Bodies beyond this are Busy."""
     queue_items: int = 10_000
-    group_bytes: int = 2 * 2**20
+    group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
     recent_spans: int = 200_000
     """How many span identities are remembered at least, so that a re-send costs no look into the table."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from ragpulse_collector.records import RawBody
@@ -21,22 +24,57 @@ def decode(queue: WriterQueue) -> None:
     queue.decoded(item)
 
 
-def test_a_group_is_worth_a_commit_when_half_of_what_waits_is_decoded() -> None:
-    """Of four bodies two are committed together while the other two are decoded."""
-    queue = WriterQueue(max_bytes=1000, max_items=10, group_bytes=100)
-    bodies = [body() for _ in range(4)]
+def queue_of(**options: Any) -> WriterQueue:
+    """A queue with room for a hundred bytes a group."""
+    return WriterQueue(**{"max_bytes": 1000, "max_items": 10, "group_bytes": 100} | options)
+
+
+def arrive(queue: WriterQueue, count: int) -> list[BodyItem]:
+    """Put so many bodies and decode them."""
+    bodies = [body() for _ in range(count)]
+    for item in bodies:
+        queue.put(item)
+    for _ in bodies:
+        decode(queue)
+    return bodies
+
+
+def test_a_group_is_worth_a_commit_when_everything_is_decoded() -> None:
+    """What is there is committed together."""
+    queue = queue_of()
+    bodies = [body() for _ in range(2)]
     for item in bodies:
         queue.put(item)
     decode(queue)
     assert not queue.has_group()
     decode(queue)
-    assert queue.take() == bodies[:2]
-    assert queue.backlog().bytes == 20
+    assert queue.take() == bodies
+    assert queue.backlog().bytes == 0
+
+
+def test_who_was_answered_together_is_waited_for() -> None:
+    """After two comes a group of three, if only a third sender is there by then."""
+    queue = queue_of(again_s=60)
+    arrive(queue, 2)
+    queue.take()
+    with ThreadPoolExecutor() as pool:
+        group = pool.submit(queue.take)
+        bodies = [*arrive(queue, 1), *arrive(queue, 2)]
+        assert group.result() == bodies
+
+
+def test_who_does_not_come_again_is_not_waited_for_long() -> None:
+    """One of two senders is done: the other is answered alone."""
+    queue = queue_of()
+    arrive(queue, 2)
+    queue.take()
+    bodies = arrive(queue, 1)
+    assert queue.take() == bodies
 
 
 def test_a_whole_group_waits_for_nothing() -> None:
     """However much more waits, a group of full size goes."""
-    queue = WriterQueue(max_bytes=1000, max_items=10, group_bytes=20)
+    queue = queue_of(group_bytes=20)
     for _ in range(9):
         queue.put(body(25))
     decode(queue)
@@ -45,7 +83,7 @@ def test_a_whole_group_waits_for_nothing() -> None:
 
 def test_what_is_decoded_still_counts_against_the_bound() -> None:
     """The bound is on what is not on its way to disk, decoded or not; answered bodies make room."""
-    queue = WriterQueue(max_bytes=30, max_items=10, group_bytes=100)
+    queue = queue_of(max_bytes=30)
     queue.put(body(20))
     decode(queue)
     with pytest.raises(Busy):
@@ -60,7 +98,7 @@ def test_what_is_decoded_still_counts_against_the_bound() -> None:
 
 def test_a_closed_queue_hands_out_what_it_holds() -> None:
     """Then it says that this was all."""
-    queue = WriterQueue(max_bytes=100, max_items=10, group_bytes=100)
+    queue = queue_of(max_bytes=100)
     queue.put(body())
     queue.close()
     with pytest.raises(Busy):
