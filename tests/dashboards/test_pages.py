@@ -361,7 +361,6 @@ def test_sums_are_drawn_as_rates() -> None:
     assert "Requests per minute 1." in text
     assert "Cost per hour $0.0" in text
     assert "Error rate 1.3 % 1.1 %–1.5 %" in text
-    assert "JSON of input tokens JSON of output tokens" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows
 
