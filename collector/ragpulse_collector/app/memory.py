@@ -12,10 +12,11 @@ _LARGE = 8 * 2**20
 """Bytes of code from which on a library is worth the look."""
 _DONTNEED = 4
 """MADV_DONTNEED of linux/mman.h."""
-_ARENA_MAX, _MMAP_THRESHOLD = -8, -3
-"""M_ARENA_MAX and M_MMAP_THRESHOLD of malloc.h."""
-_ARENAS, _ALONE = 2, 256 * 1024
-"""How many heaps, and from how many bytes on memory is asked for alone, so that it goes back when it is freed."""
+_ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
+"""M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h."""
+_ARENAS, _ALONE, _SPARE = 2, 2 * 2**20, 8 * 2**20
+"""How many heaps; from how many bytes on memory is asked for alone, so that it goes back when it is freed; and how much
+may be free at the end of a heap until `give_back`. Asking anew for each body's columns took a twentieth of the time."""
 
 
 def share_heaps() -> None:
@@ -28,6 +29,7 @@ def share_heaps() -> None:
     if libc is not None:
         libc.mallopt(_ARENA_MAX, _ARENAS)
         libc.mallopt(_MMAP_THRESHOLD, _ALONE)
+        libc.mallopt(_TRIM_THRESHOLD, _SPARE)
 
 
 def give_back() -> None:
