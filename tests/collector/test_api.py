@@ -121,7 +121,9 @@ def test_a_trace_is_told_whole(collector: Start) -> None:
 
 def test_spans_are_told_in_brief_or_one_by_one(collector: Start) -> None:
     """A waterfall's spans come without texts and attributes, one span with all of its own; an unknown one is a 404."""
-    client = filled(collector, 1)
+    running = collector(roles=("ingest",))  # nobody decides or evaluates between two answers
+    send(running.url, rag_trace(0))
+    client = connect(running.url)
     operation = f"GET traces/{1:032x}"
     whole = client.call(operation)
     brief = client.call(operation, {"spans": "brief"})

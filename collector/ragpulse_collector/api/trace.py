@@ -171,16 +171,22 @@ def _unknown(trace_id: UUID) -> LookupError:
 
 
 def _facts(store: Store, trace_id: UUID) -> dict[str, Any]:
+    for read in (_decided, _waiting, _decided):  # again: it may be decided while what waits is read
+        if found := read(store, trace_id):
+            return {"trace_id": trace_id.hex, **found[0]}
+    raise _unknown(trace_id)
+
+
+def _decided(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
+    asked = f"SELECT {_FACTS} FROM raw.trace_facts WHERE latest AND trace_id = $id"
+    return store.read(asked, {"id": trace_id}).dicts()
+
+
+def _waiting(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
     one = {"id": trace_id}
-    decided = store.read(f"SELECT {_FACTS} FROM raw.trace_facts WHERE latest AND trace_id = $id", one).dicts()
-    if decided:
-        return {"trace_id": trace_id.hex, **decided[0]}
     begun = store.read("SELECT min(start_time) FROM raw.spans WHERE trace_id = $id", one).rows[0][0]
-    if begun is None:
-        raise _unknown(trace_id)
-    waiting = f"SELECT {_FACTS} FROM undecided_since($begun) WHERE trace_id = $id"
-    found = store.read(waiting, one | {"begun": begun}).dicts()
-    return {"trace_id": trace_id.hex, **found[0]}
+    asked = f"SELECT {_FACTS} FROM undecided_since($begun) WHERE trace_id = $id"
+    return store.read(asked, one | {"begun": begun}).dicts() if begun else []
 
 
 def _labels(store: Store, trace_id: UUID) -> list[dict[str, Any]]:
