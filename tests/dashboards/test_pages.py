@@ -168,7 +168,8 @@ def test_a_trace_shows_question_contexts_answer_and_verdicts() -> None:
     """Everything about one answer is on its page, the unsupported sentence by name."""
     api = FakeApi()
     page = client(api).get(f"/traces/{api.rows[2]['trace_id']}").text
-    assert 'href="/traces?session_id=session-' in page and 'href="/traces?user_id=user-' in page
+    assert 'href="/traces?session_id=session-' in page
+    assert 'href="/traces?user_id=user-' in page
     text = text_of(page)
     for words in (
         "How long are backups kept?",
