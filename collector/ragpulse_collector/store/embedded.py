@@ -51,11 +51,17 @@ class EmbeddedStore(Writing):
         lock_down(connection, writable=outbox_folder(self.path))
         return connection
 
+    def _is_quiet(self) -> bool:
+        return not self._lent and self._log_bytes() <= LOG_AT_END_BYTES
+
     def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
-        log = self.path.with_name(self.path.name + ".wal")
-        with contextlib.suppress(OSError, duckdb.Error):  # no log: nothing to do
-            if log.stat().st_size <= LOG_AT_END_BYTES:
+        with contextlib.suppress(duckdb.Error):
+            if 0 < self._log_bytes() <= LOG_AT_END_BYTES:
                 connection.execute("CHECKPOINT")
+
+    def _log_bytes(self) -> int:
+        log = self.path.with_name(self.path.name + ".wal")
+        return log.stat().st_size if log.exists() else 0
 
 
 class FileReader(Reading):

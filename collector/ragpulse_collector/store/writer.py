@@ -1,7 +1,7 @@
 """The one writer: take what was decoded meanwhile, one transaction, COMMIT, then answer.
 
 When the transaction fails, its items are tried one by one, so that the faulty one fails alone. When the disk fails,
-everything in the group is told to come again.
+everything in the group is told to come again. After much was written the store is opened anew, when nobody reads.
 """
 
 from __future__ import annotations
@@ -66,12 +66,17 @@ class Writer:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
         *,
+        is_quiet: Callable[[], bool],
+        renew_bytes: int,
         clock: Callable[[], datetime],
         recent_spans: int,
     ) -> None:
         self._queue = queue
         self._new_cursor = cursor
         self._reopen = reopen
+        self._is_quiet = is_quiet
+        self._renew_bytes = renew_bytes
+        self._written = 0
         self._clock = clock
         self._cursor = cursor()
         self._appender = Appender(self._cursor)
@@ -83,9 +88,18 @@ class Writer:
         """Commit group after group."""
         while group := self._queue.take():
             self._commit_or_split(group)
+            self._written += sum(item.size for item in group)
+            if self._written >= self._renew_bytes and not self._broken and self._is_quiet():
+                self._renew()
         with contextlib.suppress(duckdb.Error):
             self._appender.close()
         self._cursor.close()
+
+    def _renew(self) -> None:
+        """Open the store anew, as after a fault: whatever DuckDB learned of rows it keeps until the file is closed."""
+        self._written, self._broken = 0, True
+        with contextlib.suppress(*_DISK):
+            self._recover()
 
     def _commit_or_split(self, items: list[Item]) -> None:
         try:

@@ -58,6 +58,8 @@ class Ways:
     queue_items: int = 10_000
     group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
+    renew_bytes: int = 2**30
+    """After so much the file is opened anew at a quiet moment: some 10 MB that DuckDB keeps of it in memory."""
     recent_spans: int = 200_000
     """How many span identities are remembered at least, so that a re-send costs no look into the table."""
 
@@ -75,7 +77,15 @@ class Writing(Reading):
         self._connection = self._open()
         self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
         decoder = Decoder(self._queue, ways.decode, ways.price)
-        writer = Writer(self._queue, self._cursor, self._reopen, clock=ways.clock, recent_spans=ways.recent_spans)
+        writer = Writer(
+            self._queue,
+            self._cursor,
+            self._reopen,
+            is_quiet=self._is_quiet,
+            renew_bytes=ways.renew_bytes,
+            clock=ways.clock,
+            recent_spans=ways.recent_spans,
+        )
         self._threads = [
             threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),
             threading.Thread(target=writer.run, name="ragpulse-writer", daemon=True),
@@ -138,6 +148,10 @@ class Writing(Reading):
             cursor.close()
             raise
         return cursor
+
+    def _is_quiet(self) -> bool:
+        """Tell whether opening anew takes no time and interrupts nobody."""
+        return False
 
     def _reopen(self) -> None:
         """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""

@@ -30,6 +30,28 @@ def test_close_drains_what_was_accepted(kit: Any) -> None:
     reader.close()
 
 
+def test_after_much_was_written_the_file_is_opened_anew_when_nobody_reads(kit: Any) -> None:
+    """What the engine keeps of written rows ends so; nothing is lost, and an answer under way comes first."""
+    store = kit.store(renew_bytes=1)
+    transactions = "SELECT txid_current()"  # counted anew where a file is opened
+
+    def counted(number: int) -> list[tuple[Any, ...]]:
+        kit.send(store, kit.span(number))
+        store.write(lambda _: None).result(20)  # by then the file was opened anew, if it was
+        return store.read("SELECT count(*) FROM spans").rows
+
+    assert [counted(number) for number in range(1, 21)] == [[(number,)] for number in range(1, 21)]
+    begun = store.read(transactions).rows[0][0]
+    cursor = store._lend()
+    assert [counted(number) for number in range(21, 41)] == [[(number,)] for number in range(21, 41)]
+    went_on = cursor.execute(transactions).fetchall()[0][0]
+    assert went_on >= begun + 40
+    cursor.close()
+    del cursor
+    assert counted(41) == [(41,)]
+    assert store.read(transactions).rows[0][0] < went_on
+
+
 def test_a_file_in_use_names_the_mend(kit: Any) -> None:
     """Opening a file that a collector holds tells to ask the collector."""
     kit.store()
