@@ -122,11 +122,13 @@ def serve(folder: Path, db: Path, arguments: tuple[str, ...], connections: int =
     visible = time.perf_counter() - seen
     peak = server.memory_mb("VmHWM")
     ended = server.stop()
-    duckdb.connect(str(db)).close()  # takes in the log that a stopping collector leaves
+    with duckdb.connect(str(db)) as file:  # takes in the log that a stopping collector leaves
+        file.execute("CHECKPOINT")
+        used = file.sql("SELECT used_blocks * block_size FROM pragma_database_size()").fetchall()[0][0]
     assert stored == SPANS * len(acks), (stored, SPANS * len(acks))
     return {
         "wall_s": wall, "cpu_s": cpu, "acks": acks, "visible_s": visible, "idle": idle, "peak": peak,
-        "bytes": db.stat().st_size, "ended_s": ended,
+        "bytes": db.stat().st_size, "used": used, "ended_s": ended,
     }  # fmt: skip
 
 
@@ -174,7 +176,8 @@ def _report(told: str, run: dict[str, Any], base: dict[str, dict[str, float]], c
           f"{run['cpu_s'] / base['floor']['cpu_s']:.1f} x floor")  # fmt: skip
     print(f"  {_acks(run['acks'])}; "
           f"last spans visible {run['visible_s'] * 1e3:.0f} ms after their ack")  # fmt: skip
-    print(f"  RSS {run['idle']:.0f} MB idle, {run['peak']:.0f} MB peak; {run['bytes'] / count:.0f} B/span on disk; "
+    print(f"  RSS {run['idle']:.0f} MB idle, {run['peak']:.0f} MB peak; {run['used'] / count:.0f} B/span on disk, "
+          f"{run['bytes'] / count:.0f} with blocks of the file that are free again; "
           f"SIGTERM to end {run['ended_s']:.2f} s")  # fmt: skip
 
 
