@@ -11,9 +11,9 @@ __all__ = ["FILTERS", "GROUPS", "RANGES", "View", "read_view"]
 
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
-    "session_id", "user_id", "name", "error", "where",
+    "session_id", "user_id", "name", "retriever", "error", "where",
 )  # fmt: skip
-GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name")
+GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name", "retriever")
 RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
 DEFAULT_RANGE: Final = "-24h"
 

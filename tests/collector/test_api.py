@@ -50,6 +50,8 @@ def test_the_list_filters_pages_and_counts(collector: Start) -> None:
     assert len(client.call("GET traces", {"prompt_version": "v8"})["traces"]) == 2
     assert len(client.call("GET traces", {"error": "true"})["traces"]) == 1
     assert len(client.call("GET traces", {"q": "eiffel"})["traces"]) == 5
+    assert len(client.call("GET traces", {"retriever": "search"})["traces"]) == 5
+    assert client.call("GET traces", {"retriever": "other"})["traces"] == []
     seen, cursor = [], None
     while True:
         page = client.call("GET traces", {"limit": 2, "cursor": cursor, "facets": "true"})

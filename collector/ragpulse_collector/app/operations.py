@@ -46,7 +46,7 @@ from ragpulse_collector.worker import DriftWatch, External
 
 FILTERS = (
     "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",
-    "user_id", "name", "error", "q", "where",
+    "user_id", "name", "retriever", "error", "q", "where",
 )  # fmt: skip
 
 Force = Callable[[str, str | None, Sequence[str]], int]

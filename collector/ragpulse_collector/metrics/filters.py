@@ -21,6 +21,7 @@ DIMENSIONS = (
     "session_id",
     "user_id",
     "name",
+    "retriever",
     "error",
 )
 """Columns of `traces` that can be filtered by their own parameter and grouped by."""

@@ -153,6 +153,7 @@ FACT = f"""
                coalesce(arg_min(model, start_time) FILTER (kind = 'llm'), arg_min(model, start_time)) AS model,
                coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
                min(start_time + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
+               arg_min(name, start_time) FILTER (kind = 'retriever') AS retriever,
                arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
                max(start_time + to_microseconds(duration_us)) AS end_time
         FROM placed GROUP BY trace_id),
@@ -183,7 +184,7 @@ FACT = f"""
            coalesce(x.n_units, 0)::INTEGER AS n_units,
            CASE WHEN w.revision IS NULL THEN 0
                 ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
-           w.upstream_pi, t.query, t.response, o.feedback
+           w.upstream_pi, t.query, t.response, o.feedback, w.retriever
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id

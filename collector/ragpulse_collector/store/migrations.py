@@ -15,6 +15,7 @@ Fetch = Callable[[str], list[tuple[Any, ...]]]
 
 STEPS: dict[int, tuple[str, ...]] = {
     2: ("ALTER TABLE raw.spans ADD COLUMN links VARCHAR", "ALTER TABLE raw.feedback ADD COLUMN response_id VARCHAR"),
+    3: ("ALTER TABLE raw.trace_facts ADD COLUMN retriever VARCHAR",),
 }
 """version → the statements that lead from version-1 to it; a step is never changed once released."""
 

@@ -6,7 +6,7 @@ of `trace_facts` and `decisions` are ever updated, so that a view needs no windo
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TABLES: dict[str, str] = {
     "meta": "key VARCHAR, value VARCHAR",
@@ -38,7 +38,8 @@ TABLES: dict[str, str] = {
         session_id VARCHAR, user_id VARCHAR, prompt_name VARCHAR, prompt_version VARCHAR, variant VARCHAR,
         model VARCHAR, input_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, cost_usd DOUBLE,
         cost_unknown_reason VARCHAR, error BOOLEAN, top_score DOUBLE, n_spans INTEGER, n_units INTEGER,
-        late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE""",
+        late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE,
+        retriever VARCHAR""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,

@@ -44,7 +44,7 @@ FACT_COLUMNS = (
     "start_time", "latency_ms", "ttft_ms", "service", "environment", "name", "query", "response", "session_id",
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
-    "feedback",
+    "feedback", "retriever",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
@@ -71,6 +71,7 @@ _UNDECIDED = f"""
         SELECT s.trace_id, min(s.start_time) AS start_time, arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms,
                {", ".join(f"arg_min(s.{name}, s.place) AS {name}" for name in _OF_FIRST)},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
+               arg_min(s.name, s.start_time) FILTER (s.kind = 'retriever') AS retriever,
                sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
                sum(s.output_tokens) FILTER (s.kind = 'llm')::BIGINT AS output_tokens,
                sum(s.cached_tokens) FILTER (s.kind = 'llm')::BIGINT AS cached_tokens,

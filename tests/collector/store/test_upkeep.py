@@ -226,6 +226,8 @@ def test_a_file_of_the_first_version_gains_what_came_since(kit: Any, rows: Any) 
     kit.send(store, kit.span(1))
     for statement in (
         "DROP VIEW spans CASCADE",
+        "DROP VIEW traces CASCADE",
+        "ALTER TABLE raw.trace_facts DROP COLUMN retriever",
         "ALTER TABLE raw.spans DROP COLUMN links",
         "ALTER TABLE raw.feedback DROP COLUMN response_id",
         "UPDATE raw.meta SET value = '1' WHERE key = 'schema_version'",
@@ -235,6 +237,9 @@ def test_a_file_of_the_first_version_gains_what_came_since(kit: Any, rows: Any) 
     again = kit.store()
     kit.send(again, kit.span(2, links='[{"trace_id": "a"}]'))
     assert rows(again, "SELECT links FROM spans ORDER BY span_id") == [(None,), ('[{"trace_id": "a"}]',)]
+    kit.send(again, kit.span(3, kind="retriever", name="bm25"))
+    Sampler(again).decide(kit.later(60))
+    assert rows(again, "SELECT retriever, decided FROM traces") == [("bm25", True)]
 
 
 def _run(statement: str, transaction: Transaction) -> None:
