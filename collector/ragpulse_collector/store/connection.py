@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
@@ -114,15 +115,22 @@ def fetch(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = 
     return Rows(tuple(column[0] for column in result.description), result.fetchall())
 
 
+def _pass(deadline: ref[Deadline]) -> None:
+    if (one := deadline()) is not None:
+        one.interrupt()
+
+
 class Deadline:
     """Interrupts a cursor when its time is over; `passed` tells an interruption from an error."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, timeout_s: float | None) -> None:
         self._cursor = cursor
-        self._timer = None if timeout_s is None else threading.Timer(timeout_s, self._interrupt)
+        # The timer knows it weakly: in a circle, or as long as a thread ends, the cursor would stay.
+        self._timer = None if timeout_s is None else threading.Timer(timeout_s, _pass, (ref(self),))
         self.passed = False
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
+        """The time is over."""
         self.passed = True
         self._cursor.interrupt()
 

@@ -38,7 +38,7 @@ def test_after_much_was_written_the_file_is_opened_anew_when_nobody_reads(kit: A
     def counted(number: int) -> list[tuple[Any, ...]]:
         kit.send(store, kit.span(number))
         store.write(lambda _: None).result(20)  # by then the file was opened anew, if it was
-        return store.read("SELECT count(*) FROM spans").rows
+        return store.read("SELECT count(*) FROM spans", timeout_s=60).rows
 
     assert [counted(number) for number in range(1, 21)] == [[(number,)] for number in range(1, 21)]
     begun = store.read(transactions).rows[0][0]
