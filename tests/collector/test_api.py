@@ -150,6 +150,7 @@ def test_spans_are_told_in_brief_or_one_by_one(collector: Start) -> None:
     [
         ("GET traces/zz", {}, 400),
         (f"GET traces/{99:032x}", {}, 404),
+        (f"GET traces/{99:032x}", {"only": "half"}, 400),
         ("GET traces", {"limit": "many"}, 400),
         ("GET traces", {"from": "yesterday"}, 400),
         ("GET traces", {"where": "select 1"}, 400),

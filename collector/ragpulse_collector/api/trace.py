@@ -41,6 +41,8 @@ def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     `spans=brief` what a waterfall shows of them; `spans=<span id>` tells everything of one.
     """
     trace_id, only = trace_uuid(params["trace_id"]), params.get("only")
+    if only not in (None, "", "trace", "rest"):
+        raise ValueError(f"only is 'trace' or 'rest', not {str(only)[:80]!r}")
     found: dict[str, Any] = {}
     if only != "rest":
         found["trace"] = _facts(store, trace_id)

@@ -62,9 +62,8 @@ class Snapshot:
     def before(self) -> list[Bucket]:
         """Every evaluator over the window of equal length before this one, as one bucket; at times an older reading."""
         window = self.window.before.whole
-        found: list[Bucket] = self._once("before", lambda: (self.now, estimates(self.store, None, window, self.keep)))[
-            1
-        ]
+        reading = self._once("before", lambda: (self.now, estimates(self.store, None, window, self.keep)))
+        found: list[Bucket] = reading[1]
         return found
 
     def decided(self) -> list[Decided]:
