@@ -2,7 +2,8 @@
 
 Beside it, in the same run and over the same bodies: the floor (gunzip, protobuf parse, a walk over every attribute) and
 the store alone (in process, no HTTP). Prints durable spans a second, CPU seconds of the server per 100,000 spans, ack
-p50 and p99 (checkpoints included), time until visible, memory, bytes a span on disk, time to the first 200, and ratios.
+p50 and p99 (checkpoints included), time until visible, memory, bytes a span on disk, time to the first 200, and ratios;
+then the same for one to three connections, up to how many more of them bring more.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 SPANS = 512
 CONNECTIONS = 4
+SATURATED = 0.9
 IN_FLIGHT = 8
 HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 ROLES = (("ingest", ("--roles", "ingest")), ("ingest, evaluate", ()))
@@ -54,10 +56,11 @@ def main() -> None:
               f"{base['store']['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans")  # fmt: skip
         starts = [_start_s(Path(place) / f"start{n}.duckdb") for n in range(3 if short else 7)]
         print(f"start to first 200: median {median(starts):.2f} s, best {min(starts):.2f} s")
-        for number, (told, arguments) in enumerate(ROLES):
-            _report(told, serve(folder, Path(place) / f"{number}.duckdb", arguments), base, count)
-        alone = serve(folder, Path(place) / "alone.duckdb", ROLES[0][1], connections=1)
-        print(f"one sender that never pauses: {count / alone['wall_s']:,.0f} spans/s; {_acks(alone['acks'])}")
+        runs = [serve(folder, Path(place) / f"{number}.duckdb", roles) for number, (_, roles) in enumerate(ROLES)]
+        for (told, _), run in zip(ROLES, runs, strict=True):
+            _report(told, run, base, count)
+        fewer = [serve(folder, Path(place) / f"of{n}.duckdb", ROLES[0][1], n) for n in range(1, CONNECTIONS)]
+        _tell_saturation([count / run["wall_s"] for run in (*fewer, runs[0])], [*fewer, runs[0]])
 
 
 def bodies_in(folder: Path) -> Iterator[bytes]:
@@ -179,6 +182,14 @@ def _report(told: str, run: dict[str, Any], base: dict[str, dict[str, float]], c
     print(f"  RSS {run['idle']:.0f} MB idle, {run['peak']:.0f} MB peak; {run['used'] / count:.0f} B/span on disk, "
           f"{run['bytes'] / count:.0f} with blocks of the file that are free again; "
           f"SIGTERM to end {run['ended_s']:.2f} s")  # fmt: skip
+
+
+def _tell_saturation(rates: list[float], runs: list[dict[str, Any]]) -> None:
+    """Tell what one connection more brings: beyond saturation only bodies that wait."""
+    enough = next(place for place, rate in enumerate(rates) if rate >= SATURATED * max(rates))
+    for place, (rate, run) in enumerate(zip(rates, runs, strict=True)):
+        told = f" <- saturated: {SATURATED} of the most" if place == enough else ""
+        print(f"connections that never pause: {place + 1}: {rate:,.0f} spans/s; {_acks(run['acks'])}{told}")
 
 
 def _acks(seconds: list[float]) -> str:

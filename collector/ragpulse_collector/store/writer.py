@@ -68,6 +68,7 @@ class Writer:
         *,
         is_quiet: Callable[[], bool],
         renew_bytes: int,
+        renew_s: float,
         clock: Callable[[], datetime],
         recent_spans: int,
     ) -> None:
@@ -75,9 +76,9 @@ class Writer:
         self._new_cursor = cursor
         self._reopen = reopen
         self._is_quiet = is_quiet
-        self._renew_bytes = renew_bytes
-        self._written = 0
+        self._renew_bytes, self._renew_s = renew_bytes, renew_s
         self._clock = clock
+        self._written, self._opened = 0, clock()
         self._cursor = cursor()
         self._appender = Appender(self._cursor)
         self._last = self._newest()
@@ -89,15 +90,19 @@ class Writer:
         while group := self._queue.take():
             self._commit_or_split(group)
             self._written += sum(item.size for item in group)
-            if self._written >= self._renew_bytes and not self._broken and self._is_quiet():
+            if self._is_worn() and not self._broken and self._is_quiet():
                 self._renew()
         with contextlib.suppress(duckdb.Error):
             self._appender.close()
         self._cursor.close()
 
+    def _is_worn(self) -> bool:
+        open_s = (self._clock() - self._opened).total_seconds()
+        return self._written >= self._renew_bytes and open_s >= self._renew_s
+
     def _renew(self) -> None:
         """Open the store anew, as after a fault: whatever DuckDB learned of rows it keeps until the file is closed."""
-        self._written, self._broken = 0, True
+        self._written, self._opened, self._broken = 0, self._clock(), True
         with contextlib.suppress(*_DISK):
             self._recover()
 

@@ -58,8 +58,9 @@ class Ways:
     queue_items: int = 10_000
     group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
-    renew_bytes: int = 2**30
-    """After so much the file is opened anew at a quiet moment: some 10 MB that DuckDB keeps of it in memory."""
+    renew_bytes: int = 64 * 2**20
+    renew_s: float = 60.0
+    """After so much and so long the file is opened anew at a quiet moment: what DuckDB learns of rows it keeps."""
     recent_spans: int = 200_000
     """How many span identities are remembered at least, so that a re-send costs no look into the table."""
 
@@ -83,6 +84,7 @@ class Writing(Reading):
             self._reopen,
             is_quiet=self._is_quiet,
             renew_bytes=ways.renew_bytes,
+            renew_s=ways.renew_s,
             clock=ways.clock,
             recent_spans=ways.recent_spans,
         )

@@ -32,7 +32,7 @@ def test_close_drains_what_was_accepted(kit: Any) -> None:
 
 def test_after_much_was_written_the_file_is_opened_anew_when_nobody_reads(kit: Any) -> None:
     """What the engine keeps of written rows ends so; nothing is lost, and an answer under way comes first."""
-    store = kit.store(renew_bytes=1)
+    store = kit.store(renew_bytes=1, renew_s=0)
     transactions = "SELECT txid_current()"  # counted anew where a file is opened
 
     def counted(number: int) -> list[tuple[Any, ...]]:
