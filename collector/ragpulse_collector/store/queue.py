@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ragpulse_collector.records import Batch, RawBody, Receipt
@@ -52,25 +51,23 @@ class Backlog:
     oldest_s: float = 0.0
 
 
-_ENOUGH = 8
-"""Items that are worth a transaction without waiting for another."""
-
-
 class WriterQueue:
     """Items on their way to disk, in order: they wait, are decoded by one thread and committed in groups by another.
 
-    Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item. A group waits
-    `again_s` for the next of those who come again.
+    Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item. Decoding a
+    body and making a group's rows take turns: both need Python's lock, and side by side each would wait for the other
+    at every call into DuckDB. While a group is committed, which needs no lock, the next is decoded.
     """
 
-    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int, again_s: float = 0.005) -> None:
+    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._group_bytes = group_bytes
-        self._again_s = again_s
         self._waiting: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
-        self._bytes = self._decoded_bytes = self._items = self._last = 0
+        self._bytes = self._decoded_bytes = self._items = 0
+        self._decoding = self._asked = self._writing = False
+        """Whether an item is being decoded, a group is waited for, and a group's rows are being made."""
         self._closed = self._drained = False
         self._changed = threading.Condition()
 
@@ -91,11 +88,11 @@ class WriterQueue:
             self._count(item.size, 1)
 
     def next(self) -> Item | None:
-        """Wait for the next item to decode, and until less than a group is decoded; None means closed and drained."""
+        """Wait for the next item to decode, and for the turn to do so; None means closed and drained."""
         with self._changed:
-            while self._decoded_bytes >= self._group_bytes or not (self._waiting or self._closed):
-                self._changed.wait()
+            self._changed.wait_for(self.may_decode)
             if self._waiting:
+                self._decoding = True
                 return self._waiting.popleft()
             self._drained = True
             self._changed.notify_all()
@@ -104,6 +101,7 @@ class WriterQueue:
     def decoded(self, item: Item) -> None:
         """Pass an item on to be committed."""
         with self._changed:
+            self._decoding = False
             self._decoded.append(item)
             self._decoded_bytes += item.size
             self._changed.notify_all()
@@ -111,18 +109,18 @@ class WriterQueue:
     def dropped(self, item: Item) -> None:
         """Forget an item that was answered already."""
         with self._changed:
+            self._decoding = False
             self._count(-item.size, -1)
 
     def take(self) -> list[Item]:
         """Wait for decoded items and return them, up to a group's size; an empty list means closed and drained.
 
-        A transaction costs what a thousand rows cost, whatever it holds: so a group waits until everything is decoded
-        that is there. Who was answered together mostly comes again together, and is waited for.
+        Nothing is decoded from then on until `written`.
         """
         with self._changed:
+            self._asked = True
             self._changed.wait_for(self._is_ready)
-            self._gather()
-            self._changed.wait_for(self._is_ready)
+            self._asked, self._writing = False, True
             group: list[Item] = []
             size = 0
             while self._decoded and (not group or size < self._group_bytes):
@@ -131,8 +129,13 @@ class WriterQueue:
                 size += item.size
             self._decoded_bytes -= size
             self._count(-size, -len(group))
-            self._last = min(len(group), _ENOUGH)
             return group
+
+    def written(self) -> None:
+        """The rows of the group that was taken are made; may be said more than once."""
+        with self._changed:
+            self._writing = False
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Refuse what comes; what waits is still handed out."""
@@ -141,23 +144,24 @@ class WriterQueue:
             self._changed.notify_all()
 
     def has_group(self) -> bool:
-        """Tell whether what is decoded is worth a transaction."""
-        return self._is_full() or 0 < len(self._decoded) == self._items
+        """Tell whether what is decoded is worth a transaction: half of all that is there.
+
+        A transaction costs what a thousand rows cost, whatever it holds; the other half is decoded while it is
+        committed.
+        """
+        return self._is_full() or 0 < self._items <= 2 * len(self._decoded)
+
+    def may_decode(self) -> bool:
+        """Tell whether another item may be decoded now, or whether there will be none."""
+        if self._writing or self._is_full() or (self._asked and self.has_group()):
+            return False
+        return bool(self._waiting) or self._closed
 
     def _is_full(self) -> bool:
         return self._decoded_bytes >= self._group_bytes
 
     def _is_ready(self) -> bool:
-        return self._drained or self.has_group()
-
-    def _gather(self) -> None:
-        """Wait for as many as came last and one more, while they come in time; who came alone waits for none."""
-        while 1 < self._last >= self._items and not (self._is_full() or self._closed):
-            if not self._changed.wait_for(partial(self._has_more_than, self._items), self._again_s):
-                return
-
-    def _has_more_than(self, items: int) -> bool:
-        return self._closed or self._items > items
+        return self._drained or (self.has_group() and not self._decoding)
 
     def _count(self, size: int, items: int) -> None:
         self._bytes += size

@@ -89,6 +89,7 @@ class Writer:
         """Commit group after group."""
         while group := self._queue.take():
             self._commit_or_split(group)
+            self._queue.written()  # also where it failed before
             self._written += sum(item.size for item in group)
             if self._is_worn() and not self._broken and self._is_quiet():
                 self._renew()
@@ -130,6 +131,7 @@ class Writer:
         try:
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
+            self._queue.written()
             results: list[Any] = [
                 next(receipts) if isinstance(item, BodyItem) else item.work(transaction) for item in items
             ]

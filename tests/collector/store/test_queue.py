@@ -29,47 +29,60 @@ def queue_of(**options: Any) -> WriterQueue:
     return WriterQueue(**{"max_bytes": 1000, "max_items": 10, "group_bytes": 100} | options)
 
 
-def arrive(queue: WriterQueue, count: int) -> list[BodyItem]:
-    """Put so many bodies and decode them."""
-    bodies = [body() for _ in range(count)]
-    for item in bodies:
-        queue.put(item)
-    for _ in bodies:
-        decode(queue)
-    return bodies
-
-
-def test_a_group_is_worth_a_commit_when_everything_is_decoded() -> None:
-    """What is there is committed together."""
+def test_a_group_is_worth_a_commit_when_half_is_decoded() -> None:
+    """The other half is decoded while it is committed."""
     queue = queue_of()
-    bodies = [body() for _ in range(2)]
+    bodies = [body() for _ in range(4)]
     for item in bodies:
         queue.put(item)
     decode(queue)
     assert not queue.has_group()
     decode(queue)
-    assert queue.take() == bodies
-    assert queue.backlog().bytes == 0
+    assert queue.take() == bodies[:2]
+    assert queue.backlog().bytes == 20
+    queue.written()
+    decode(queue)
+    assert queue.take() == [bodies[2]]
 
 
-def test_who_was_answered_together_is_waited_for() -> None:
-    """After two comes a group of three, if only a third sender is there by then."""
-    queue = queue_of(again_s=60)
-    arrive(queue, 2)
+def test_nothing_is_decoded_while_rows_are_made() -> None:
+    """And nothing is begun when a group is waited for and there is one."""
+    queue = queue_of()
+    for _ in range(3):
+        queue.put(body())
+    decode(queue)
+    decode(queue)
+    assert queue.may_decode()  # nobody has asked for the group yet
     queue.take()
+    assert not queue.may_decode()
+    queue.written()
+    assert queue.may_decode()
+
+
+def test_a_group_waits_for_what_is_being_decoded() -> None:
+    """It would not be quicker without: who makes the rows and who decodes need the same lock."""
+    queue = queue_of()
+    first, second = body(), body()
+    queue.put(first)
+    decode(queue)
+    queue.put(second)
+    begun = queue.next()
     with ThreadPoolExecutor() as pool:
         group = pool.submit(queue.take)
-        bodies = [*arrive(queue, 1), *arrive(queue, 2)]
-        assert group.result() == bodies
+        assert begun is second
+        queue.decoded(second)
+        assert group.result() == [first, second]
 
 
-def test_who_does_not_come_again_is_not_waited_for_long() -> None:
-    """One of two senders is done: the other is answered alone."""
+def test_one_sender_is_waited_for_by_nobody() -> None:
+    """A body alone is a group."""
     queue = queue_of()
-    arrive(queue, 2)
-    queue.take()
-    bodies = arrive(queue, 1)
-    assert queue.take() == bodies
+    for _ in range(3):
+        item = body()
+        queue.put(item)
+        decode(queue)
+        assert queue.take() == [item]
+        queue.written()
 
 
 def test_a_whole_group_waits_for_nothing() -> None:
@@ -89,6 +102,7 @@ def test_what_is_decoded_still_counts_against_the_bound() -> None:
     with pytest.raises(Busy):
         queue.put(body(20))
     queue.take()
+    queue.written()
     queue.put(body(20))
     item = queue.next()
     assert item is not None
@@ -105,4 +119,5 @@ def test_a_closed_queue_hands_out_what_it_holds() -> None:
         queue.put(body())
     decode(queue)
     assert len(queue.take()) == 1
+    queue.written()
     assert (queue.next(), queue.take()) == (None, [])
