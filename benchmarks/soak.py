@@ -1,17 +1,13 @@
 """Thirty minutes of steady traffic, evaluation and looking on: memory and open files must stay flat.
 
-`--minutes N` sets the length, `--short` a half minute, `--verbose` prints every look. Prints for each half the slope,
-by least squares, of the memory, of the part that is the process's own, of what DuckDB counts as its own and of the
-rest; CPU and what was stored.
+`--minutes N` sets the length, `--short` a half minute, `--verbose` prints every look, `--faster N` sends N times as
+much. Prints for each half the slope, by least squares, of the memory, of the part that is the process's own, of what DuckDB
+counts as its own and of the rest; CPU and what was stored.
 
-What has a bound should be at it when the second half begins: in the first third many look at the pages, until each of
-DuckDB's lists of what it may evict has been full; it is printed when that was. On a busy machine it may be later: the
-second half then shows the lists. DuckDB's own account climbs to its limit and falls by 60 MB with each checkpoint, some
-five minutes apart: steps that make slopes of 100 MB an hour either way. So a full run exits 1 where the rest grows by
-more than 20 MB an hour in its second half, or where DuckDB exceeds its limit. What DuckDB knows of its groups of rows
-is in the rest and not forgotten while the file is open: 19 bytes for each span stored, at this load 21 MB an hour.
-The collector therefore opens the file anew after each GB received, at this load every 27 minutes. `--faster N` sends N
-times as much in a second, so that it is seen in minutes.
+DuckDB's own account climbs to its limit and falls by 60 MB with each checkpoint: steps that make slopes of 100 MB an
+hour either way. So a full run exits 1 where the rest grows by more than 20 MB an hour in its second half, or where
+DuckDB exceeds its limit. What DuckDB knows of its groups of rows and its lists of what it may evict are in the rest and
+grow until the collector opens the file anew, at this load every two or three minutes.
 """
 
 from __future__ import annotations
@@ -35,9 +31,6 @@ SPANS = 160
 REQUESTS_PER_S = 2
 LOOKS = ("/api/v1/traces?limit=50", "/api/v1/overview?from=-1h", "/api/v1/metrics?name=latency_p95", "/metrics", "/")
 LOOK_EVERY_S = 1.0
-FURTHER_LOOKERS, FURTHER_EVERY_S = 3, 0.2
-LISTED = 2**15
-"""From so many entries on DuckDB clears a list of what it may evict of those whose memory is gone."""
 MAX_MB_PER_HOUR = 20
 DUCKDB_MB = 128
 """Its `memory_limit` is 122 of these."""
@@ -51,29 +44,24 @@ def main() -> int:
     faster = int(sys.argv[sys.argv.index("--faster") + 1]) if "--faster" in sys.argv else 1
     with tempfile.TemporaryDirectory() as place:
         db = Path(place) / "ragpulse.duckdb"
-        server, stop, enough = Server(db), threading.Event(), threading.Event()
+        server, stop = Server(db), threading.Event()
         workers = [
             threading.Thread(target=_send, args=(server, stop, REQUESTS_PER_S * faster)),
-            threading.Thread(target=_look, args=(server, stop, LOOK_EVERY_S)),
-            *(threading.Thread(target=_look, args=(server, enough, FURTHER_EVERY_S)) for _ in range(FURTHER_LOOKERS)),
+            threading.Thread(target=_look, args=(server, stop)),
         ]
         for worker in workers:
             worker.start()
-        threading.Timer(minutes * 20, enough.set).start()
-        samples = _watch(server, minutes * 60, enough)
+        samples = _watch(server, minutes * 60)
         stop.set()
         for worker in workers:
             worker.join()
         ended = server.stop()
         size = sum(file.stat().st_size for file in Path(place).iterdir()) / 2**20
     half = [sample for sample in samples if sample.at_s >= minutes * 30]
-    full = next(
-        (f"after {sample.at_s / 60:.0f} minutes" for sample in samples if sample.listed >= LISTED), "at no time"
-    )
     first, last = half[0], half[-1]
     cores = (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s)
     print(f"{minutes:g} minutes, {REQUESTS_PER_S * SPANS * faster} spans/s, every trace evaluated, "
-          f"{size:.0f} MB stored, {cores:.2f} of a core in the second half; DuckDB's lists full {full}; "
+          f"{size:.0f} MB stored, {cores:.2f} of a core in the second half; "
           f"SIGTERM to end {ended:.1f} s")  # fmt: skip
     _tell("first half", [sample for sample in samples if sample.at_s < minutes * 30])
     _tell("second half", half)
@@ -88,8 +76,6 @@ class Sample(NamedTuple):
     rss_mb: float
     own_mb: float
     duckdb_mb: float
-    listed: float
-    """How many entries the shortest of DuckDB's lists has been given."""
     files: int
     cpu_s: float
 
@@ -113,18 +99,13 @@ def _slope(samples: Sequence[Sample], what: str) -> float:
     return linear_regression(hours, [getattr(sample, what) for sample in samples]).slope
 
 
-def _watch(server: Server, seconds: float, enough: threading.Event) -> list[Sample]:
-    """Look until the time is over; sets `enough` when all lists have been full."""
+def _watch(server: Server, seconds: float) -> list[Sample]:
+    """Look until the time is over."""
     begun, samples = time.monotonic(), []
     while (at := time.monotonic() - begun) < seconds:
         rss, own = server.memory_mb("VmRSS"), server.memory_mb("RssAnon")
         duckdb = _ask(server, "select sum(memory_usage_bytes) / 1048576.0 from duckdb_memory()")
-        listed = _ask(
-            server, "select min(total_insertions) from duckdb_eviction_queues() where queue_type = 'MANAGED_BUFFER'"
-        )
-        samples.append(Sample(at, rss, own, duckdb, listed, server.open_files(), server.cpu_s()))
-        if listed >= LISTED:
-            enough.set()
+        samples.append(Sample(at, rss, own, duckdb, server.open_files(), server.cpu_s()))
         if "--verbose" in sys.argv:
             print(*(f"{value:.1f}" for value in samples[-1]), flush=True)
         time.sleep(min(5.0, seconds / 20))
@@ -148,10 +129,10 @@ def _send(server: Server, stop: threading.Event, a_second: int) -> None:
             connection.getresponse().read()
 
 
-def _look(server: Server, stop: threading.Event, every_s: float) -> None:
+def _look(server: Server, stop: threading.Event) -> None:
     turn = 0
     with closing(server.connection()) as connection:
-        while not stop.wait(every_s):
+        while not stop.wait(LOOK_EVERY_S):
             turn += 1
             connection.request("GET", LOOKS[turn % len(LOOKS)])
             connection.getresponse().read()
