@@ -1,8 +1,8 @@
 """Thirty minutes of steady traffic, evaluation and looking on: memory and open files must stay flat.
 
 `--minutes N` sets the length, `--short` a half minute, `--verbose` prints every look, `--faster N` sends N times as
-much. Prints for each half the slope, by least squares, of the memory, of the part that is the process's own, of what DuckDB
-counts as its own and of the rest; CPU and what was stored.
+much. Prints for each half the slope, by least squares, of the memory, of the part that is the process's own, of what
+DuckDB counts as its own and of the rest; CPU and what was stored.
 
 DuckDB's own account climbs to its limit and falls by 60 MB with each checkpoint: steps that make slopes of 100 MB an
 hour either way. So a full run exits 1 where the rest grows by more than 20 MB an hour in its second half, or where
