@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ragpulse_collector.records import Batch, RawBody, Receipt
@@ -51,21 +52,30 @@ class Backlog:
     oldest_s: float = 0.0
 
 
+_ENOUGH = 8
+"""Items that are worth a dear commit without waiting for another."""
+
+
 class WriterQueue:
     """Items on their way to disk, in order: they wait, are decoded by one thread and committed in groups by another.
 
     Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item. Decoding a
     body and making a group's rows take turns: both need Python's lock, and side by side each would wait for the other
     at every call into DuckDB. While a group is committed, which needs no lock, the next is decoded.
+
+    A transaction costs what a thousand rows cost, whatever it holds. So a group is half of all that is there, and the
+    other half is decoded while it is committed; with `again_s`, where a commit is dear, it is all that is there, and
+    waits so long for each further one of those who were answered together and mostly come again together.
     """
 
-    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int, again_s: float = 0.0) -> None:
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._group_bytes = group_bytes
+        self._again_s = again_s
         self._waiting: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
-        self._bytes = self._decoded_bytes = self._items = 0
+        self._bytes = self._decoded_bytes = self._items = self._last = 0
         self._decoding = self._asked = self._writing = False
         """Whether an item is being decoded, a group is waited for, and a group's rows are being made."""
         self._closed = self._drained = False
@@ -119,6 +129,7 @@ class WriterQueue:
         """
         with self._changed:
             self._asked = True
+            self._gather()
             self._changed.wait_for(self._is_ready)
             self._asked, self._writing = False, True
             group: list[Item] = []
@@ -129,6 +140,7 @@ class WriterQueue:
                 size += item.size
             self._decoded_bytes -= size
             self._count(-size, -len(group))
+            self._last = min(len(group), _ENOUGH)
             return group
 
     def written(self) -> None:
@@ -144,12 +156,9 @@ class WriterQueue:
             self._changed.notify_all()
 
     def has_group(self) -> bool:
-        """Tell whether what is decoded is worth a transaction: half of all that is there.
-
-        A transaction costs what a thousand rows cost, whatever it holds; the other half is decoded while it is
-        committed.
-        """
-        return self._is_full() or 0 < self._items <= 2 * len(self._decoded)
+        """Tell whether what is decoded is worth a transaction."""
+        decoded = len(self._decoded)
+        return self._is_full() or 0 < self._items <= (decoded if self._again_s else 2 * decoded)
 
     def may_decode(self) -> bool:
         """Tell whether another item may be decoded now, or whether there will be none."""
@@ -162,6 +171,18 @@ class WriterQueue:
 
     def _is_ready(self) -> bool:
         return self._drained or (self.has_group() and not self._decoding)
+
+    def _gather(self) -> None:
+        """Wait for as many as came last and one more, while they come in time; who came alone waits for none."""
+        if not self._again_s:
+            return
+        self._changed.wait_for(self._is_ready)
+        while 1 < self._last >= self._items and not (self._is_full() or self._closed):
+            if not self._changed.wait_for(partial(self._has_more_than, self._items), self._again_s):
+                return
+
+    def _has_more_than(self, items: int) -> bool:
+        return self._closed or self._items > items
 
     def _count(self, size: int, items: int) -> None:
         self._bytes += size

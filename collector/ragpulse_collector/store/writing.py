@@ -58,6 +58,8 @@ class Ways:
     queue_items: int = 10_000
     group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
+    again_s: float = 0.0
+    """So long a transaction waits for who was answered together, where it is dear; 0: half of what is there is one."""
     renew_bytes: int = 64 * 2**20
     renew_s: float = 60.0
     """After so much and so long the file is opened anew at a quiet moment: what DuckDB learns of rows it keeps."""
@@ -76,7 +78,9 @@ class Writing(Reading):
         self._opening = threading.Lock()
         self._lent = WeakSet[duckdb.DuckDBPyConnection]()
         self._connection = self._open()
-        self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
+        self._queue = WriterQueue(
+            max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes, again_s=ways.again_s
+        )
         decoder = Decoder(self._queue, ways.decode, ways.price)
         writer = Writer(
             self._queue,

@@ -85,6 +85,49 @@ def test_one_sender_is_waited_for_by_nobody() -> None:
         queue.written()
 
 
+def arrive(queue: WriterQueue, count: int) -> list[BodyItem]:
+    """Put so many bodies and decode them."""
+    bodies = [body() for _ in range(count)]
+    for item in bodies:
+        queue.put(item)
+    for _ in bodies:
+        decode(queue)
+    return bodies
+
+
+def test_a_dear_commit_takes_all_that_is_there() -> None:
+    """Half is not enough."""
+    queue = queue_of(again_s=60)
+    queue.put(body())
+    queue.put(body())
+    decode(queue)
+    assert not queue.has_group()
+    decode(queue)
+    assert len(queue.take()) == 2
+
+
+def test_a_dear_commit_waits_for_who_was_answered_together() -> None:
+    """After two comes a group of three, if only a third sender is there by then."""
+    queue = queue_of(again_s=60)
+    arrive(queue, 2)
+    queue.take()
+    queue.written()
+    with ThreadPoolExecutor() as pool:
+        group = pool.submit(queue.take)
+        bodies = [*arrive(queue, 1), *arrive(queue, 2)]
+        assert group.result() == bodies
+
+
+def test_who_does_not_come_again_is_not_waited_for_long() -> None:
+    """One of two senders is done: the other is answered alone."""
+    queue = queue_of(again_s=0.001)
+    arrive(queue, 2)
+    queue.take()
+    queue.written()
+    bodies = arrive(queue, 1)
+    assert queue.take() == bodies
+
+
 def test_a_whole_group_waits_for_nothing() -> None:
     """However much more waits, a group of full size goes."""
     queue = queue_of(group_bytes=20)
