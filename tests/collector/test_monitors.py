@@ -95,7 +95,11 @@ def test_a_threshold_fires_only_on_evidence_and_recovers(store: EmbeddedStore, r
     monitors.check(T0 + 4 * hour)
     told = monitors.list()["monitors"][0]
     assert (told["state"], [one["state"] for one in told["history"]]) == ("ok", ["ok", "firing", "undecided"])
-    assert json.loads(receiver.taken[1][1])["text"].startswith("recovered low: quality:judge = 0.9")
+    text = json.loads(receiver.taken[1][1])["text"]
+    assert (text.startswith("recovered low: quality:judge = 0.9"), text.endswith(": is no longer < 0.85")) == (
+        True,
+        True,
+    )
 
 
 def test_messages_are_signed(store: EmbeddedStore, receiver: Receiver) -> None:
@@ -150,8 +154,9 @@ def test_groups_have_states_of_their_own(store: EmbeddedStore) -> None:
     settings = MonitorSettings(name="m", metric="quality:judge", condition="< 0.8", group_by=("model",))
     monitors = Monitors(store, [settings])
     monitors.check(T0 + timedelta(minutes=30))
-    found = {str(one["group"]): one["state"] for one in monitors.list()["monitors"][0]["history"]}
-    assert found == {"{'model': 'a'}": "firing", "{'model': 'b'}": "ok"}
+    history = monitors.list()["monitors"][0]["history"]
+    assert {str(one["group"]): one["state"] for one in history} == {"{'model': 'a'}": "firing", "{'model': 'b'}": "ok"}
+    assert {one["text"].rpartition(": ")[2] for one in history} == {"is < 0.8", "is not < 0.8"}
 
 
 @pytest.mark.parametrize(

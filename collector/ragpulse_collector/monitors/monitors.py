@@ -155,7 +155,7 @@ class Monitors:
             reading = sharp.get(group, blank)
             before: State = known[group]["state"] if group in known else "undecided"
             state = decide(condition, reading, easy.get(group, blank), before)
-            found[group] = _Finding(state, reading, _limit_text(one, group, reading, state))
+            found[group] = _Finding(state, reading, _limit_text(one, group, reading, state, before))
         return found
 
     def _changes(self, one: MonitorSettings, at: datetime) -> dict[str, _Finding]:
@@ -268,12 +268,13 @@ class Monitors:
         }
 
 
-def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State) -> str:
+def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:
     where = "" if group == "{}" else f" ({_plain(group)})"
     if reading.value is None:
         return f"{one.metric}{where} was not measured in the last {one.window}"
     ends = "" if reading.lo is None or reading.hi is None else f" ({reading.lo:.3g} to {reading.hi:.3g})"
-    said = {"firing": "is", "ok": "is no longer", "undecided": "may or may not be"}[state]
+    ok = "is no longer" if before == "firing" else "is not"
+    said = {"firing": "is", "ok": ok, "undecided": "may or may not be"}[state]
     return f"{one.metric}{where} = {reading.value:.3g}{ends} over {one.window}: {said} {one.condition}"
 
 
