@@ -7,7 +7,7 @@ import http.client
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from starlette.routing import Mount, Route
@@ -128,10 +128,36 @@ def test_a_page_without_a_key_leads_to_the_login(collector: Start) -> None:
     """A person gets the login page, which also says what a key may not do; a program gets 401 or 403."""
     running = collector(api_keys=KEYS)
     status, headers = ask(running.url, "GET", "/traces", {"Accept": "text/html"})
-    assert (status, headers["location"]) == (303, "/login")
+    assert (status, headers["location"]) == (303, "/login?to=%2Ftraces")
+    status, headers = ask(running.url, "GET", "/traces?model=a%26b&sort=slow", {"Accept": "text/html"})
+    assert headers["location"] == "/login?to=%2Ftraces%3Fmodel%3Da%2526b%26sort%3Dslow"
+    _, headers = ask(running.url, "GET", "/", {"Accept": "text/html"})
+    assert headers["location"] == "/login"
     reading = {"Accept": "text/html", "Authorization": "Bearer secret-read"}
     status, headers = ask(running.url, "POST", "/demo", reading)
     assert (status, headers["location"]) == (303, "/login?lacks=admin")
+
+
+@pytest.mark.parametrize(
+    ("to", "leads"),
+    [
+        ("/traces?model=a%26b&sort=slow", "/traces?model=a%26b&sort=slow"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example/", "/"),
+        ("/x\r\nset-cookie: a=b", "/"),
+        ("javascript:alert(1)", "/"),
+        ("", "/"),
+    ],
+)
+def test_the_login_leads_back_and_to_no_other_site(collector: Start, to: str, leads: str) -> None:
+    """The page that was asked for comes after the key; whatever else is asked for is the overview."""
+    running = collector(api_keys=KEYS)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    _, headers = ask(running.url, "POST", "/login", form, urlencode({"key": "secret-read", "to": to}).encode())
+    assert headers["location"] == leads
+    _, headers = ask(running.url, "POST", "/login", form, urlencode({"key": "wrong", "to": to}).encode())
+    assert headers["location"] == f"/login?failed=1&to={quote(leads, safe='')}"
 
 
 def test_every_answer_carries_the_security_headers(collector: Start) -> None:

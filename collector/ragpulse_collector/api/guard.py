@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,6 +31,8 @@ BODY_SILENCE_S = 20.0
 BODY_WITHIN_S = 120.0
 """... and so is one whose body takes longer than this in all (the receiver's own limit is shorter)."""
 MAX_SESSIONS = 1024
+MAX_RETURN_BYTES = 1000
+"""A longer address is not gone back to after the login."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -78,7 +80,7 @@ class Guard:
         try:
             key = self.check(scope["method"], scope["path"], headers)
         except Refusal as refusal:
-            await _refuse(refusal, scope["path"], headers, send)
+            await _refuse(refusal, scope, headers, send)
             return
         await self.app({**scope, ACTOR: key.name if key else None}, _patient(receive), send)
 
@@ -197,15 +199,24 @@ def _patient(receive: Receive) -> Receive:
     return limited
 
 
-async def _refuse(refusal: Refusal, path: str, headers: Mapping[str, str], send: Send) -> None:
+async def _refuse(refusal: Refusal, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
     wants_page = refusal.page and "text/html" in headers.get("accept", "")
-    status, extra = (303, [(b"location", refusal.page.encode())]) if wants_page else (refusal.status, [])
+    page = refusal.page + (_back_to(scope) if refusal.status == 401 else "")
+    status, extra = (303, [(b"location", page.encode())]) if wants_page else (refusal.status, [])
     if status == 401:
         extra = [(b"www-authenticate", b"Bearer")]
     body = f'{{"error": "{_escaped(refusal.message)}"}}'.encode()
     head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": head + extra})
     await send({"type": "http.response.body", "body": body})
+
+
+def _back_to(scope: Scope) -> str:
+    """Return what tells the login where to lead afterwards."""
+    asked = bytes(scope.get("raw_path") or b"/") + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    if scope["method"] != "GET" or asked == b"/" or len(asked) > MAX_RETURN_BYTES:
+        return ""
+    return f"?to={quote(asked, safe='')}"
 
 
 def _escaped(message: str) -> str:

@@ -7,11 +7,12 @@ guard ─▶ headers ─▶ Front ─┬─▶ /healthz, from the first moment
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import anyio.to_thread
 from starlette.applications import Starlette
@@ -34,6 +35,8 @@ from ragpulse_collector.store import Store, Transaction
 
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
+_OWN_PAGE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
+"""Where the login may lead: a path of ours, and nothing that a browser takes for another site's address."""
 PROBE_EVERY_S = 1.0
 PROBE_TIMEOUT_S = 5.0
 
@@ -163,11 +166,14 @@ async def _login(settings: Settings, sessions: Sessions, request: Request) -> Re
         body += chunk
         if len(body) > MAX_LOGIN_BYTES:
             return PlainTextResponse("too large\n", 413)
-    given = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0]
-    key = find_key(settings.collector.api_keys, given.strip())
+    given = parse_qs(body.decode("utf-8", "replace"))
+    key = find_key(settings.collector.api_keys, given.get("key", [""])[0].strip())
+    to = given.get("to", ["/"])[0]
+    if not _OWN_PAGE.fullmatch(to):
+        to = "/"
     if key is None:
-        return RedirectResponse("/login?failed=1", 303)
-    answer = RedirectResponse("/", 303)
+        return RedirectResponse(f"/login?failed=1&to={quote(to, safe='')}", 303)
+    answer = RedirectResponse(to, 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(COOKIE, sessions.open(key), httponly=True, samesite="strict", secure=secure, path="/")
     return answer

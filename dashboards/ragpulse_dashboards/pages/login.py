@@ -15,6 +15,10 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def login(site: Site, request: Request) -> Response:
-    """One field; a refused key leads back here with `failed`, one that may not do it with the scope it `lacks`."""
+    """One field; a refused key leads back here with `failed`, one that may not do it with the scope it `lacks`.
+
+    `to` is the page that was asked for; whether it is one of ours is for the collector to say.
+    """
     query = request.query_params
-    return site.render(request, "login.html", {"failed": "failed" in query, "lacks": query.get("lacks", "")})
+    told = {"failed": "failed" in query, "lacks": query.get("lacks", ""), "to": query.get("to", "/")}
+    return site.render(request, "login.html", told)
