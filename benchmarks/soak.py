@@ -6,7 +6,8 @@ DuckDB counts as its own and of the rest; CPU and what was stored.
 
 DuckDB's own account climbs to its limit and falls by 60 MB with each checkpoint: steps that make slopes of 100 MB an
 hour either way. So a full run exits 1 where the rest grows by more than 20 MB an hour in its second half, or where
-DuckDB exceeds its limit. What DuckDB knows of its groups of rows and its lists of what it may evict are in the rest and
+DuckDB exceeds its limit. In the first third many look at the pages, so that what has a bound is at it when the second
+half begins. What DuckDB knows of its groups of rows and its lists of what it may evict are in the rest and
 grow until the collector opens the file anew, at this load every two or three minutes.
 """
 
@@ -31,6 +32,7 @@ SPANS = 160
 REQUESTS_PER_S = 2
 LOOKS = ("/api/v1/traces?limit=50", "/api/v1/overview?from=-1h", "/api/v1/metrics?name=latency_p95", "/metrics", "/")
 LOOK_EVERY_S = 1.0
+FURTHER_LOOKERS, FURTHER_EVERY_S = 3, 0.2
 MAX_MB_PER_HOUR = 20
 DUCKDB_MB = 128
 """Its `memory_limit` is 122 of these."""
@@ -44,13 +46,15 @@ def main() -> int:
     faster = int(sys.argv[sys.argv.index("--faster") + 1]) if "--faster" in sys.argv else 1
     with tempfile.TemporaryDirectory() as place:
         db = Path(place) / "ragpulse.duckdb"
-        server, stop = Server(db), threading.Event()
+        server, stop, enough = Server(db), threading.Event(), threading.Event()
         workers = [
             threading.Thread(target=_send, args=(server, stop, REQUESTS_PER_S * faster)),
-            threading.Thread(target=_look, args=(server, stop)),
+            threading.Thread(target=_look, args=(server, stop, LOOK_EVERY_S)),
+            *(threading.Thread(target=_look, args=(server, enough, FURTHER_EVERY_S)) for _ in range(FURTHER_LOOKERS)),
         ]
         for worker in workers:
             worker.start()
+        threading.Timer(minutes * 20, enough.set).start()
         samples = _watch(server, minutes * 60)
         stop.set()
         for worker in workers:
@@ -129,10 +133,10 @@ def _send(server: Server, stop: threading.Event, a_second: int) -> None:
             connection.getresponse().read()
 
 
-def _look(server: Server, stop: threading.Event) -> None:
+def _look(server: Server, stop: threading.Event, every_s: float) -> None:
     turn = 0
     with closing(server.connection()) as connection:
-        while not stop.wait(LOOK_EVERY_S):
+        while not stop.wait(every_s):
             turn += 1
             connection.request("GET", LOOKS[turn % len(LOOKS)])
             connection.getresponse().read()
