@@ -132,14 +132,16 @@ class Lake:
             ingest = [self._serve(running, "ingest") for _ in range(processes)]
             print(f"lake, {processes} ingesting and one that decides:")
             for number in (1, 2):
-                before = self._figures()
-                load = self._load(leader, ingest, requests)
+                before, deciding = self._figures(), _cpu_s(leader.process.pid)
+                load = self._load(ingest, requests)
                 _check(ingest[0], spans * number)
                 after = self._figures()
                 print(
                     f"  {load.told(spans)}\n    {base.wall_s / load.wall_s:.2f} of embedded; {after.told(before, load)}"
                 )
                 _until_decided(ingest[0], spans * number // 4)
+                deciding = _cpu_s(leader.process.pid) - deciding
+                print(f"    decided with {deciding / spans * 1e5:.1f} CPU-s per 100,000 spans")
                 print(f"    questions, ms: {_times(ingest[0])}")
                 begun = time.perf_counter()
                 self._maintain()
@@ -154,10 +156,9 @@ class Lake:
         running.callback(started.stop)
         return started
 
-    def _load(self, leader: LakeCollector, ingest: list[LakeCollector], requests: Any) -> Load:
+    def _load(self, ingest: list[LakeCollector], requests: Any) -> Load:
         used: dict[str, Callable[[], float]] = {
             "ingest": lambda: sum(_cpu_s(one.process.pid) for one in ingest),
-            "deciding": lambda: _cpu_s(leader.process.pid),
             "PostgreSQL": lambda: _cpu_s(self._catalog.pid),
             "S3 server": lambda: _cpu_s(self._files.pid),
         }
