@@ -77,6 +77,20 @@ def test_the_list_finds_what_became_of_traces(collector: Start) -> None:
         client.call("GET traces", {"outcome": "lost", "evaluator": "groundedness"})
 
 
+def test_the_list_finds_the_traces_of_a_document(collector: Start) -> None:
+    """As many as the document is said to be retrieved for; a time range, a filter and facets hold as well."""
+    client = filled(collector, 4)
+    send(client.url, rag_trace(9)[:1])
+    until(client, "select 1 from traces where decided", 5)
+    found = client.call("GET traces", {"document": "rivers.md", "facets": "true"})
+    told = {one["id"]: one["retrieved"] for one in client.call("GET documents")["documents"]}
+    assert len(found["traces"]) == told["rivers.md"] == 4
+    assert {facet["value"]: facet["n"] for facet in found["facets"]["prompt_version"]} == {"v7": 2, "v8": 2}
+    near, far = {"from": "-1h"}, {"from": "-3h", "to": "-2h"}
+    for others, count in (({"prompt_version": "v8"}, 2), (near, 4), (far, 0), ({"document": "seas.md"}, 0)):
+        assert len(client.call("GET traces", {"document": "rivers.md", **others})["traces"]) == count
+
+
 def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -> None:
     """The rows of the list with its columns, through its filters; nothing is left behind."""
     running = collector(sql_max_rows=3)

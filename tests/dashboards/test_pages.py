@@ -3,6 +3,7 @@
 import re
 import tomllib
 from html import unescape
+from urllib.parse import unquote
 
 import pytest
 from starlette.applications import Starlette
@@ -42,6 +43,18 @@ def test_figures_of_the_overview_lead_to_the_rows_behind_them() -> None:
     assert f'href="{skipped}"' in html
     assert html.count('href="/traces?model=gpt-5-mini&evaluator=groundedness&outcome=scored"') == 2
     assert "skipped · groundedness" in text_of(client().get(skipped).text)
+
+
+def test_a_document_leads_to_the_traces_that_found_it() -> None:
+    """With the filters that hold; the list says so beside its range and takes it back in one click."""
+    api = FakeApi()
+    html = unescape(client(api).get("/documents?model=gpt-5-mini").text)
+    link = re.findall(r'href="(/traces\?model=gpt-5-mini&document=[^"]+)"', html)[0]
+    listed = client(api).get(link).text
+    asked = next(params for operation, params in api.calls if operation == "GET traces")
+    assert f"document={asked['document']}" in unquote(link)
+    assert f"document {asked['document']} " in text_of(listed)
+    assert "Remove the filter document" in listed
 
 
 def test_health_says_how_long_evaluations_wait() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -119,6 +119,9 @@ def _conditions(params: Mapping[str, Any], now: datetime) -> tuple[list[str], di
         keep.append("failing" if failing in ("true", "1") else "NOT failing")
     if params.get("outcome"):
         keep.append(_outcome(params))
+    if params.get("document"):
+        parameters["document"] = str(params["document"])
+        keep.append(_found(parameters))
     return keep, parameters
 
 
@@ -129,6 +132,16 @@ def _outcome(params: Mapping[str, Any]) -> str:
     return (
         f"trace_id IN (SELECT {hex_trace('trace_id')} FROM {OUTCOMES[params['outcome']]}"
         " AND split_part(evaluator, '@', 1) = $evaluator)"
+    )
+
+
+def _found(times: Collection[str]) -> str:
+    """Those of which a span found the document, which is called as `GET documents` does."""
+    early = " AND start_time >= $from_time" if "from_time" in times else ""
+    late = " AND start_time < $to_time + INTERVAL 1 DAY" if "to_time" in times else ""
+    return (
+        f"trace_id IN (SELECT {hex_trace('trace_id')} FROM raw.contexts"
+        f" WHERE coalesce(id, hash[1:16]) = $document{early}{late})"
     )
 
 

@@ -90,7 +90,7 @@ def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *para
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
         _get("traces", partial(trace_list, store), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
-             "sort", "evaluator", "outcome", "failing", "min_score", "max_score", "facets"),
+             "sort", "evaluator", "outcome", "document", "failing", "min_score", "max_score", "facets"),
         _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.", "at", "only",
              "spans"),
         _get("traces/{trace_id}/html", partial(trace_page, store), "One trace as a self-contained, redacted page."),
@@ -210,8 +210,8 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
         Operation(method="GET", path="export", run=partial(export_archive, store), parameters=("format",),
                   summary="Every view as Parquet or JSON lines, in one tar."),
         _get("export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
-             "The filtered list of traces as Parquet.", *FILTERS, "sort", "evaluator", "outcome", "failing",
-             "min_score", "max_score", "format"),
+             "The filtered list of traces as Parquet.", *FILTERS, "sort", "evaluator", "outcome", "document",
+             "failing", "min_score", "max_score", "format"),
         _get("export/evaluations", partial(evaluation_events, store),
              "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
              "from", "to", "evaluator", "limit"),

@@ -18,7 +18,7 @@ __all__ = ["routes"]
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("best", "best score"), ("slow", "slowest"))
 OUTCOMES: Final = {"uncovered": "never selectable"}
 """How the overview calls what became of an answer, where that differs from the API's word."""
-OWN: Final = ("evaluator", "failing", "outcome", "min_score", "max_score", "sort", "cursor")
+OWN: Final = ("evaluator", "failing", "outcome", "document", "min_score", "max_score", "sort", "cursor")
 """What this list adds to the shared view."""
 PAGE: Final = 50
 FILTERED: Final = ("/", "/traces", "/explain", "/compare", "/documents", "/figures", "/live")
