@@ -57,7 +57,7 @@ class Site:
 
     def render(self, request: Request, template: str, context: Mapping[str, Any], *, status: int = 200) -> Response:
         """One template as a response: a whole page, or only its content when htmx asks for a fragment."""
-        return HTMLResponse(self._page(request, template, context), status_code=status, headers=_HEADERS)
+        return HTMLResponse(self._page(_known(request), template, context), status_code=status, headers=_HEADERS)
 
     async def begin(
         self, request: Request, template: str, context: Callable[[], Awaitable[Mapping[str, Any]]]
@@ -75,15 +75,15 @@ class Site:
         async def pieces() -> AsyncIterator[bytes]:
             yield "".join(head).encode()
             try:
-                page = self._page(request, template, await context())
+                page = self._page(known, template, await context())
             except ApiError as error:
-                page = self._page(request, "error.html", {"error": error})
+                page = self._page(known, "error.html", {"error": error})
             yield page[page.index(TITLE.encode()) :]
 
         return StreamingResponse(pieces(), media_type="text/html", headers=_HEADERS)
 
-    def _page(self, request: Request, template: str, context: Mapping[str, Any]) -> bytes:
-        text = self.templates.get_template(template).render({**_known(request), **context})
+    def _page(self, known: Mapping[str, Any], template: str, context: Mapping[str, Any]) -> bytes:
+        text = self.templates.get_template(template).render({**known, **context})
         return text.encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
 
 

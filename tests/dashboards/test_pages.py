@@ -399,6 +399,18 @@ def test_examples_lead_to_every_trace_of_their_bucket() -> None:
     assert "All traces" not in client().get("/exemplars?metric=requests&t=never&step=x").text
 
 
+def test_the_queue_says_what_was_saved() -> None:
+    """After a verdict the next answer comes, with a link back to the one just labelled."""
+    api = FakeApi()
+    trace_id = api.rows[0]["trace_id"]
+    form = {"verdict": "bad", "evaluator": "groundedness", "return_to": "label"}
+    following = client(api).post(f"/traces/{trace_id}/label", data=form).headers["location"]
+    html = client(api).get(following).text
+    assert "Saved as bad: that answer" in text_of(html)
+    assert f'href="/traces/{trace_id}"' in html
+    assert "Saved" not in text_of(client(api).get("/label?saved=<b>&of=x").text)
+
+
 def test_skipping_the_last_suggestion_begins_again() -> None:
     """Six are suggested: the seventh is the first."""
     assert "6 of 6 suggested" in text_of(client().get("/label?skip=5").text)

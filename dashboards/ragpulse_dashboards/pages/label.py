@@ -33,6 +33,8 @@ async def label(site: Site, request: Request) -> Response:
         "row": None,
         "evaluator": evaluator,
         "names": list(dict.fromkeys([*names, evaluator])),
+        "saved": request.query_params.get("saved"),
+        "of": request.query_params.get("of", ""),
     }
     if queue:
         context |= await _full(site, queue[at])

@@ -129,7 +129,8 @@ async def label(site: Site, request: Request) -> Response:
         params["label_pi"] = _probability(form["label_pi"])
     await site.api("POST labels", params)
     following = form.get("return_to", "")
-    queue = "/label?" + urlencode({"evaluator": params["evaluator"]}, errors="replace")
+    told = {"evaluator": params["evaluator"], "saved": form["verdict"], "of": params["trace_id"]}
+    queue = "/label?" + urlencode(told, errors="replace")
     return see_other(queue if following == "label" else _back(request, "label"))
 
 
