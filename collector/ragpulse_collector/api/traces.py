@@ -12,7 +12,7 @@ from typing import Any
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.newest import newest
+from ragpulse_collector.store.newest import newest, newest_of_all
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
@@ -47,7 +47,11 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     page = _page(params, sort, parameters)
     offset = 0 if sort == "time" else _offset(params)
 
-    if sort == "time" and not _needs_score(params):
+    in_order = sort == "time" and not _needs_score(params)
+    of_all = in_order and keep[0] == "true" and parameters.keys() <= {"from_time"}
+    if of_all:
+        rows = newest_of_all(store, limit + 1, first=parameters.get("from_time"))
+    elif in_order:
         first, last = _edges(params, parameters)
         where = " AND ".join(keep) + page
         rows = newest(store, _COLUMNS, where, parameters, limit + 1, first=first, last=last)
@@ -55,7 +59,7 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
         order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
         rows = store.read(_query(params, keep) + page + order, parameters).dicts()
     more, rows = len(rows) > limit, rows[:limit]
-    scores = _scores(store, rows)
+    scores = _scores(store, rows, among_others=not of_all)
     answer: dict[str, Any] = {
         "traces": [_shown(row) | {"scores": scores[row["trace_id"]]} for row in rows],
         "next": _cursor(rows[-1], sort, offset + limit) if more else None,
@@ -216,17 +220,23 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _scores(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Read the newest score of each evaluator for the traces of one page."""
+def _scores(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
+    """Read the newest score of each evaluator for the traces of one page.
+
+    Where no others start as late as these, asking by time alone takes half as long.
+    """
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     if not rows:
         return found
     times = [row["start_time"] for row in rows]
+    of_page, given = "request_time >= $first", {"first": min(times)}
+    if among_others:
+        of_page = f"{of_page} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
+        given |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
     read = store.read(
         "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
-        " WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
-        " AND request_time BETWEEN $first AND $last + INTERVAL 1 DAY ORDER BY created_at",
-        {"ids": [row["trace_id"] for row in rows], "first": min(times), "last": max(times)},
+        f" WHERE {of_page} ORDER BY created_at",
+        given,
     )
     for trace_id, evaluator, normalized, status, passing, label in read.rows:
         found[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}

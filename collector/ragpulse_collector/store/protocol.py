@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.columnar import Part
+from ragpulse_collector.store.lately import Lately
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -66,6 +67,9 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     """One writer, many readers."""
+
+    lately: Lately | None
+    """The spans stored last, where they are kept."""
 
     def submit(self, body: RawBody) -> Future[Receipt]:
         """Queue a body; the future resolves after COMMIT, or raises DecodeError. Raises Busy when the queue is full."""

@@ -53,12 +53,13 @@ LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_w
 # For the whole view. Where nothing waits nothing is read: a bound of NULL would read everything.
 _FIRST = f"""coalesce((SELECT min(start_time) FROM raw.spans WHERE received_at >= {LOW}), TIMESTAMP '9999-01-01')"""
 
-_OF_FIRST = (
+OF_FIRST = (
     "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
 )  # fmt: skip
+"""What a trace that waits has from the first of its spans that states it."""
 _WAITING = f"""
             SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, input_tokens,
-                   output_tokens, cached_tokens, top_score, upstream_pi, {", ".join(_OF_FIRST)},
+                   output_tokens, cached_tokens, top_score, upstream_pi, {", ".join(OF_FIRST)},
                    ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
                        + epoch_us(start_time) AS place
             FROM raw.spans WHERE received_at >= {LOW} AND start_time >= {{since}}"""
@@ -69,7 +70,7 @@ _WAITING = f"""
 _UNDECIDED = f"""
     WITH shown AS (
         SELECT s.trace_id, min(s.start_time) AS start_time, arg_min(s.duration_us, s.place) / 1000.0 AS latency_ms,
-               {", ".join(f"arg_min(s.{name}, s.place) AS {name}" for name in _OF_FIRST)},
+               {", ".join(f"arg_min(s.{name}, s.place) AS {name}" for name in OF_FIRST)},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
                arg_min(s.name, s.start_time) FILTER (s.kind = 'retriever') AS retriever,
                sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
