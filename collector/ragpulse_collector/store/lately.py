@@ -29,7 +29,7 @@ _FRESH = timedelta(seconds=5)
 """After so long without a span nothing waits, and the table alone is quicker."""
 _MOST_TEXT = 2 * 2**20
 """Characters of questions and answers."""
-_TOO_SHORT, _REST = timedelta(seconds=0.5), timedelta(seconds=1)
+_TOO_SHORT, _REST = timedelta(seconds=0.5), timedelta(seconds=5)
 """Where all that may be kept comes in less time, nothing is for a while: memory that is not free at once when a
 transaction is over costs a tenth of the throughput."""
 _COLUMNS = (
