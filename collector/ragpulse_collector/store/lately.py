@@ -200,7 +200,8 @@ def _group(at: datetime, spans: Parts, contents: Parts) -> _Group:
 
 
 def _text(part: Part) -> int:
-    return len(part.value or "") if isinstance(part, Same) else sum(map(len, filter(None, part)))
+    values = (part.value,) if isinstance(part, Same) else part
+    return sum(len(value) for value in values if type(value) is str)
 
 
 def _length(parts: Iterable[Part]) -> int:

@@ -84,7 +84,12 @@ def test_the_list_is_that_of_the_tables(kit: Any, seed: int) -> None:
 def test_spans_that_came_in_blocks_are_told_as_well(kit: Any) -> None:
     """What is kept of a protobuf body's columns, those that all spans share among them."""
     store = kit.store(decode=decode_otlp)
-    spans = [span for number in range(8) for span in rag_trace(number, start_ns=kit.start_ns + number * 10**9)]
+    odd: dict[str, Any] = {"query": 5, "response": 2.5, "model": True, "prompt_version": 1}
+    spans = [
+        span
+        for number in range(9)
+        for span in rag_trace(number, start_ns=kit.start_ns + number * 10**9, **(odd if number == 7 else {}))
+    ]
     request = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": spans}]}]}
     body = as_protobuf(json.dumps(request).encode())
     store.submit(RawBody(signal="traces", content_type=PROTOBUF, body=body)).result(20)
