@@ -84,7 +84,7 @@ def test_the_list_is_that_of_the_tables(kit: Any, seed: int) -> None:
 def test_spans_that_came_in_blocks_are_told_as_well(kit: Any) -> None:
     """What is kept of a protobuf body's columns, those that all spans share among them."""
     store = kit.store(decode=decode_otlp)
-    odd: dict[str, Any] = {"query": 5, "response": 2.5, "model": True, "prompt_version": 1}
+    odd: dict[str, Any] = {"query": 5, "response": 2.5, "model": 3, "prompt_version": 1}
     spans = [
         span
         for number in range(9)
