@@ -5,8 +5,9 @@ much. Prints for each half the slope, by least squares, of the memory, of the pa
 DuckDB counts as its own and of the rest; CPU and what was stored.
 
 DuckDB's own account climbs to its limit and falls by 60 MB with each checkpoint: steps that make slopes of 100 MB an
-hour either way. So a full run exits 1 where the rest grows by more than 20 MB an hour in its second half, or where
-DuckDB exceeds its limit. In the first third many look at the pages, so that what has a bound is at it when the second
+hour either way. So a full run exits 1 where the rest grows by more than 20 MB an hour in its second half, all of the
+slope's 95 % interval above that (thirty minutes tell it to some 20 MB an hour, `--minutes 60` to 10), or where DuckDB
+exceeds its limit. In the first third many look at the pages, so that what has a bound is at it when the second
 half begins. What DuckDB knows of its groups of rows and its lists of what it may evict are in the rest and
 grow until the collector opens the file anew, at this load every two or three minutes.
 """
@@ -15,14 +16,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
-from statistics import linear_regression
+from statistics import linear_regression, pvariance
 from typing import NamedTuple
 
 from _payload import body
@@ -69,7 +72,8 @@ def main() -> int:
           f"SIGTERM to end {ended:.1f} s")  # fmt: skip
     _tell("first half", [sample for sample in samples if sample.at_s < minutes * 30])
     _tell("second half", half)
-    grows = _slope(half, "rest_mb") > MAX_MB_PER_HOUR or max(sample.duckdb_mb for sample in half) > DUCKDB_MB
+    slope, margin = _slope(half, "rest_mb")
+    grows = slope - margin > MAX_MB_PER_HOUR or max(sample.duckdb_mb for sample in half) > DUCKDB_MB
     return int(minutes >= 30 and grows)
 
 
@@ -91,16 +95,23 @@ class Sample(NamedTuple):
 
 def _tell(name: str, samples: Sequence[Sample]) -> None:
     first, last = samples[0], samples[-1]
+    slopes = [_slope(samples, what) for what in ("rss_mb", "own_mb", "duckdb_mb", "rest_mb")]
+    rss, own, duckdb, rest = (f"{slope:+.1f} ± {margin:.1f}" for slope, margin in slopes)
     print(f"  {name}: RSS {first.rss_mb:.0f} -> {last.rss_mb:.0f} MB, at most "
-          f"{max(sample.rss_mb for sample in samples):.0f}, {_slope(samples, 'rss_mb'):+.1f} MB/h "
-          f"(own {_slope(samples, 'own_mb'):+.1f}, DuckDB {_slope(samples, 'duckdb_mb'):+.1f}, "
-          f"the rest {_slope(samples, 'rest_mb'):+.1f}); open files {first.files} -> {last.files}")  # fmt: skip
+          f"{max(sample.rss_mb for sample in samples):.0f}, {rss} MB/h "
+          f"(own {own}, DuckDB {duckdb}, the rest {rest}); open files {first.files} -> {last.files}")  # fmt: skip
 
 
-def _slope(samples: Sequence[Sample], what: str) -> float:
-    """MB an hour."""
+def _slope(samples: Sequence[Sample], what: str) -> tuple[float, float]:
+    """MB an hour, and half its 95 % interval: neighbours are alike, so that so many samples say less than as many."""
     hours = [sample.at_s / 3600 for sample in samples]
-    return linear_regression(hours, [getattr(sample, what) for sample in samples]).slope
+    values = [getattr(sample, what) for sample in samples]
+    slope, start = linear_regression(hours, values)
+    left = [value - start - slope * hour for hour, value in zip(hours, values, strict=True)]
+    squares = sum(each * each for each in left) or 1e-9
+    alike = min(0.99, max(0.0, sum(a * b for a, b in pairwise(left)) / squares))
+    error = math.sqrt(squares / (len(left) - 2) / (pvariance(hours) * len(hours)) * (1 + alike) / (1 - alike))
+    return slope, 1.96 * error
 
 
 def _watch(server: Server, seconds: float) -> list[Sample]:
