@@ -153,9 +153,9 @@ class Writer:
             self._lately.forget()
             self._roll_back()
             raise
-        self._lately.commit(at)
         self._ingest.remember()
         self._last = at
+        self._lately.commit(at)
         return results
 
     def _end(self) -> None:
