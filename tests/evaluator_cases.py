@@ -1,0 +1,83 @@
+"""One full case and a judge whose replies every evaluator can read, for tests over all registered evaluators."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from ragpulse_evaluators import Case, Evaluator, JudgeCall, default_registry, get_evaluator
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "composite": {"weights": {"exact_match": 0.7, "faithfulness": 0.3}},
+    "regex": {"pattern": r"\w+"},
+    "json_schema": {"schema": {"type": "object"}},
+    "geval": {"n": 2},
+}
+JUDGED = [e.name for e in default_registry().entries if e.cost_class in ("1 call", "k calls")]
+FULL = Case(
+    query="When does the library open?",
+    response="It opens at nine [1].",
+    second_response="At eight.",
+    contexts=["The library opens at nine.", "Cats sleep."],
+    reference="It opens at nine.",
+    retrieved_ids=["a", "b"],
+    relevant_ids=["a"],
+    latency_s=1.2,
+    input_tokens=10,
+    output_tokens=5,
+    cost_usd=0.001,
+    trace_id="00" * 16,
+    metadata={"logprobs": [-0.1, -0.2], "start_time": 1.0},
+)
+REPLIES = {
+    "Verdict": '{"reason": "r", "verdict": true}',
+    "Mark": '{"reason": "r", "score": 4}',
+    "Choice": '{"reason": "r", "winner": "1"}',
+    "Attributions": '{"classifications": [{"statement": "s", "reason": "r", "attributed": 1}]}',
+    "Relevant": '{"reason": "r", "relevant": []}',
+    "Rating": '{"reason": "r", "rating": 1}',
+    "Statements": '{"statements": ["s"]}',
+    "CheckedStatements": '{"statements": [{"statement": "s", "reason": "r", "verdict": 1}]}',
+    "Share": '{"reason": "r", "score": 0.5}',
+    "Question": '{"question": "q", "noncommittal": 0}',
+    "Judged": '{"reason": "r", "score": true}',
+}
+GROUSE = json.dumps({"answer_2": {"answer_relevancy": 4, "completeness": 4, "faithfulness": 1, "usefulness": 1}})
+
+
+class ReadableJudge:
+    """Answers whatever it is asked in a form that can be read."""
+
+    id = "readable"
+
+    def __init__(self, name: str) -> None:
+        self._plain = GROUSE if name.startswith("grouse") else "C" if name == "custom_yaml" else "1"
+
+    async def ask(
+        self,
+        messages: Sequence[Any],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """By schema where there is one."""
+        reply = REPLIES.get(schema.__name__, self._plain) if schema else self._plain
+        return [JudgeCall(prompt=messages[-1]["content"], completion=reply, model=self.id)] * n
+
+
+class Letters:
+    """An embedder that counts letters: no zero vector for text, none missing for any script."""
+
+    id = "letters"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Sixteen buckets of code points."""
+        return [[1.0 + sum(ord(c) % 16 == i for c in text) for i in range(16)] for text in texts]
+
+
+def made(name: str, judge: Any = None, **params: Any) -> Evaluator:
+    """The evaluator with what it cannot do without."""
+    chosen = NEEDED.get(name, {}) | params
+    return get_evaluator(name, judge=judge or ReadableJudge(name), embedder=Letters(), **chosen)
