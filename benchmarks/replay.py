@@ -28,9 +28,9 @@ from ragpulse_collector.replay import Replays
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.worker import RecordedCalls, Worker
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
-from ragpulse_evaluators.cache import CachedJudge
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.gate import Gate, GatedJudge
+from ragpulse_evaluators.judges.cache import CachedJudge
+from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 
 CENT = 0.01
 CONCURRENCY = 8

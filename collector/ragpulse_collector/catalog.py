@@ -87,7 +87,7 @@ class Catalog:
         return registry
 
     def _judge(self, model: str) -> Judge:
-        from ragpulse_evaluators.llm import as_judge
+        from ragpulse_evaluators.judges.names import as_judge
 
         own = model == self.judge_model
         judge = as_judge(model, api_base=self._settings.judge.api_base if own else None)

@@ -24,7 +24,7 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judge import model_of
+from ragpulse_evaluators.judges.protocol import model_of
 
 __all__ = ["Replays"]
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, overload
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome, Status
 
 __all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcome", "evaluator")

@@ -14,8 +14,8 @@ from typing import Any
 from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.judge import Judge
-from ragpulse_evaluators.llm import as_judge
+from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.protocol import Judge
 
 __all__ = ("FAMILIES", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")
 

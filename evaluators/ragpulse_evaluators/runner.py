@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ragpulse_evaluators.adapters import adapt
-from ragpulse_evaluators.budget import BudgetedJudge, Purse
-from ragpulse_evaluators.cache import CachedJudge, JudgeCache
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as as_evaluator
-from ragpulse_evaluators.gate import Gate, GatedJudge
-from ragpulse_evaluators.judge import Judge, rest
-from ragpulse_evaluators.llm import LLMJudge, as_judge, prices
+from ragpulse_evaluators.judges.budget import Budget, BudgetedJudge
+from ragpulse_evaluators.judges.cache import CachedJudge, JudgeCache
+from ragpulse_evaluators.judges.litellm import LLMJudge, prices
+from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.protocol import Judge, close_judge
+from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 
@@ -80,7 +81,7 @@ async def evaluate(
         results = await _run(tasks, seen, concurrency, _bar(progress), retry or Retry())
     finally:
         for each in made.values():
-            await rest(each.judge)
+            await close_judge(each.judge)
     found: dict[str, list[EvaluationResult]] = {name: [] for name in made}
     names = {id(evaluator): name for name, evaluator in made.items()}
     for task, result in zip(tasks, results, strict=True):
@@ -199,7 +200,7 @@ def _judge(
             raise ConfigurationError(
                 f"no price is known for {asked.id}: pass prices_usd=(per input token, per output token)"
             )
-        asked = BudgetedJudge(asked, Purse(max_usd), known)
+        asked = BudgetedJudge(asked, Budget(max_usd), known)
     asked = GatedJudge(asked, Gate(concurrency))
     return asked if cache is None else CachedJudge(asked, cache)
 

@@ -17,7 +17,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.parsing import words_of
+from ragpulse_evaluators.judges.parsing import words_of
 
 __all__ = ("PromptFile", "fencer", "fields_of", "mark_of")
 

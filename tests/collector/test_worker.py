@@ -25,8 +25,8 @@ from ragpulse_collector.worker import Patience, Worker, dead_letters, pending, r
 from ragpulse_collector.worker.queue import LONG_AGO
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.gate import Gate, GatedJudge
-from ragpulse_evaluators.http import HTTPJudge
+from ragpulse_evaluators.judges.http import HTTPJudge
+from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 
 
 @evaluator

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from ragpulse_evaluators.embedder import OfflineEmbedder, as_embedder, cosine
 from ragpulse_evaluators.errors import JudgeError, Unreadable
-from ragpulse_evaluators.llm import LLMEmbedder
+from ragpulse_evaluators.judges.embedders import OfflineEmbedder, cosine
+from ragpulse_evaluators.judges.litellm import LLMEmbedder
+from ragpulse_evaluators.judges.names import as_embedder
 
 
 @pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend

@@ -76,6 +76,25 @@ async def test_chunked_replies_are_joined() -> None:
         assert (await judge.ask(ASK))[0].completion == "hi"
 
 
+async def test_a_proxy_of_the_environment_is_not_used_on_this_machine(
+    chat_server: Any, complete: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy cannot reach loopback servers; questions to them go there directly."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    server = await chat_server(lambda body: complete("YES"))
+    async with HTTPJudge(server.base, "tiny") as judge:
+        assert (await judge.ask(ASK))[0].completion == "YES"
+
+
+async def test_a_reply_above_32_mb_is_refused(chat_server: Any, complete: Any) -> None:
+    """Reading stops at the limit, so that a server cannot fill the memory."""
+    server = await chat_server(lambda body: complete("a" * 33 * 1024 * 1024))
+    async with HTTPJudge(server.base, "tiny") as judge:
+        with pytest.raises(JudgeError, match="larger than 32 MB"):
+            await judge.ask(ASK)
+
+
 async def test_nobody_listening_is_a_judge_error_and_a_bad_address_a_configuration_error() -> None:
     """A refused connection names model and address; an address without scheme is refused at once."""
     with pytest.raises(JudgeError, match=r"tiny at 127\.0\.0\.1:9"):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ragpulse_evaluators import CachedJudge, Case, FileCache, Judge, LLMJudge, ScriptedJudge, get_evaluator
-from ragpulse_evaluators.budget import BudgetedJudge, Purse
 from ragpulse_evaluators.errors import BudgetExceeded, ConfigurationError, JudgeError, NoRecording
-from ragpulse_evaluators.judge import warmed
+from ragpulse_evaluators.judges.budget import Budget, BudgetedJudge
+from ragpulse_evaluators.judges.protocol import for_sampling
 
 ASK = [{"role": "user", "content": "hello"}]
 
@@ -71,7 +71,7 @@ def test_a_replay_needs_the_id_of_the_recorded_judge(tmp_path: Path) -> None:
 
 async def test_a_purse_reserves_settles_and_refuses() -> None:
     """What is reserved is given back, what is spent is booked, an unknown cost by the price list."""
-    purse = Purse(0.01)
+    purse = Budget(0.01)
     judge = BudgetedJudge(
         ScriptedJudge([{"completion": "abcd", "cost_usd": None}]), purse, (0.001, 0.001), max_reply_tokens=2
     )
@@ -84,7 +84,7 @@ async def test_a_purse_reserves_settles_and_refuses() -> None:
 
 async def test_a_failed_request_is_booked_as_if_billed() -> None:
     """A request that may have been billed does not refill the purse."""
-    purse = Purse(1.0)
+    purse = Budget(1.0)
     judge = BudgetedJudge(ScriptedJudge([JudgeError("down")]), purse, (0.0, 0.1), max_reply_tokens=2)
     with pytest.raises(JudgeError):
         await judge.ask(ASK)
@@ -98,7 +98,7 @@ def test_sampling_evaluators_warm_a_cold_judge_only() -> None:
     assert get_evaluator("geval", judge=LLMJudge("openai/a", temperature=0.5)).judge_id == "openai/a temperature=0.5"
     assert get_evaluator("geval", judge=LLMJudge("openai/a"), n=1).judge_id == "openai/a temperature=0.0"
     scripted = ScriptedJudge([])
-    assert warmed(scripted, 1.0) is scripted
+    assert for_sampling(scripted, 1.0) is scripted
 
 
 async def test_a_schema_is_part_of_the_recorded_question(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from ragpulse_evaluators import Case, HTTPJudge, LLMJudge, get_evaluator
 from ragpulse_evaluators.errors import JudgeError
-from ragpulse_evaluators.llm import as_judge, is_loopback, prices
+from ragpulse_evaluators.judges.litellm import prices
+from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.protocol import is_loopback
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
 ASK = [{"role": "user", "content": "hello"}]

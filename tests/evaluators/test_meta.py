@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from ragpulse_evaluators import Case, EvaluationResult, JudgeCall, ScriptedJudge, evaluator, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.judge import Message, transcript
+from ragpulse_evaluators.judges.protocol import Message, transcript
 from ragpulse_evaluators.meta import (
     FAILURE_MODES,
     UnitTest,

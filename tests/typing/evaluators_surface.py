@@ -20,7 +20,7 @@ from ragpulse_evaluators import (
     get_evaluator,
     list_evaluators,
 )
-from ragpulse_evaluators.judge import Message
+from ragpulse_evaluators.judges.protocol import Message
 
 
 @evaluator

@@ -24,8 +24,8 @@ from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.worker import DriftWatch, Pressure, Worker
 from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_evaluators import Judge
-from ragpulse_evaluators.cache import CachedJudge
-from ragpulse_evaluators.gate import Gate, GatedJudge
+from ragpulse_evaluators.judges.cache import CachedJudge
+from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 
 POLL_S = {False: 30.0, True: 1.0}
 """How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""

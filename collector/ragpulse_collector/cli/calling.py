@@ -34,7 +34,7 @@ class Caller:
         from ragpulse_collector.catalog import Catalog
         from ragpulse_collector.settings import load_settings
         from ragpulse_collector.store import Prices
-        from ragpulse_evaluators.gate import Gate, GatedJudge
+        from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 
         try:
             settings = load_settings(config_path(None))
@@ -126,12 +126,12 @@ class _Loop:
 
     async def run(self, show: Show) -> dict[str, Any]:
         """Go on until nothing is left or the collector says that the run has ended."""
-        from ragpulse_evaluators.judge import rest
+        from ragpulse_evaluators.judges.protocol import close_judge
 
         try:
             return await self._rounds(show)
         finally:
-            await rest(self._evaluator.judge)
+            await close_judge(self._evaluator.judge)
 
     async def _rounds(self, show: Show) -> dict[str, Any]:
         rest_s = 0.5
@@ -215,6 +215,6 @@ def _declared(one: Evaluator) -> dict[str, Any]:
 
 
 def _model(one: Evaluator) -> str:
-    from ragpulse_evaluators.judge import model_of
+    from ragpulse_evaluators.judges.protocol import model_of
 
     return "" if one.judge is None else model_of(one.judge)

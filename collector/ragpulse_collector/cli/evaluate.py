@@ -85,7 +85,7 @@ def evaluate(
 
 
 def _recorder(cache: str | None) -> Any:
-    from ragpulse_evaluators.cache import CachedJudge, FileCache
+    from ragpulse_evaluators.judges.cache import CachedJudge, FileCache
 
     return None if cache is None else lambda judge: CachedJudge(judge, FileCache(cache))
 

@@ -71,7 +71,7 @@ def _ask_everything(url: str, model: str | None, say: Say) -> int:
 def _complete(model: str, prompt: str) -> Any:
     import asyncio
 
-    from ragpulse_evaluators.llm import as_judge
+    from ragpulse_evaluators.judges.names import as_judge
 
     judge = as_judge(model)
     assert judge is not None, "a model was named"

@@ -28,7 +28,7 @@ from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.verdict import cost_of
 from ragpulse_collector.worker.work import Resolve
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
-from ragpulse_evaluators.judge import model_of, rest
+from ragpulse_evaluators.judges.protocol import close_judge, model_of
 
 __all__ = ["DriftWatch"]
 
@@ -130,7 +130,7 @@ class DriftWatch:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(anchor)) for anchor in anchors.anchors]
         finally:
-            await rest(evaluator.judge)
+            await close_judge(evaluator.judge)
         return [task.result() for task in tasks]
 
     async def _ask(self, evaluator: Evaluator, anchor: Anchor) -> EvaluationResult:

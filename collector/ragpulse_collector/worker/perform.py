@@ -21,7 +21,7 @@ from ragpulse_collector.worker.together import committed
 from ragpulse_collector.worker.verdict import Verdict
 from ragpulse_collector.worker.work import Work
 from ragpulse_evaluators import EvaluationResult
-from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.judges.rate_limit import Gate
 
 __all__ = ["Patience", "Performer", "backoff_s"]
 

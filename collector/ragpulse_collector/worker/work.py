@@ -12,8 +12,8 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.worker.queue import Job, stored_keys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.gate import Gate
-from ragpulse_evaluators.judge import model_of, rest
+from ragpulse_evaluators.judges.protocol import close_judge, model_of
+from ragpulse_evaluators.judges.rate_limit import Gate
 
 __all__ = ["Evaluators", "Resolve", "Work", "prepared"]
 
@@ -44,7 +44,7 @@ class Evaluators:
     async def rest(self) -> None:
         """Let their judges drop idle connections; each may be asked again."""
         for evaluator in self._made.values():
-            await rest(evaluator.judge)
+            await close_judge(evaluator.judge)
 
 
 _OPTIONS = ("judge", "prompts", "loads")

@@ -27,7 +27,7 @@ from ragpulse_collector.worker.queue import LONG_AGO, Job, pending
 from ragpulse_collector.worker.together import committed
 from ragpulse_collector.worker.work import Evaluators, Resolve, Work, prepared
 from ragpulse_evaluators import Evaluator
-from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.judges.rate_limit import Gate
 
 __all__ = ["Worker"]
 

@@ -11,15 +11,16 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, Field
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.embedder import Embedder, as_embedder, cosine
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Scale
-from ragpulse_evaluators.judge import warmed
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, YesNo, either, rest_of
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judged.statements import check_statements, split_statements, told
-from ragpulse_evaluators.parsing import equal_count, read_model, read_number
+from ragpulse_evaluators.judges.embedders import Embedder, cosine
+from ragpulse_evaluators.judges.names import as_embedder
+from ragpulse_evaluators.judges.parsing import equal_count, read_model, read_number
+from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.templates import PromptFile
 
@@ -223,7 +224,7 @@ class AnswerRelevancy(JudgedEvaluator):
             raise ConfigurationError("answer_relevancy: n is at least 1")
         super().__init__(n=self._n, embedder=self._embedder, **options)
         if self.judge is not None and self._n > 1:
-            self.judge = warmed(self.judge, 1.0)  # equal samples would be one sample
+            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Make up questions, compare, average."""

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Self
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator
-from ragpulse_evaluators.judge import Judge
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.llm import as_judge
-from ragpulse_evaluators.parsing import words_of
+from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.parsing import words_of
+from ragpulse_evaluators.judges.protocol import Judge
+from ragpulse_evaluators.judges.tokens import count_tokens
 from ragpulse_evaluators.result import JudgeCall
 from ragpulse_evaluators.templates import PromptFile, fields_of
-from ragpulse_evaluators.tokens import count_tokens
 
 __all__ = ("JudgedEvaluator",)
 

@@ -11,7 +11,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, either, rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import read_number
+from ragpulse_evaluators.judges.parsing import read_number
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("Correctness",)

@@ -17,7 +17,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import Words, excerpt
+from ragpulse_evaluators.judges.parsing import Words, excerpt
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("CustomYaml", "Spec", "read_choice", "read_spec")

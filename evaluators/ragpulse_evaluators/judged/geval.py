@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
-from ragpulse_evaluators.judge import warmed
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import read_number
+from ragpulse_evaluators.judges.parsing import read_number
+from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
 __all__ = ("DIMENSIONS", "GEval", "expected_mark")
@@ -86,7 +86,7 @@ class GEval(JudgedEvaluator):
         if dimension:
             self.scale = Scale(lo=0, hi=DIMENSIONS[task][self._asked[0]], kind="ratio")
         if self.judge is not None and n > 1 and not use_logprobs:
-            self.judge = warmed(self.judge, 1.0)  # the method is a mean over samples: they must differ
+            self.judge = for_sampling(self.judge, 1.0)  # the method is a mean over samples: they must differ
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Mark every dimension, then average."""

@@ -22,7 +22,7 @@ from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import excerpt, read_json
+from ragpulse_evaluators.judges.parsing import excerpt, read_json
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
 __all__ = (

@@ -10,11 +10,11 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.judge import warmed
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, either, rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import Words, read_number, read_verdict, words_of
+from ragpulse_evaluators.judges.parsing import Words, read_number, read_verdict, words_of
+from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
@@ -75,7 +75,7 @@ class Judgement(JudgedEvaluator):
         super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
         self._n = n
         if self.judge is not None and n > 1:
-            self.judge = warmed(self.judge, 1.0)  # equal samples would be one sample
+            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Ask `n` times; unreadable samples of several are dropped and counted."""

@@ -14,7 +14,7 @@ from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, either, rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import Words, read_label
+from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("Pairwise",)

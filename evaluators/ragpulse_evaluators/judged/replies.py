@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from ragpulse_evaluators.errors import Unreadable
-from ragpulse_evaluators.parsing import LANGUAGES, Words, json_objects, read_model, read_verdict, words_of
+from ragpulse_evaluators.judges.parsing import LANGUAGES, Words, json_objects, read_model, read_verdict, words_of
 
 __all__ = ("Reason", "Verdict", "YesNo", "either", "rest_of", "verdict_reader")
 

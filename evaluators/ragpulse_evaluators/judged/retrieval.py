@@ -15,7 +15,7 @@ from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, Verdict, YesNo, either, verdict_reader
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import read_model, read_number
+from ragpulse_evaluators.judges.parsing import read_model, read_number
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("ContextPrecision", "ContextRecall", "ContextRelevancy", "RetrieverRelevance", "average_precision")

@@ -13,7 +13,7 @@ from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import rest_of
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import json_objects, read_json, read_number, read_verdict
+from ragpulse_evaluators.judges.parsing import json_objects, read_json, read_number, read_verdict
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("Bias", "Conciseness", "Harmfulness", "Helpfulness", "Rubric", "Toxicity")

@@ -9,8 +9,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import JudgeError, Unreadable
-from ragpulse_evaluators.judge import Judge, Message
-from ragpulse_evaluators.parsing import Words, read_json
+from ragpulse_evaluators.judges.parsing import Words, read_json
+from ragpulse_evaluators.judges.protocol import Judge, Message
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("Session",)

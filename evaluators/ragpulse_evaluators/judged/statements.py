@@ -14,7 +14,7 @@ from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Reason, YesNo, either
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.parsing import equal_count, excerpt, read_verdicts
+from ragpulse_evaluators.judges.parsing import equal_count, excerpt, read_verdicts
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("StatementFaithfulness", "Statements", "check_statements", "split_statements")

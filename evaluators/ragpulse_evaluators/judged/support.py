@@ -10,8 +10,8 @@ from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.judged.base import JudgedEvaluator
 from ragpulse_evaluators.judged.replies import Verdict, verdict_reader
 from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judges.tokens import count_tokens, split_text
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.tokens import count_tokens, split_text
 
 __all__ = ("Faithfulness", "Relevancy", "pack")
 

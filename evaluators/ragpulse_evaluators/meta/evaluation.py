@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.judge import Judge
+from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.meta.calibration import Verdict
 from ragpulse_evaluators.meta.conditions import FAILED, UnitTest, builtin_tests, read_tests, satisfies
 from ragpulse_evaluators.registry import get_evaluator

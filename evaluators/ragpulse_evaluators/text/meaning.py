@@ -9,10 +9,11 @@ from functools import cache, partial
 from typing import Any
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.embedder import Embedder, OfflineEmbedder, as_embedder, cosine
 from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
+from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, cosine
+from ragpulse_evaluators.judges.names import as_embedder
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import spoken
 

@@ -1,30 +1,26 @@
-"""The only door to litellm: imported at the first question, never before (it brings 294 MB and seconds of import)."""
+"""The only module that imports litellm, at the first question: litellm takes 294 MB and seconds of import."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import importlib.util
 import os
 import time
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
-from ragpulse_evaluators.http import HTTPJudge, first_token_logprobs, judge_id
-from ragpulse_evaluators.judge import Judge, Message, transcript
+from ragpulse_evaluators.judges.protocol import Message, SampledJudge, first_token_logprobs, is_loopback, transcript
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("LLMEmbedder", "LLMJudge", "as_judge", "prices")
+__all__ = ("LLMEmbedder", "LLMJudge", "prices")
 
 _INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
 
 
 def _litellm() -> Any:
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it fetches its price map over the network
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else litellm fetches its price list at import
     try:
         import litellm
     except ImportError as missing:
@@ -34,13 +30,7 @@ def _litellm() -> Any:
     return litellm
 
 
-def is_loopback(api_base: str | None) -> bool:
-    """True for an address on this machine, which needs neither key nor budget."""
-    host = urlsplit(api_base).hostname if api_base else None
-    return host in ("localhost", "::1") or bool(host and host.startswith("127."))
-
-
-class LLMJudge:
+class LLMJudge(SampledJudge):
     """Any model litellm can call, fine-tuned judges included.
 
     `temperature` and other sampling parameters are part of `id`; `api_base`, `api_key` and `timeout_s` are not. A model
@@ -58,11 +48,7 @@ class LLMJudge:
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
-        sampling = {"temperature": temperature, "max_tokens": max_tokens, **params}
-        self.model = f"openai/{model}" if api_base and "/" not in model else model
-        self.id = judge_id(self.model, sampling)
-        self.temperature = temperature
-        self._sampling = {key: value for key, value in sampling.items() if value is not None}
+        super().__init__(_named(model, api_base), temperature=temperature, max_tokens=max_tokens, **params)
         self._access = _access(api_base, api_key, timeout_s=timeout_s)
         self._structured = True
         self._library: Any = None
@@ -75,7 +61,7 @@ class LLMJudge:
         schema: type[BaseModel] | None = None,
         logprobs: bool = False,
     ) -> list[JudgeCall]:
-        """Ask for `n` samples at once; where the provider gives fewer, the rest is asked singly."""
+        """Ask for `n` samples in one request; samples that the provider leaves out are requested one by one."""
         answered = await self._complete(messages, n, schema, logprobs)
         missing = n - len(answered)
         if missing > 0:
@@ -85,49 +71,39 @@ class LLMJudge:
             raise JudgeError(f"{self.model} gave {len(answered)} of {n} answers")
         return answered[:n]
 
-    def with_temperature(self, temperature: float) -> LLMJudge:
-        """The same model sampled at another temperature."""
-        warmed = copy.copy(self)
-        warmed.temperature = temperature
-        warmed._sampling = self._sampling | {"temperature": temperature}
-        warmed.id = judge_id(self.model, warmed._sampling)
-        return warmed
-
     async def _complete(
         self, messages: Sequence[Message], n: int, schema: type[BaseModel] | None, logprobs: bool
     ) -> list[JudgeCall]:
         if self._library is None:
             self._library = await asyncio.to_thread(_litellm)
         litellm = self._library
-        options: dict[str, Any] = dict(self._sampling)
+        options: dict[str, Any] = dict(self.sampling)
         if n > 1:
             options["n"] = n
         if logprobs:
             options |= {"logprobs": True, "top_logprobs": 20}
         if schema is not None and self._structured and litellm.supports_response_schema(self.model):
             options["response_format"] = schema
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             answer = await self._send(litellm, messages, options)
         except Exception as failed:
             raise JudgeError(f"{self.model}: {type(failed).__name__}: {failed}") from failed
-        return self._calls(transcript(messages), answer, time.perf_counter() - began)
+        return self._calls(transcript(messages), answer, time.perf_counter() - started)
 
     async def _send(self, litellm: Any, messages: Sequence[Message], options: dict[str, Any]) -> Any:
-        chat = [dict(message) for message in messages]
+        fixed = {"model": self.model, "messages": [dict(message) for message in messages], "drop_params": True}
         try:
-            return await litellm.acompletion(
-                model=self.model, messages=chat, drop_params=True, **options, **self._access
-            )
+            return await litellm.acompletion(**fixed, **options, **self._access)
         except litellm.BadRequestError:
             if "response_format" not in options:
                 raise
-            self._structured = False  # the server knows no schemas: from now on the strict parser alone
+            self._structured = False  # the server knows no schemas: replies are read by the strict parser alone
             plain = {key: value for key, value in options.items() if key != "response_format"}
-            return await litellm.acompletion(model=self.model, messages=chat, drop_params=True, **plain, **self._access)
+            return await litellm.acompletion(**fixed, **plain, **self._access)
 
     def _calls(self, prompt: str, answer: Any, elapsed_s: float) -> list[JudgeCall]:
-        """One call a choice; tokens and cost of the request are kept on the first, so that sums are right."""
+        """One call per choice; tokens and cost of the request are stored with the first, so that sums are right."""
         usage = getattr(answer, "usage", None)
         cost = getattr(answer, "_hidden_params", {}).get("response_cost")
         calls = []
@@ -152,11 +128,11 @@ class LLMEmbedder:
     """Any embedding model litellm can call; raises `JudgeError` when the provider fails."""
 
     def __init__(self, model: str, *, api_base: str | None = None, api_key: str | None = None) -> None:
-        self.id = self.model = f"openai/{model}" if api_base and "/" not in model else model
+        self.id = self.model = _named(model, api_base)
         self._access = _access(api_base, api_key, timeout_s=60.0)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text, in order."""
+        """One vector per text, in order."""
         litellm = await asyncio.to_thread(_litellm)
         try:
             answer = await litellm.aembedding(
@@ -168,8 +144,13 @@ class LLMEmbedder:
         return [[float(value) for value in row["embedding"]] for row in rows]
 
 
+def _named(model: str, api_base: str | None) -> str:
+    """The model's name for litellm: a server of one's own speaks OpenAI's protocol."""
+    return f"openai/{model}" if api_base and "/" not in model else model
+
+
 def _access(api_base: str | None, api_key: str | None, *, timeout_s: float) -> dict[str, Any]:
-    """What reaches the server but does not change its answers."""
+    """The parameters that reach the server but do not change its answers."""
     access: dict[str, Any] = {"timeout": timeout_s, "max_retries": 0}
     if api_base:
         access["api_base"] = api_base
@@ -182,24 +163,7 @@ def prices(model: str) -> tuple[float, float] | None:
     """USD per input and output token from litellm's local table; None where unknown."""
     try:
         row = _litellm().get_model_info(model)
-    except Exception:  # noqa: BLE001 - litellm raises a bare Exception for a model it has no price for
+    except Exception:  # noqa: BLE001 - litellm raises a bare Exception for a model without a price
         return None
     given = row.get("input_cost_per_token"), row.get("output_cost_per_token")
     return None if None in given or given == (0, 0) else (float(given[0]), float(given[1]))
-
-
-def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
-    """A judge from a name: `provider/model` for litellm, `http://host:port/v1#model` for a plain server.
-
-    `access` (api_base, api_key, temperature, ...) is handed on. Without litellm a model behind `api_base` is asked over
-    plain HTTP.
-    """
-    if judge is None or not isinstance(judge, str):
-        return judge
-    if judge.startswith(("http://", "https://")):
-        base, _, model = judge.partition("#")
-        return HTTPJudge(base, model or "default", **access)
-    if access.get("api_base") and importlib.util.find_spec("litellm") is None:
-        base = access.pop("api_base")
-        return HTTPJudge(base, judge.rpartition("/")[2], **access)
-    return LLMJudge(judge, **access)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, NoRecording
-from ragpulse_evaluators.judge import Judge, Message, Wrapped
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Message
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
@@ -80,7 +80,7 @@ class FileCache:
             file.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
 
 
-class CachedJudge(Wrapped):
+class CachedJudge(JudgeWrapper):
     """Answers from the cache where it can, else asks `judge` and records; `judge=None` only replays.
 
     A replayed call is marked `cached` and costs nothing. Raises `NoRecording` where a replay-only judge has no answer.
@@ -98,7 +98,7 @@ class CachedJudge(Wrapped):
     @property
     def id(self) -> str:
         """Under which calls are recorded: the judge's, unless another was given."""
-        return self._recorded_id or self._asked.id
+        return self._recorded_id or self._inner.id
 
     async def ask(
         self,
@@ -124,7 +124,7 @@ class CachedJudge(Wrapped):
             return []
         if self._judge is None:
             raise NoRecording(f"{self.id}: no recorded answer for {messages[-1]['content'][:60]!r}")
-        calls = await self._asked.ask(messages, n=len(keys), schema=schema, logprobs=logprobs)
+        calls = await self._inner.ask(messages, n=len(keys), schema=schema, logprobs=logprobs)
         await _each(self._cache.put(key, call) for key, call in zip(keys, calls, strict=True))
         return calls
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from ragpulse_evaluators.judge import Judge, Message, Wrapped
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Message
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("Gate", "GatedJudge")
@@ -60,7 +60,7 @@ class Gate:
         self._next = max(self._next, self._now() + seconds)
 
 
-class GatedJudge(Wrapped):
+class GatedJudge(JudgeWrapper):
     """Passes the gate with every request of `judge`; one that sends a request a sample passes once a sample."""
 
     def __init__(self, judge: Judge, gate: Gate) -> None:
@@ -84,4 +84,4 @@ class GatedJudge(Wrapped):
 
     async def _once(self, messages: Sequence[Message], **options: Any) -> list[JudgeCall]:
         async with self.gate:
-            return await self._asked.ask(messages, **options)
+            return await self._inner.ask(messages, **options)

@@ -1,4 +1,4 @@
-"""Texts to vectors: what an embedder must offer, the offline one, and how a name becomes one."""
+"""Texts to vectors: what an embedder offers, and the embedder that works offline."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
-from ragpulse_evaluators.llm import LLMEmbedder
 
-__all__ = ("Embedder", "OfflineEmbedder", "as_embedder", "cosine")
+__all__ = ("Embedder", "OfflineEmbedder", "cosine")
 
 
 @runtime_checkable
@@ -19,7 +18,7 @@ class Embedder(Protocol):
     """Anything that turns texts into vectors of equal length."""
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text, in order; raises `JudgeError` when it cannot."""
+        """One vector per text, in order; raises `JudgeError` when it cannot embed them."""
 
 
 class OfflineEmbedder:
@@ -50,13 +49,6 @@ def _wordllama() -> Any:
     except ImportError as missing:
         raise ConfigurationError("the offline embedder needs wordllama: pip install 'ragpulse[semantic]'") from missing
     return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
-
-
-def as_embedder(embedder: str | Embedder | None) -> Embedder | None:
-    """An embedder from a litellm model's name, from "wordllama" (offline), or the object itself."""
-    if embedder is None or not isinstance(embedder, str):
-        return embedder
-    return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)
 
 
 def cosine(left: Sequence[float], right: Sequence[float]) -> float:

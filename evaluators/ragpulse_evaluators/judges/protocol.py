@@ -1,4 +1,4 @@
-"""The LLM behind an evaluator: what it must offer, and a scripted one for tests."""
+"""The LLM behind an evaluator: what a judge offers, and what judges share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,26 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from ragpulse_evaluators.errors import NoRecording
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("Judge", "Message", "ScriptedJudge", "Wrapped", "model_of", "rest", "transcript", "warmed")
+__all__ = (
+    "Judge",
+    "JudgeWrapper",
+    "Message",
+    "SampledJudge",
+    "ScriptedJudge",
+    "close_judge",
+    "first_token_logprobs",
+    "for_sampling",
+    "is_loopback",
+    "model_of",
+    "transcript",
+)
 
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
@@ -39,63 +52,94 @@ class Judge(Protocol):
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """The messages joined for reading, as kept in `JudgeCall.prompt`."""
+    """The messages joined for reading, as stored in `JudgeCall.prompt`."""
     if len(messages) == 1:
         return messages[0]["content"]
     return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
 
 
-def warmed(judge: Judge, temperature: float) -> Judge:
-    """The judge at a temperature where samples differ; one that was given its own temperature keeps it."""
+def first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
+    """Candidates of the first completion token with their log-probabilities, from an OpenAI-shaped choice."""
+    content = (choice.get("logprobs") or {}).get("content") or []
+    if not content:
+        return None
+    candidates = content[0].get("top_logprobs") or [content[0]]
+    return {candidate["token"]: candidate["logprob"] for candidate in candidates}
+
+
+def is_loopback(url: str | None) -> bool:
+    """Whether a URL points to this machine, where neither key nor budget is needed."""
+    host = urlsplit(url).hostname if url else None
+    return host in ("localhost", "::1") or bool(host and host.startswith("127."))
+
+
+def for_sampling(judge: Judge, temperature: float) -> Judge:
+    """The judge at a temperature where samples differ; a judge configured with its own temperature keeps it."""
     change = getattr(judge, "with_temperature", None)
     if change is None or getattr(judge, "temperature", None) != 0.0:
         return judge
-    made: Judge = change(temperature)
-    return made
+    changed: Judge = change(temperature)
+    return changed
 
 
-async def rest(judge: Judge | None) -> None:
-    """Let a judge drop what it holds open, such as idle connections; it may be asked again."""
+async def close_judge(judge: Judge | None) -> None:
+    """Close what a judge holds open, such as idle connections; it may be asked again."""
     close = getattr(judge, "aclose", None)
     if close is not None:
         await close()
 
 
 def model_of(judge: Judge) -> str:
-    """The model's name, by which it is priced; a judge without one is known by its id."""
+    """The model's name, which its price is looked up by; the id of a judge without a model."""
     return str(getattr(judge, "model", judge.id))
 
 
-class Wrapped:
-    """A judge around another, whose id, model and sampling it shows as its own; subclasses write `ask`."""
+class SampledJudge:
+    """A model with sampling parameters, which together are its id: `openai/gpt-5-mini temperature=0.0`."""
+
+    def __init__(self, model: str, **sampling: Any) -> None:
+        self.model = model
+        self.temperature: float | None = sampling.get("temperature")
+        self.sampling = {key: value for key, value in sampling.items() if value is not None}
+        self.id = " ".join((model, *(f"{key}={value}" for key, value in sorted(self.sampling.items()))))
+
+    def with_temperature(self, temperature: float) -> Self:
+        """The same model sampled at another temperature, over the same connections."""
+        changed = copy.copy(self)
+        SampledJudge.__init__(changed, self.model, **{**self.sampling, "temperature": temperature})
+        return changed
+
+
+class JudgeWrapper:
+    """A judge around another judge, which shows the inner id, model and sampling; subclasses write `ask`."""
 
     def __init__(self, judge: Judge | None) -> None:
         self._judge = judge
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # its own, and not there yet: while it is being copied
+        if name.startswith("_"):  # an attribute of its own that `copy` has not set yet
             raise AttributeError(name)
         return getattr(self._judge, name)
 
     @property
     def id(self) -> str:
-        """The id of the judge inside."""
-        return self._asked.id
+        """The id of the inner judge."""
+        return self._inner.id
 
     @property
-    def _asked(self) -> Judge:
-        assert self._judge is not None, "only a judge that replays has none inside, and it does not ask"
+    def _inner(self) -> Judge:
+        assert self._judge is not None, "only a judge that replays has no inner judge, and it does not ask"
         return self._judge
 
     def with_temperature(self, temperature: float) -> Self:
-        """The same around the judge at another temperature."""
-        copied = copy.copy(self)
-        copied._judge = None if self._judge is None else warmed(self._judge, temperature)
-        return copied
+        """The same wrapper around the inner judge at another temperature."""
+        changed = copy.copy(self)
+        changed._judge = None if self._judge is None else for_sampling(self._judge, temperature)
+        return changed
 
     async def aclose(self) -> None:
-        """Close what the judge inside holds open."""
-        await rest(self._judge)
+        """Close what the inner judge holds open."""
+        await close_judge(self._judge)
 
 
 class ScriptedJudge:

@@ -1,0 +1,37 @@
+"""Judges: the LLMs that judged evaluators ask, over litellm or HTTP, with cache, rate limit and budget around them.
+
+evaluator ─▶ CachedJudge ─▶ GatedJudge ─▶ BudgetedJudge ─▶ LLMJudge or HTTPJudge ─▶ provider
+                                                                 │
+            parsing reads the reply ◀────────────────────── JudgeCall
+"""
+
+from ragpulse_evaluators.judges.budget import Budget, BudgetedJudge
+from ragpulse_evaluators.judges.cache import CachedJudge, FileCache, JudgeCache
+from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder
+from ragpulse_evaluators.judges.http import HTTPJudge
+from ragpulse_evaluators.judges.litellm import LLMEmbedder, LLMJudge
+from ragpulse_evaluators.judges.names import as_embedder, as_judge
+from ragpulse_evaluators.judges.protocol import Judge, Message, ScriptedJudge, close_judge, model_of
+from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
+
+__all__ = (
+    "Budget",
+    "BudgetedJudge",
+    "CachedJudge",
+    "Embedder",
+    "FileCache",
+    "Gate",
+    "GatedJudge",
+    "HTTPJudge",
+    "Judge",
+    "JudgeCache",
+    "LLMEmbedder",
+    "LLMJudge",
+    "Message",
+    "OfflineEmbedder",
+    "ScriptedJudge",
+    "as_embedder",
+    "as_judge",
+    "close_judge",
+    "model_of",
+)
