@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragpulse_evaluators.statistics import Estimate, bootstrap_ci, effective_n, hajek, mean_ci, needed_n, wilson
-from ragpulse_evaluators.statistics._distributions import student_quantile
+from ragpulse_evaluators.statistics.distributions import student_quantile
 
 chances = st.floats(0.01, 1.0)
 scores = st.floats(0.0, 1.0)

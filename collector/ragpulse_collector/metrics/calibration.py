@@ -148,7 +148,7 @@ def _share(values: Sequence[int]) -> float | None:
 def _kappa_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float | None, float | None]:
     if len(pairs) < _ENOUGH:
         return None, None
-    found = bootstrap_ci(pairs, statistic=_kappa_of_rows, resamples=500)  # type: ignore[arg-type]
+    found = bootstrap_ci(pairs, statistic=_kappa_of_rows, resamples=500)
     return (None, None) if found is None else (found.lo, found.hi)
 
 

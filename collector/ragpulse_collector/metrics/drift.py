@@ -22,7 +22,7 @@ from ragpulse_collector.metrics.window import Window, instant, iso, window_of
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, clustered_mean, wilson
-from ragpulse_evaluators.statistics._distributions import student_quantile
+from ragpulse_evaluators.statistics.distributions import student_quantile
 
 __all__ = ["Anchor", "Anchors", "Check", "choose", "drift", "frozen", "keep_anchors", "keep_check", "watched"]
 

@@ -19,7 +19,7 @@ from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.monitors.condition import Condition, Reading
 from ragpulse_collector.store import Store
 from ragpulse_evaluators.statistics import Estimate
-from ragpulse_evaluators.statistics._distributions import regularized_beta
+from ragpulse_evaluators.statistics.distributions import regularized_beta
 
 __all__ = ["Track", "check_metric", "readings", "tracks"]
 

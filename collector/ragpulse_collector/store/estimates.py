@@ -6,7 +6,7 @@ Scored units are weighted by 1/pi. Which interval is taken, and the names of its
 
 from __future__ import annotations
 
-from ragpulse_evaluators.statistics._distributions import STUDENT_975
+from ragpulse_evaluators.statistics.distributions import STUDENT_975
 
 _Z = 1.959963984540054
 """The normal quantile at 0.975."""

@@ -150,11 +150,11 @@ def _kappa_of(
 def _kappa_interval(
     judge: Sequence[float], human: Sequence[float], agreement: Callable[..., float | None], seed: int
 ) -> Estimate | None:
-    def measure(rows: Any) -> float:
-        found = agreement(rows[:, 0].tolist(), rows[:, 1].tolist())
+    def measure(rows: list[tuple[float, float]]) -> float:
+        found = agreement([row[0] for row in rows], [row[1] for row in rows])
         return math.nan if found is None else found
 
-    rows: Any = list(zip(judge, human, strict=True))
+    rows = list(zip(judge, human, strict=True))
     # Kappa costs time linear in n: fewer resamples for large n keep it well under a second.
     return bootstrap_ci(rows, seed=seed, statistic=measure, resamples=max(200, min(1000, 200_000 // len(rows))))
 

@@ -1,12 +1,11 @@
 """Intervals, weighted estimates, agreement and comparisons: plain sequences in, floats or small dataclasses out.
 
-Undefined is None, never NaN. The standard library suffices, but for `bootstrap_ci`, which imports numpy when called.
+Undefined is None, never NaN. The standard library suffices.
 Which formula is used where, and why: docs/statistics.md.
 """
 
 from __future__ import annotations
 
-from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.agreement import (
     cohen_kappa,
     fleiss_kappa,
@@ -18,6 +17,7 @@ from ragpulse_evaluators.statistics.agreement import (
     spearman,
 )
 from ragpulse_evaluators.statistics.assisted import AssistedEstimate, assisted_mean
+from ragpulse_evaluators.statistics.bootstrap import bootstrap_ci
 from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
 from ragpulse_evaluators.statistics.comparison import (
     ClusteredMean,
@@ -34,9 +34,8 @@ from ragpulse_evaluators.statistics.comparison import (
     wilcoxon,
 )
 from ragpulse_evaluators.statistics.correction import CorrectedEstimate, ppi_mean, rogan_gladen
-from ragpulse_evaluators.statistics.estimate import Estimate
+from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.intervals import (
-    bootstrap_ci,
     effective_n,
     hajek,
     mean_ci,
@@ -44,6 +43,7 @@ from ragpulse_evaluators.statistics.intervals import (
     weighted_mean,
     wilson,
 )
+from ragpulse_evaluators.statistics.weighted import Estimate
 
 __all__ = [
     "AssistedEstimate",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragpulse_evaluators.statistics.estimate import Estimate
 from ragpulse_evaluators.statistics.intervals import hajek, weighted_mean
+from ragpulse_evaluators.statistics.weighted import Estimate
 
 __all__ = ["AssistedEstimate", "assisted_mean"]
 

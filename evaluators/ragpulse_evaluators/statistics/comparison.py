@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ragpulse_evaluators.statistics._distributions import normal_two_sided_p
 from ragpulse_evaluators.statistics.agreement import ranks
+from ragpulse_evaluators.statistics.distributions import normal_two_sided_p
 from ragpulse_evaluators.statistics.intervals import weighted_mean, wilson
 
 ENOUGH_CLUSTERS = 30

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragpulse_evaluators.statistics._distributions import normal_quantile
-from ragpulse_evaluators.statistics.estimate import Estimate
+from ragpulse_evaluators.statistics.distributions import normal_quantile
 from ragpulse_evaluators.statistics.intervals import effective_n, hajek, weighted_mean
+from ragpulse_evaluators.statistics.weighted import Estimate
 
 ENOUGH_LABELS = 30
 """Below this many labels a corrected number is marked 'not enough labels'."""

@@ -6,11 +6,9 @@ Every function takes plain sequences and answers an `Estimate`, or None where no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ragpulse_evaluators.statistics.estimate import Estimate
-from ragpulse_evaluators.statistics.weighted import WeightedMean, wilson_bounds
+from ragpulse_evaluators.statistics.weighted import Estimate, WeightedMean, wilson_bounds
 
 
 def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
@@ -134,24 +132,3 @@ def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int
 def _half_width(rate: float, n: int, confidence: float) -> float:
     lo, hi = wilson_bounds(rate, n, confidence)
     return (hi - lo) / 2.0
-
-
-def bootstrap_ci(
-    values: Sequence[float],
-    seed: int = 0,
-    *,
-    statistic: Callable[[Any], float] | None = None,
-    groups: Sequence[Hashable] | None = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-) -> Estimate | None:
-    """A statistic of the values (default: the mean) with a bootstrap interval, the same for the same seed.
-
-    Bias-corrected and accelerated (Efron 1987). `statistic` gets a numpy array; `groups` draws whole groups (all
-    answers about one passage, one user), accelerated over groups. None without values or where it is undefined.
-    """
-    if not values:
-        return None
-    from ragpulse_evaluators.statistics._bootstrap import bootstrap
-
-    return bootstrap(values, seed=seed, statistic=statistic, groups=groups, resamples=resamples, confidence=confidence)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ragpulse_evaluators.statistics._distributions import normal_quantile, student_quantile
-from ragpulse_evaluators.statistics.estimate import Estimate
+from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 
-__all__ = ["WeightedMean", "wilson_bounds"]
+__all__ = ["Estimate", "WeightedMean", "wilson_bounds"]
 
 _FEW = 10.0
 """Below so many effective answers `thin` says so: a handful carries the interval, wide as it is."""
@@ -26,6 +26,30 @@ _HEAVY = 2.0
 """An answer that stands for more than this many of Kish's average ones is among few heavy ones."""
 _STEP = 0.5
 """Half a success: the continuity correction that keeps yes-or-no answers from covering less at some rates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its standard error and interval; iterating gives `lo, hi`.
+
+    `n` counts the values used, `n_eff` is Kish's effective number: how many equally weighted values would be as
+    informative. `se`, `lo` and `hi` are None where one value alone cannot tell them. `thin` says that too little stands
+    behind the interval for it to hold as often as it claims.
+    """
+
+    estimate: float
+    se: float | None
+    lo: float | None
+    hi: float | None
+    n: int
+    n_eff: float
+    thin: bool = False
+
+    def __iter__(self) -> Iterator[float | None]:
+        return iter((self.lo, self.hi))
+
+    def __getitem__(self, index: int) -> float | None:
+        return (self.lo, self.hi)[index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
