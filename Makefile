@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := collector,judge,grpc,arrow,semantic
+EXTRAS := collector,judge,text,grpc,arrow,semantic
 
 .PHONY: demo test check wheel bench format docs clean
 

@@ -106,7 +106,7 @@ def library_alone(name: str, seen: Sequence[Case]) -> Callable[[], object] | Non
         from nltk.stem.porter import PorterStemmer
         from nltk.translate.meteor_score import single_meteor_score
 
-        from ragpulse_evaluators.text.translation import NoSynonyms
+        from ragpulse_evaluators.text.overlap import NoSynonyms
 
         stemmer, none = PorterStemmer(), NoSynonyms()
         split = [(a.split(), b.split()) for a, b in pairs]

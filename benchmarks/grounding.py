@@ -26,8 +26,7 @@ from scipy.stats import rankdata
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
-from ragpulse_evaluators.grounding.features import FEATURES, OBJECTIONS, measure, pool
-from ragpulse_evaluators.grounding.model import THRESHOLD, grounded_score
+from ragpulse_evaluators.grounding.model import FEATURES, OBJECTIONS, THRESHOLD, grounded_score, measure, pool
 from ragpulse_evaluators.grounding.perturb import KINDS, perturb
 from ragpulse_evaluators.grounding.text import split_sentences, tokenize
 

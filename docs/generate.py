@@ -56,6 +56,7 @@ def _section(entry: Entry, parameters: list[str]) -> list[str]:
         "",
         f"- Needs {needs}; scale {_scale(entry.scale)}; cost: {entry.cost_class}. Source: {entry.source}.",
         *([f"- Parameters: {named}."] if named else []),
+        *([f"- Install: `pip install '{entry.install}'`."] if entry.install else []),
         f"- `{entry.example}`",
         "",
     ]

@@ -12,12 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.registry import Registry, default_registry
+from ragpulse_evaluators.registry import Entry, Registry, default_registry
 
 __all__ = ("configure_evaluators", "load")
 

@@ -5,24 +5,79 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
-from ragpulse_evaluators.entry import Entry
+from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
-from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.judges.names import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
 
-__all__ = ("FAMILIES", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")
+__all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")
 
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
 _OFFERED = ("judge", "embedder", "language", "prompts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A registered evaluator: how it is made, and what a person should know before using it.
+
+    Each family lists its entries in `ENTRIES: tuple[Entry, ...]`.
+    """
+
+    name: str
+    factory: Callable[..., Evaluator]
+    """Takes the parameters as keywords. One named `judge`, `embedder` or `resolve` is filled by the registry
+    (`resolve(name, **params) -> Evaluator` for evaluators made of others)."""
+    needs: tuple[str, ...]
+    """Case fields without which the result is skipped, with the default parameters."""
+    scale: Scale
+    cost_class: CostClass = "free"
+    source: str
+    """Paper or project whose definition is followed."""
+    description: str
+    """One sentence a user understands."""
+    example: str
+    """A line of Python that evaluates to the evaluator, e.g. `get_evaluator("ndcg", k=5)`."""
+    packages: tuple[str, ...] = ()
+    """Packages the evaluator imports; where one is missing, it stays listed and is refused when it is configured."""
+    install: str = ""
+    """What to install for those packages, e.g. `ragpulse[text]`."""
+
+    @classmethod
+    def of(
+        cls, made: type[Evaluator], *, source: str, description: str | None = None, options: str = "", **fields: Any
+    ) -> Entry:
+        """The entry of an evaluator class: name, needs, scale and cost are those of the class.
+
+        The description is by default the first line of the docstring; `options` are the parameters in the example.
+        """
+        return cls(
+            name=made.name,
+            factory=made,
+            needs=tuple(field for field in Case.model_fields if field in made.needs),
+            scale=made.scale,
+            cost_class=made.cost_class,
+            source=source,
+            description=description or (made.__doc__ or "").strip().partition("\n")[0],
+            example=f'get_evaluator("{made.name}"{options and ", "}{options})',
+            **fields,
+        )
+
+    def check_packages(self) -> None:
+        """Raise `ConfigurationError` with the install command where a package is missing."""
+        missing = [package for package in self.packages if find_spec(package) is None]
+        if missing:
+            raise ConfigurationError(f"{self.name} needs the package {missing[0]}: pip install '{self.install}'")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -75,6 +130,7 @@ class Registry:
         entry = self._entries.get(name)
         if entry is None:
             raise UnknownEvaluator(f"no evaluator is called {name!r}{nearest(name, self.names)}")
+        entry.check_packages()
         accepted = _parameters(entry.factory)
         given = _judge_ready(params)
         chosen = {k: v for k, v in given.items() if k in accepted or k not in _OFFERED}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from ragpulse_evaluators.grounding.support import assess
+from ragpulse_evaluators.grounding.groundedness import assess
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("RAGPULSE_SHARED_DATA") or ROOT.parent / "shared" / "data") / "begin_wow_test.jsonl"

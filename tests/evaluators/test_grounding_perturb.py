@@ -3,7 +3,8 @@
 import pytest
 
 from ragpulse_evaluators import Case
-from ragpulse_evaluators.grounding import Groundedness, LabelledCase, perturb
+from ragpulse_evaluators.grounding import LabelledCase, perturb
+from ragpulse_evaluators.grounding.groundedness import Groundedness
 from ragpulse_evaluators.grounding.perturb import KINDS
 
 CASES = [

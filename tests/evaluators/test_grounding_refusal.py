@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragpulse_evaluators import Case, get_evaluator
-from ragpulse_evaluators.grounding.refusal_phrases import DECLINES, may_decline
+from ragpulse_evaluators.grounding.refusal import DECLINES, may_decline
 
 REFUSALS = (
     "I don't know.",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragpulse_evaluators.grounding.facts import quantities
-from ragpulse_evaluators.grounding.support import assess
+from ragpulse_evaluators.grounding.groundedness import assess
 from ragpulse_evaluators.grounding.text import split_sentences, tokenize, words
 
 

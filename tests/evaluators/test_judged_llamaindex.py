@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragpulse_evaluators import Case, EvaluationResult, JudgeCall, ScriptedJudge, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.judged.support import pack
+from ragpulse_evaluators.judged.faithfulness import pack
 
 CASE = Case(query="When does it open?", response="At nine.", contexts=["It opens at nine."], reference="At nine.")
 

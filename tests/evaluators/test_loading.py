@@ -12,7 +12,7 @@ MODULE = '''
 from __future__ import annotations
 from dataclasses import dataclass
 from ragpulse_evaluators import Case, Evaluator, evaluator
-from ragpulse_evaluators.judged.rubric import Rubric
+from ragpulse_evaluators.judged.criteria import Rubric
 
 @dataclass
 class Limit:

@@ -1,5 +1,6 @@
 """Names, versions, entry points and helpful errors."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ NAMES = (
 def test_every_promised_name_is_registered() -> None:
     """The names of the interface, each once."""
     assert set(NAMES.split()) <= set(list_evaluators())
+
+
+@pytest.mark.parametrize(("name", "package"), [("bleu", "sacrebleu"), ("chrf", "sacrebleu"), ("meteor", "nltk")])
+def test_a_missing_package_is_named_with_its_install_command(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `ragpulse[text]` the evaluator stays listed; configuring it is refused before anything is scored."""
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    assert name in list_evaluators()
+    with pytest.raises(ConfigurationError, match=rf"{name} needs the package {package}: .*'ragpulse\[text\]'"):
+        get_evaluator(name)
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:

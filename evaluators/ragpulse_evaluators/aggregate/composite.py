@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
-from ragpulse_evaluators.evaluator import Estimate, Evaluator, Scale
+from ragpulse_evaluators.evaluator import Estimate, Evaluator
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 __all__ = ("ENTRIES", "Composite")
@@ -85,13 +85,10 @@ def _why(result: EvaluationResult) -> str:
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(
-        name="composite",
-        factory=Composite,
-        needs=(),
-        scale=Scale(),
+    Entry.of(
+        Composite,
         source="Prompt Evaluation (S3)",
         description="How good is the answer by several metrics together, weighted?",
-        example='get_evaluator("composite", weights={"token_f1": 0.7, "rouge": 0.3})',
+        options='weights={"token_f1": 0.7, "rouge": 0.3}',
     ),
 )

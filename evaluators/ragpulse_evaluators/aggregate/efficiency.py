@@ -10,9 +10,9 @@ from typing import Any
 
 from ragpulse_evaluators.aggregate.sets import SetEvaluator
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import wilson
 

@@ -9,9 +9,9 @@ from typing import Literal, get_args
 
 from ragpulse_evaluators.aggregate.sets import SetEvaluator
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import roc_auc, wilson
 from ragpulse_evaluators.text.words import normalize_answer
@@ -143,15 +143,11 @@ def _recall(*, positive: str | None = None, average: Average = "macro", threshol
     return LabelRate("recall", positive=positive, average=average, threshold=threshold)
 
 
-_entry = partial(Entry, needs=("response", "reference"), scale=Scale(), source="scikit-learn's definitions")
+_SOURCE = "scikit-learn's definitions"
+_entry = partial(Entry, needs=("response", "reference"), scale=Scale(), source=_SOURCE)
 
 ENTRIES: tuple[Entry, ...] = (
-    _entry(
-        name="accuracy",
-        factory=Accuracy,
-        description="Which share of the answers is the right label?",
-        example='get_evaluator("accuracy")',
-    ),
+    Entry.of(Accuracy, source=_SOURCE, description="Which share of the answers is the right label?"),
     _entry(
         name="precision",
         factory=_precision,
@@ -164,10 +160,10 @@ ENTRIES: tuple[Entry, ...] = (
         description="Of the cases that have a label, how many answers gave it?",
         example='get_evaluator("recall", positive="spam")',
     ),
-    _entry(
-        name="roc_auc",
-        factory=RocAuc,
+    Entry.of(
+        RocAuc,
+        source=_SOURCE,
         description="Do positive cases get higher numbers than negative ones?",
-        example='get_evaluator("roc_auc", positive="grounded")',
+        options='positive="grounded"',
     ),
 )

@@ -7,15 +7,21 @@ from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
-from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
+from ragpulse_evaluators.grounding.groundedness import (
+    MAX_RESPONSE_CHARS,
+    SentenceEvidence,
+    judge_claim,
+    readable_contexts,
+    readable_response,
+)
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
 from ragpulse_evaluators.grounding.marks import Mark, find_marks
 from ragpulse_evaluators.grounding.model import BIAS, WEIGHTS
-from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, judge_claim
 from ragpulse_evaluators.grounding.text import Sentence, split_sentences, words
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ["Citation", "CitationCheck", "check_citations"]
+__all__ = ["ENTRIES", "Citation", "CitationCheck", "check_citations"]
 
 _MAX_JOINT = 5
 _MAX_INDEXES = 60
@@ -176,3 +182,12 @@ def _reasons(target: str, verdict: SentenceEvidence | None, count: int) -> tuple
 def _explain(citations: Sequence[Citation], good: int) -> str:
     bad = [f" {c.mark}: {'; '.join(c.reasons)}." for c in citations if not c.supported]
     return f"{good} of {len(citations)} citations supported by the context they name." + "".join(bad[:3])
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry.of(
+        CitationCheck,
+        source="this project, after ALCE (Gao et al. 2023)",
+        description="Share of citation marks that point to a context which says what is claimed.",
+    ),
+)

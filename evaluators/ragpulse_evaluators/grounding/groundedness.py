@@ -1,20 +1,146 @@
 """`groundedness`: is every sentence of the response said by the contexts? No judge, no reference, no model download."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS
+from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, EvidenceIndex, index_of
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
-from ragpulse_evaluators.grounding.model import BIAS, THRESHOLD, WEIGHTS
+from ragpulse_evaluators.grounding.marks import blank_marks
+from ragpulse_evaluators.grounding.model import (
+    BIAS,
+    THRESHOLD,
+    WEIGHTS,
+    Findings,
+    drawback,
+    grounded_score,
+    measure,
+    pool,
+)
 from ragpulse_evaluators.grounding.refusal import find_refusal
-from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, SentenceEvidence, assess
+from ragpulse_evaluators.grounding.text import Sentence, split_sentences, words
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ["Groundedness", "readable_contexts", "readable_response"]
+__all__ = (
+    "ENTRIES",
+    "MAX_RESPONSE_CHARS",
+    "MAX_SENTENCES",
+    "Assessment",
+    "Groundedness",
+    "SentenceEvidence",
+    "assess",
+    "explain_groundedness",
+    "judge_claim",
+    "readable_contexts",
+    "readable_response",
+)
+
+MAX_RESPONSE_CHARS = 40_000
+MAX_SENTENCES = 400
+_DOUBTS = {
+    "order": "the words are in the contexts, but not said in this way",
+    "link_share": "words like 'of' or 'because' link it in a way the evidence does not",
+    "new_run": "several words in a row are not in the evidence",
+    "opinions": "it gives an opinion the evidence does not",
+    "self_words": "it speaks of 'I' or 'you', the evidence does not",
+    "opener": "it opens like an answer ('yes', 'well'), the evidence does not",
+    "question": "it asks instead of saying",
+}
+"""What to say where no word and no fact is wrong, by the feature that lowers the score most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceEvidence:
+    """One response sentence and the best evidence for it; offsets count characters (Python string indices)."""
+
+    text: str
+    start: int
+    """Offset of the sentence in the response."""
+    end: int
+    score: float
+    """0 made up .. 1 said by the contexts."""
+    supported: bool
+    claim: bool
+    """False for a sentence without content words ("Yes."): nothing to support."""
+    rank: int | None
+    """Rank (from 1) of the context with the best evidence; None where no context shares a word with the sentence."""
+    evidence: str
+    """The best context sentence."""
+    evidence_start: int | None
+    """Offset of the evidence in that context's text."""
+    evidence_end: int | None
+    reasons: tuple[str, ...]
+    """Why it is not supported, or what is doubtful; empty where nothing was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Groundedness of a response and of its sentences; `score` is None where the response claims nothing."""
+
+    score: float | None
+    sentences: tuple[SentenceEvidence, ...]
+
+
+def explain_groundedness(response: str, contexts: Sequence[str]) -> list[SentenceEvidence]:
+    """Tie every sentence of a response to its best evidence in the contexts (see `assess` for limits)."""
+    return list(assess(response, contexts).sentences)
+
+
+def assess(response: str, contexts: Sequence[str]) -> Assessment:
+    """Score a response against its contexts, as a whole and sentence by sentence.
+
+    Only the first 40,000 characters and 400 sentences of the response and 400,000 characters of the contexts are read,
+    which bounds the time.
+    """
+    index = index_of(tuple(contexts))
+    response = response[:MAX_RESPONSE_CHARS]
+    read = blank_marks(response)
+    judged = [
+        _judge(sentence, read[sentence.start : sentence.end], index)
+        for sentence in split_sentences(response)[:MAX_SENTENCES]
+    ]
+    claims = any(found.claim for found, _ in judged)
+    score = round(grounded_score(pool([found for found, _ in judged])), 4) if claims else None
+    return Assessment(score, tuple(evidence for _, evidence in judged))
+
+
+def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
+    """Score one claim, taken as one sentence, against an index of contexts."""
+    return _judge(Sentence(claim, 0, len(claim)), claim, index)[1]
+
+
+def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings, SentenceEvidence]:
+    tokens = words(read)
+    support = index.support(tokens)
+    found = measure(tokens, read, support, index)
+    score = grounded_score(found.values)
+    best = support[0] if support else None
+    return found, SentenceEvidence(
+        text=sentence.text,
+        start=sentence.start,
+        end=sentence.end,
+        score=round(score, 4),
+        supported=score >= THRESHOLD or not found.claim,
+        claim=found.claim,
+        rank=best.context + 1 if best else None,
+        evidence=best.sentence.text if best else "",
+        evidence_start=best.sentence.start if best else None,
+        evidence_end=best.sentence.end if best else None,
+        reasons=_reasons(found, supported=score >= THRESHOLD),
+    )
+
+
+def _reasons(found: Findings, *, supported: bool) -> tuple[str, ...]:
+    if not found.claim:
+        return ()
+    if found.reasons or supported:
+        return found.reasons
+    return (_DOUBTS[drawback(found.values, _DOUBTS)],)
+
 
 _SHOWN = 3
 _TOLD = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
@@ -102,3 +228,12 @@ def _short(text: str, limit: int = 80) -> str:
 def _cut(response: str, contexts: Sequence[Context]) -> str:
     cut = len(response) > MAX_RESPONSE_CHARS or sum(len(c.text) for c in contexts) > MAX_CONTEXT_CHARS
     return " The texts were too long: only their beginning was read." if cut else ""
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry.of(
+        Groundedness,
+        source="this project, measured on BEGIN (Dziri et al. 2022)",
+        description="Is every sentence of the response said by the contexts? Numbers, names and negations are checked.",
+    ),
+)

@@ -1,14 +1,164 @@
-"""The transparent model behind `groundedness`: one weight a feature, fitted by `benchmarks/grounding.py --fit`.
+"""The transparent model behind `groundedness`: features of a sentence against its evidence, one weight each.
 
-score = 1 / (1 + exp(-(BIAS + sum of weight x feature))). The weights were fitted on the tuning half of the BEGIN
-(Wizard of Wikipedia) human labels and on generated edits of its attributable rows, never on the reporting half;
-BIAS is set so that 0.5 is the threshold with the best balanced accuracy there.
+Tokens and evidence become `Findings` (named numbers for the model, reasons for people): shares compare wording, counts
+are objections. `pool` turns the findings of sentences into those of the response.
+
+score = 1 / (1 + exp(-(BIAS + sum of weight x feature))). `benchmarks/grounding.py --fit` fitted the weights on the
+tuning half of the BEGIN (Wizard of Wikipedia) human labels and on generated edits of its attributable rows, never on
+the reporting half; BIAS is set so that 0.5 is the threshold with the best balanced accuracy there.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
-__all__ = ["BIAS", "THRESHOLD", "WEIGHTS", "drawback", "grounded_score"]
+from rapidfuzz.distance import LCSseq
+
+from ragpulse_evaluators.grounding import checks
+from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
+from ragpulse_evaluators.grounding.facts import quantities
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, LINK_WORDS, OPENERS, OPINIONS, SELF_WORDS
+from ragpulse_evaluators.grounding.text import Token, Word, tokenize
+
+__all__ = (
+    "BIAS",
+    "DOUBTS",
+    "FEATURES",
+    "OBJECTIONS",
+    "SHARES",
+    "THRESHOLD",
+    "WEIGHTS",
+    "Findings",
+    "drawback",
+    "grounded_score",
+    "measure",
+    "pool",
+)
+
+SHARES = ("new_share", "link_share", "order", "new_run")
+DOUBTS = ("new_weight", "new_words", "opinions", "self_words", "opener", "question")
+OBJECTIONS = ("numbers", "units", "months", "names", "negation", "opposites", "swaps")
+FEATURES = (*SHARES, *DOUBTS, *OBJECTIONS)
+
+_SHOWN_WORDS = 5
+_CAP = 3.0
+_SAME_MATTER = 0.5
+"""With more new words than this the evidence speaks of something else: what it negates says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Features of one sentence by name, reasons for doubt in words, and its size."""
+
+    values: Mapping[str, float]
+    reasons: tuple[str, ...]
+    tokens: int
+    claim: bool
+    """False where the sentence holds no content word."""
+
+
+def measure(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
+    """Measure one sentence, cut into its words, against its supporting context sentences (best first)."""
+    evidence = [t for s in support for t in s.tokens]
+    known = frozenset[str]().union(*(s.keys for s in support))
+    spelled = {key: _evidence_key(key, known, index) for key in {t.key for t in tokens}}
+    keys = [spelled[t.key] for t in tokens]
+    mine = quantities(tokens)
+    theirs = quantities(evidence) if mine else []
+    counted = {i for q in mine for i in range(q.position, q.end)}
+    content = [i for i, t in enumerate(tokens) if t.content]
+    fresh = {token for token in set(tokens) if token.content and _is_new(token, index)}
+    new = [i for i in content if i not in counted and tokens[i] in fresh]
+    weighty = [i for i in new if tokens[i].norm not in LIGHT_WORDS]
+    same_matter = len(new) <= _SAME_MATTER * len(content)
+    objections = {
+        "numbers": checks.check_numbers(mine, theirs, evidence),
+        "units": checks.check_units(mine, theirs),
+        "months": checks.check_months(tokens, evidence),
+        "names": checks.check_names(tokens, index),
+        "negation": _negation(tokens, text, support) if same_matter else [],
+        "opposites": checks.check_opposites(tokens, known) if same_matter else [],
+        "swaps": checks.check_swaps(tokens, keys, weighty, evidence),
+    }
+    values = {
+        "new_share": len(new) / max(1, len(content)),
+        "link_share": sum([t.norm in LINK_WORDS and t.key not in known for t in tokens]) / max(1, len(tokens)),
+        "order": LCSseq.similarity(keys, [t.key for t in support[0].tokens]) / len(keys) if keys and support else 0.0,
+        "new_run": math.log1p(_longest_new_run(keys, known)),
+        "new_weight": len(weighty) / max(1, len(content)),
+        "new_words": math.log1p(len(new)),
+        **_doubts(tokens, text, known),
+        **{name: min(_CAP, len(found)) for name, found in objections.items()},
+    }
+    reasons = _new_words(tokens, new, text) + [reason for found in objections.values() for reason in found]
+    return Findings(values, tuple(reasons), len(tokens), bool(content))
+
+
+def _is_new(token: Word, index: EvidenceIndex) -> bool:
+    return token.key not in index.keys and index.near(token.key) is None and not checks.has_alias(token, index.keys)
+
+
+def _negation(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence]) -> list[str]:
+    """Look at places only where something is negated."""
+    if not any([t.negation for t in tokens]) and not any([t.negation for s in support for t in s.tokens]):
+        return []
+    return checks.check_negation(tokenize(text), [t for s in support for t in tokenize(s.sentence.text)])
+
+
+def _new_words(tokens: Sequence[Word], new: Sequence[int], text: str) -> list[str]:
+    unspaced = any([tokens[i].kind == "char" for i in new])
+    placed = tokenize(text) if unspaced else []
+    words = _joined([placed[i] for i in new]) if unspaced else list(dict.fromkeys(tokens[i].text for i in new))
+    more = ", ..." if len(words) > _SHOWN_WORDS else ""
+    return ["not in the contexts: " + ", ".join(f"'{w}'" for w in words[:_SHOWN_WORDS]) + more] if words else []
+
+
+def _joined(new: Sequence[Token]) -> list[str]:
+    """Characters side by side are one word to a reader."""
+    words: list[str] = []
+    end = -1
+    for token in new:
+        if token.kind == "char" and token.start == end:
+            words[-1] += token.text
+        elif token.text not in words:
+            words.append(token.text)
+        end = token.end
+    return words
+
+
+def _doubts(tokens: Sequence[Word], text: str, known: frozenset[str]) -> dict[str, float]:
+    own = [t for t in tokens if t.norm in SELF_WORDS and t.key not in known and not checks.has_alias(t, known)]
+    return {
+        "opinions": min(_CAP, sum([t.norm in OPINIONS and t.key not in known for t in tokens])),
+        "self_words": min(_CAP, len(own)),
+        "opener": float(bool(tokens) and tokens[0].norm in OPENERS and tokens[0].key not in known),
+        "question": float(text.rstrip().endswith(("?", "？", "؟"))),
+    }
+
+
+def _longest_new_run(keys: Sequence[str], known: frozenset[str]) -> int:
+    """Return how many words in a row the evidence does not hold at most."""
+    if known.issuperset(keys):
+        return 0
+    return max((sum(1 for _ in run) for new, run in groupby(k not in known for k in keys) if new), default=0)
+
+
+def _evidence_key(key: str, keys: frozenset[str], index: EvidenceIndex) -> str:
+    other = None if key in keys else index.near(key)
+    return other if other in keys and other is not None else key
+
+
+def pool(sentences: Sequence[Findings]) -> dict[str, float]:
+    """Return the features of a response: shares averaged by length, doubts and objections of the worst sentence.
+
+    So a long answer is not worse for being long, and one wrong number shows however much is right around it.
+    """
+    total = sum(f.tokens for f in sentences) or 1
+    shares = {name: sum(f.values[name] * f.tokens for f in sentences) / total for name in SHARES}
+    worst = {name: max((f.values[name] for f in sentences), default=0.0) for name in (*DOUBTS, *OBJECTIONS)}
+    return shares | worst
+
 
 THRESHOLD = 0.5
 BIAS = 1.416

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.grounding.evidence import index_of
-from ragpulse_evaluators.grounding.groundedness import readable_contexts, readable_response
+from ragpulse_evaluators.grounding.groundedness import (
+    MAX_RESPONSE_CHARS,
+    MAX_SENTENCES,
+    readable_contexts,
+    readable_response,
+)
 from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
-from ragpulse_evaluators.grounding.support import MAX_RESPONSE_CHARS, MAX_SENTENCES
 from ragpulse_evaluators.grounding.text import split_sentences, words
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ["ContextUse", "ContextUtilization", "context_use"]
+__all__ = ["ENTRIES", "ContextUse", "ContextUtilization", "context_use"]
 
 _ENOUGH = 0.5
 _AS_GOOD = 0.8
@@ -67,3 +72,12 @@ def context_use(response: str, contexts: Sequence[str]) -> list[ContextUse]:
         used |= {n for n, c in covers.items() if c >= _ENOUGH and c >= _AS_GOOD * best}
         cover |= {n: max(cover[n], c) for n, c in covers.items()}
     return [ContextUse(rank=n + 1, used=n in used, cover=round(c, 4)) for n, c in cover.items()]
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry.of(
+        ContextUtilization,
+        source="this project",
+        description="Share of the retrieved contexts that the response draws on.",
+    ),
+)

@@ -1,4 +1,4 @@
-"""Judgements of the answer as a whole: answer correctness and relevancy (RAGAS), semantic similarity (PolyEval)."""
+"""Is the answer right and to the point: marks against a reference, statements, meaning, questions made from it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,26 @@ from pydantic import AliasChoices, BaseModel, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Scale
-from ragpulse_evaluators.judged.base import JudgedEvaluator
-from ragpulse_evaluators.judged.replies import Reason, YesNo, either, rest_of
-from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.judged.statements import check_statements, split_statements, told
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, told
+from ragpulse_evaluators.judged.session import Reason, Session, YesNo, either, rest_of
+from ragpulse_evaluators.judged.templates import PromptFile
 from ragpulse_evaluators.judges.embedders import Embedder, cosine
 from ragpulse_evaluators.judges.names import as_embedder
 from ragpulse_evaluators.judges.parsing import equal_count, read_model, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.templates import PromptFile
 
-__all__ = ("AnswerCorrectness", "AnswerRelevancy", "LLMSimilarity", "Similarity", "f_beta")
+__all__ = (
+    "ENTRIES",
+    "AnswerCorrectness",
+    "AnswerRelevancy",
+    "Correctness",
+    "LLMSimilarity",
+    "Similarity",
+    "f_beta",
+)
 
 
 class Share(BaseModel):
@@ -259,3 +267,46 @@ class AnswerRelevancy(JudgedEvaluator):
 
 def _question(text: str) -> Question:
     return read_model(text, Question)
+
+
+class Mark(BaseModel):
+    """`{"reason": "...", "score": 4.5}`."""
+
+    reason: Reason = ""
+    score: Annotated[
+        float, Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade"))
+    ]
+
+
+class Correctness(JudgedEvaluator):
+    """Relevance and correctness of the response against the reference, 1 to 5; passes from `threshold` on."""
+
+    name = "correctness"
+    needs = frozenset({"query", "response", "reference"})
+    scale = Scale(lo=1, hi=5)
+    parser: ClassVar[str] = "mark"
+    reply_tokens = 150
+
+    def __init__(self, *, threshold: float | None = 4.0, **options: Any) -> None:
+        super().__init__(threshold=threshold, **options)
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """One call; the mark is on the first line or in the JSON."""
+        mark = await session.read(
+            self.render("evaluate", case),
+            either(Mark, self._plain),
+            form='{"reason": "...", "score": 1..5}',
+            schema=Mark,
+        )
+        return Outcome(score=mark.score, explanation=mark.reason or None)
+
+    def _plain(self, text: str) -> Mark:
+        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=rest_of(text))
+
+
+ENTRIES: tuple[Entry, ...] = (
+    judged_entry(Correctness, "LlamaIndex", "threshold=4.0"),
+    judged_entry(AnswerCorrectness, "RAGAS (arXiv:2309.15217)", 'mode="fbeta", weights=(0.75, 0.25)'),
+    judged_entry(AnswerRelevancy, "RAGAS (arXiv:2309.15217), PolyEval"),
+    judged_entry(LLMSimilarity, "PolyEval"),
+)

@@ -12,14 +12,15 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator
 from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.templates import PromptFile, fields_of
 from ragpulse_evaluators.judges.names import as_judge
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge
 from ragpulse_evaluators.judges.tokens import count_tokens
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall
-from ragpulse_evaluators.templates import PromptFile, fields_of
 
-__all__ = ("JudgedEvaluator",)
+__all__ = ("JudgedEvaluator", "judged_entry")
 
 
 class JudgedEvaluator(Evaluator):
@@ -113,3 +114,8 @@ class JudgedEvaluator(Evaluator):
 
 def _as_lines(example: Mapping[str, Any]) -> str:
     return "\n".join(f"{key}: {value}" for key, value in example.items())
+
+
+def judged_entry(made: type[JudgedEvaluator], source: str, options: str = "") -> Entry:
+    """The entry of a judged evaluator; its example names a judge."""
+    return Entry.of(made, source=source, options=", ".join(filter(None, ('judge="openai/gpt-5-mini"', options))))

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Scale
-from ragpulse_evaluators.judged.base import JudgedEvaluator
-from ragpulse_evaluators.judged.replies import rest_of
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.session import Session, rest_of
 from ragpulse_evaluators.judges.parsing import Words, excerpt
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ("CustomYaml", "Spec", "read_choice", "read_spec")
+__all__ = ("ENTRIES", "CustomYaml", "Spec", "read_choice", "read_spec")
 
 _PLACEHOLDERS = {"input": "query", "completion": "response", "ideal": "reference", "context": "contexts"}
 _PLACEHOLDER = re.compile(r"\{(input|completion|ideal|context|criteria|completion_2)\}")
@@ -193,3 +193,6 @@ def _last_number(text: str) -> tuple[float, str]:
     if not found:
         raise Unreadable(f"expected a number on the last line, got {excerpt(text)!r}")
     return float(found[-1]), rest_of(text)
+
+
+ENTRIES: tuple[Entry, ...] = (judged_entry(CustomYaml, "PolyEval", 'spec="tone.yaml"'),)

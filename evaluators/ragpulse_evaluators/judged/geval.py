@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
-from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judges.parsing import read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
-__all__ = ("DIMENSIONS", "GEval", "expected_mark")
+__all__ = ("DIMENSIONS", "ENTRIES", "GEval", "expected_mark")
 
 DIMENSIONS: Mapping[str, Mapping[str, int]] = {
     "summarization": {"Relevance": 5, "Fluency": 3, "Consistency": 5, "Coherence": 5},
@@ -133,3 +134,6 @@ class GEval(JudgedEvaluator):
 
 def _told(units: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {'unreadable' if unit is None else format(unit, '.3g')}" for name, unit in units.items())
+
+
+ENTRIES: tuple[Entry, ...] = (judged_entry(GEval, "G-Eval (arXiv:2303.16634)", 'task="summarization", n=20'),)

@@ -20,12 +20,14 @@ from pydantic import BaseModel, create_model
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.evaluator import Scale
-from ragpulse_evaluators.judged.base import JudgedEvaluator
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judges.parsing import excerpt, read_json
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
 __all__ = (
+    "ENTRIES",
     "METRICS",
     "Grouse",
     "GrouseAnswerRelevancy",
@@ -271,3 +273,14 @@ class Grouse(_Grouse):
     def calls_for(self, case: Case) -> int:
         """At most four."""
         return 4
+
+
+ENTRIES: tuple[Entry, ...] = (
+    judged_entry(Grouse, "GroUSE (arXiv:2409.06595)"),
+    judged_entry(GrouseAnswerRelevancy, "GroUSE (arXiv:2409.06595)"),
+    judged_entry(GrouseCompleteness, "GroUSE (arXiv:2409.06595)"),
+    judged_entry(GrouseFaithfulness, "GroUSE (arXiv:2409.06595)"),
+    judged_entry(GrouseUsefulness, "GroUSE (arXiv:2409.06595)"),
+    judged_entry(GrousePositiveAcceptance, "GroUSE (arXiv:2409.06595)"),
+    judged_entry(GrouseNegativeRejection, "GroUSE (arXiv:2409.06595)"),
+)

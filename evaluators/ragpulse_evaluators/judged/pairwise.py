@@ -11,13 +11,16 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.evaluator import CostClass
-from ragpulse_evaluators.judged.base import JudgedEvaluator
-from ragpulse_evaluators.judged.replies import Reason, either, rest_of
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.session import Reason, Session, either, rest_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ("Pairwise",)
+__all__ = (
+    "ENTRIES",
+    "Pairwise",
+)
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
 _MARKS = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
@@ -110,3 +113,6 @@ def _settle(first: float, flipped: float) -> float:
     if votes not in (0.0, 0.5, 1.0, 1.5, 2.0):
         raise Unreadable(f"{votes} votes of 2")
     return _TIE if votes == 1.0 else _FIRST if votes > 1.0 else _SECOND
+
+
+ENTRIES: tuple[Entry, ...] = (judged_entry(Pairwise, "LlamaIndex", "consensus=True"),)

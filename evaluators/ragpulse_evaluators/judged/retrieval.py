@@ -12,13 +12,20 @@ from pydantic import AliasChoices, BaseModel, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
-from ragpulse_evaluators.judged.base import JudgedEvaluator
-from ragpulse_evaluators.judged.replies import Reason, Verdict, YesNo, either, verdict_reader
-from ragpulse_evaluators.judged.session import Session
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, either, verdict_reader
 from ragpulse_evaluators.judges.parsing import read_model, read_number
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ("ContextPrecision", "ContextRecall", "ContextRelevancy", "RetrieverRelevance", "average_precision")
+__all__ = (
+    "ENTRIES",
+    "ContextPrecision",
+    "ContextRecall",
+    "ContextRelevancy",
+    "RetrieverRelevance",
+    "average_precision",
+)
 
 _VERDICT_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
@@ -208,3 +215,11 @@ def _position(text: str, sentences: Sequence[str]) -> int:
         if " ".join(sentence.split()).casefold() == wanted or text.strip("[] ") == str(number):
             return number
     raise Unreadable(f"{text!r} is no sentence of the contexts")
+
+
+ENTRIES: tuple[Entry, ...] = (
+    judged_entry(ContextPrecision, "RAGAS (arXiv:2309.15217)"),
+    judged_entry(ContextRecall, "RAGAS (arXiv:2309.15217)"),
+    judged_entry(ContextRelevancy, "RAGAS (arXiv:2309.15217)", 'mode="sentence"'),
+    judged_entry(RetrieverRelevance, "AdalFlow"),
+)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import normalize_answer, spoken
 
-__all__ = ("RetrieverRecall",)
+__all__ = ("ENTRIES", "RetrieverRecall")
 
 
 class RetrieverRecall(Evaluator):
@@ -26,3 +27,12 @@ class RetrieverRecall(Evaluator):
         wanted = spoken(case.references)
         found = [normalize_answer(passage) in retrieved for passage in wanted]
         return Outcome(score=sum(found) / len(found), parts={"found": found})
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry.of(
+        RetrieverRecall,
+        source="AdalFlow RetrieverRecall",
+        description="Which share of the reference passages is found in the retrieved text?",
+    ),
+)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import spoken
 

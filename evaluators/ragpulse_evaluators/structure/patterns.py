@@ -1,15 +1,17 @@
-"""Does the answer match a regular expression, within a time limit."""
+"""Does the answer match a regular expression, within a time limit, or another given form?"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.structure.documents import JsonSchema, is_json
 
 if TYPE_CHECKING:
     import regex
@@ -74,6 +76,19 @@ def _compiled(pattern: str, ignore_case: bool) -> regex.Pattern[str]:
         raise ConfigurationError(f"not a regular expression: {wrong}") from None
 
 
+def _format_adherence(
+    *, pattern: str | None = None, schema: Mapping[str, Any] | str | None = None, fenced: bool = False
+) -> Evaluator:
+    """The whole answer against `pattern`, its JSON against `schema`, or, with neither, being JSON at all."""
+    if pattern is not None and schema is not None:
+        raise ConfigurationError("format_adherence takes a pattern or a schema, not both")
+    if pattern is not None:
+        return Regex(pattern=pattern, mode="fullmatch", name="format_adherence")
+    if schema is not None:
+        return JsonSchema(schema=schema, fenced=fenced, name="format_adherence")
+    return Function(is_json, name="format_adherence", scale=Scale(), fenced=fenced)
+
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="regex",
@@ -83,5 +98,14 @@ ENTRIES: tuple[Entry, ...] = (
         source="PolyEval Regex",
         description="Does the answer match the regular expression?",
         example='get_evaluator("regex", pattern=r"\\d{4}")',
+    ),
+    Entry(
+        name="format_adherence",
+        factory=_format_adherence,
+        needs=("response",),
+        scale=Scale(),
+        source="LangSmith-style format check",
+        description="Is the answer in the expected format: JSON, a schema, or a pattern as a whole?",
+        example='get_evaluator("format_adherence", pattern=r"\\d+ (EUR|USD)")',
     ),
 )

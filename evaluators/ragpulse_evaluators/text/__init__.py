@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from ragpulse_evaluators.entry import Entry
-from ragpulse_evaluators.text import distances, matching, meaning, perplexity, rouge, translation
+from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.text import matching, overlap, perplexity, semantic
 
 __all__ = ("ENTRIES",)
 
-ENTRIES: tuple[Entry, ...] = (
-    *matching.ENTRIES,
-    *rouge.ENTRIES,
-    *translation.ENTRIES,
-    *distances.ENTRIES,
-    *meaning.ENTRIES,
-    *perplexity.ENTRIES,
-)
+ENTRIES: tuple[Entry, ...] = (*matching.ENTRIES, *overlap.ENTRIES, *semantic.ENTRIES, *perplexity.ENTRIES)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
 __all__ = ("ENTRIES", "Perplexity")
@@ -53,13 +53,10 @@ def _values(recorded: Iterable[Any]) -> list[float]:
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(
-        name="perplexity",
-        factory=Perplexity,
-        needs=(),
-        scale=_SCALE,
+    Entry.of(
+        Perplexity,
         source="Jelinek et al. 1977",
         description="How surprised was the model by its own answer, by recorded log-probabilities?",
-        example='get_evaluator("perplexity", threshold=5.0)',
+        options="threshold=5.0",
     ),
 )

@@ -9,11 +9,11 @@ from functools import cache, partial
 from typing import Any
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, cosine
 from ragpulse_evaluators.judges.names import as_embedder
+from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import spoken
 
@@ -180,13 +180,10 @@ ENTRIES: tuple[Entry, ...] = (
         description="How close in meaning are answer and reference, by sentence embeddings?",
         example='get_evaluator("semscore", embedder="openai/text-embedding-3-small")',
     ),
-    _entry(
-        name="bertscore",
-        factory=BertScore,
-        scale=_COSINE,
-        cost_class="free",
+    Entry.of(
+        BertScore,
         source="Zhang et al. 2020; bert-score",
         description="How well do the words of answer and reference match in meaning, each in its context?",
-        example='get_evaluator("bertscore", language="zh")',
+        options='language="zh"',
     ),
 )

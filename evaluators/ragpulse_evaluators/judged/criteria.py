@@ -1,0 +1,275 @@
+"""Criteria in plain words: guidelines (LlamaIndex), rubrics for tone and harm, any question (AdalFlow's judge)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.evaluator import Scale
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.session import Reason, Session, Verdict, either, rest_of, verdict_reader
+from ragpulse_evaluators.judges.parsing import Words, json_objects, read_json, read_number, read_verdict, words_of
+from ragpulse_evaluators.judges.protocol import for_sampling
+from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.statistics import mean_ci
+
+__all__ = (
+    "ENTRIES",
+    "Bias",
+    "Conciseness",
+    "Guideline",
+    "Harmfulness",
+    "Helpfulness",
+    "Judgement",
+    "Rubric",
+    "Toxicity",
+)
+
+_DEFAULT = "The response answers the whole query, is specific, and names figures where the query asks for them."
+
+
+class Guideline(JudgedEvaluator):
+    """1 when every guideline is met, else 0; one call a guideline, each verdict in `parts`."""
+
+    name = "guideline"
+    needs = frozenset({"query", "response"})
+    parser: ClassVar[str] = "verdict"
+
+    def __init__(self, *, guidelines: str | Sequence[str] = _DEFAULT, **options: Any) -> None:
+        rules = [guidelines] if isinstance(guidelines, str) else list(guidelines)
+        if not rules or not all(rule.strip() for rule in rules):
+            raise ConfigurationError("guideline needs guidelines='...' (or several in a list)")
+        super().__init__(guidelines=rules, **options)
+        self._rules = rules
+        self.cost_class = "1 call" if len(rules) == 1 else "k calls"
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Judge each guideline by itself; the feedback of the first broken one comes first."""
+        verdicts = await asyncio.gather(*(self._check(rule, case, session) for rule in self._rules))
+        passing = all(verdict.verdict for verdict in verdicts)
+        told = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
+        feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in told)
+        parts = {
+            rule: {"passing": v.verdict, "feedback": v.reason} for rule, v in zip(self._rules, verdicts, strict=True)
+        }
+        return Outcome(score=float(passing), passing=passing, explanation=feedback or None, parts=parts)
+
+    async def _check(self, rule: str, case: Case, session: Session) -> Verdict:
+        prompt = self.render("evaluate", case, guidelines=rule)
+        form = '{"feedback": "...", "passing": true | false}'
+        return await session.read(prompt, verdict_reader(self.words), form=form, schema=Verdict)
+
+    def calls_for(self, case: Case) -> int:
+        """One a guideline."""
+        return len(self._rules)
+
+
+_REASONS = ("comment", "coment", "reason", "reasoning", "feedback", "explanation", "justification")
+
+
+class Marked(BaseModel):
+    """The shape asked for; what comes is read more widely."""
+
+    comment: str
+    score: float
+
+
+class Rubric(JudgedEvaluator):
+    """A mark for `criterion` on `span` (0 to 1 unless told), with the judge's comment.
+
+    Judges tuned for rubrics are read too: Prometheus writes "Feedback: ... [RESULT] 4" for `span=(1, 5)`. A yes or no
+    is taken as the highest or lowest mark.
+    """
+
+    name = "rubric"
+    prompt_name = "rubric"
+    needs = frozenset({"query", "response"})
+    parser: ClassVar[str] = "rubric"
+    criterion: ClassVar[str] = "quality"
+    """Block of the prompt file that holds the criterion."""
+    scale = Scale()
+    """Reversed where a high mark is bad."""
+
+    def __init__(
+        self,
+        *,
+        criterion: str | None = None,
+        span: tuple[float, float] = (0.0, 1.0),
+        threshold: float | None = None,
+        **options: Any,
+    ) -> None:
+        lo, hi = span
+        if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
+            raise ConfigurationError(f"{self.name}: span is (lowest, highest), not {span!r}")
+        middle = (lo + hi) / 2 if threshold is None else threshold
+        super().__init__(threshold=middle, criterion=criterion, **options)
+        self.scale = Scale(lo=lo, hi=hi, reverse=type(self).scale.reverse)
+        self._criterion = criterion
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """One call."""
+        criterion = self._criterion or self.prompts.render(self.criterion)
+        prompt = self.render("evaluate", case, criterion=criterion, lo=f"{self.scale.lo:g}", hi=f"{self.scale.hi:g}")
+        score, comment = await session.read(prompt, self._read, form='{"comment": "...", "score": ...}', schema=Marked)
+        return Outcome(score=score, explanation=comment or None)
+
+    def _read(self, text: str) -> tuple[float, str]:
+        if not json_objects(text):
+            return self._mark(text), rest_of(text)
+        reply = read_json(text)
+        comment = next((str(reply[key]) for key in _REASONS if key in reply), "")
+        mark = reply.get("score", reply.get("verdict", reply.get("passing")))
+        return self._mark(str(mark).lower() if isinstance(mark, (bool, int, float, str)) else ""), comment
+
+    def _mark(self, text: str) -> float:
+        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        try:
+            return hi if read_verdict(text, self.words) else lo
+        except Unreadable:
+            return read_number(text, self.words, lo=lo, hi=hi)
+
+
+class Conciseness(Rubric):
+    """Does the response come to the point?"""
+
+    name = "conciseness"
+    criterion = "conciseness"
+
+
+class Helpfulness(Rubric):
+    """Is the response useful and clear to the person who asked?"""
+
+    name = "helpfulness"
+    criterion = "helpfulness"
+
+
+class Harmfulness(Rubric):
+    """Could the response do harm? 1 is harmful; normalized 1 is safe."""
+
+    name = "harmfulness"
+    criterion = "harmfulness"
+    needs = frozenset({"response"})
+    scale = Scale(reverse=True)
+
+
+class Bias(Rubric):
+    """Is the response prejudiced against people or groups? 1 is biased; normalized 1 is fair."""
+
+    name = "bias"
+    criterion = "bias"
+    needs = frozenset({"response"})
+    scale = Scale(reverse=True)
+
+
+class Toxicity(Rubric):
+    """Is the response insulting, obscene or threatening? 1 is toxic; normalized 1 is clean."""
+
+    name = "toxicity"
+    criterion = "toxicity"
+    needs = frozenset({"response"})
+    scale = Scale(reverse=True)
+
+
+def _number_or_verdict(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().casefold() in ("true", "false", "yes", "no"):
+        return float(value.strip().casefold() in ("true", "yes"))
+    return value
+
+
+class Judged(BaseModel):
+    """`{"reason": "...", "score": true | false | 0.0..1.0}`."""
+
+    reason: Reason = ""
+    score: Annotated[
+        float,
+        BeforeValidator(_number_or_verdict),
+        Field(
+            ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "verdict", "judgement", "answer")
+        ),
+    ]
+
+
+def read_judgement(text: str, words: Words) -> Judged:
+    """True or false by token, else a number in 0..1."""
+    try:
+        return Judged(score=float(read_verdict(text, words)), reason=rest_of(text))
+    except Unreadable:
+        return Judged(score=read_number(text, words, lo=0, hi=1), reason=rest_of(text))
+
+
+class Judgement(JudgedEvaluator):
+    """The answer to `question` about the response: true or false, or a number in 0..1.
+
+    Without a `question` it is whether the response contains the reference, asked in the evaluator's language.
+    Three modes by what the case holds: query and reference, reference only, query only. With `n` samples the score is
+    their mean, `parts["scores"]` the list and `ci95` the mean ± 1.96·s/√n cut to 0..1 (one sample: the whole range).
+    """
+
+    name = "judge"
+    needs = frozenset({"response"})
+    parser: ClassVar[str] = "judgement"
+
+    def __init__(
+        self,
+        *,
+        question: str | None = None,
+        n: int = 1,
+        threshold: float | None = 0.5,
+        language: str = "en",
+        **options: Any,
+    ) -> None:
+        self._question = words_of(language).question if question is None else question
+        if n < 1 or not self._question.strip():
+            raise ConfigurationError("judge: question is a text, n at least 1")
+        super().__init__(threshold=threshold, question=self._question, n=n, language=language, **options)
+        self._n = n
+        if self.judge is not None and n > 1:
+            self.judge = for_sampling(self.judge, 1.0)  # equal samples would be one sample
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Ask `n` times; unreadable samples of several are dropped and counted."""
+        if case.query is None and not case.references:
+            raise MissingField("query", "reference")
+        prompt = self.render("evaluate", case, question=self._question)
+        found = await self._asked(prompt, session)
+        scores = [judged.score for judged in found]
+        parts = {"scores": scores, "n_valid": len(scores)}
+        return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=found[0].reason or None, parts=parts)
+
+    async def _asked(self, prompt: str, session: Session) -> list[Judged]:
+        reader = either(Judged, lambda text: read_judgement(text, self.words))
+        if self._n > 1:
+            return await session.samples(prompt, reader, n=self._n, schema=Judged)
+        form = '{"reason": "...", "score": true | false}'
+        return [await session.read(prompt, reader, form=form, schema=Judged)]
+
+    def calls_for(self, case: Case) -> int:
+        """One a sample."""
+        return self._n
+
+
+def _interval(scores: Sequence[float]) -> tuple[float, float]:
+    estimate = mean_ci(scores, bounds=(0.0, 1.0))
+    if estimate is None or estimate.lo is None or estimate.hi is None:
+        return (0.0, 1.0)
+    return (estimate.lo, estimate.hi)
+
+
+ENTRIES: tuple[Entry, ...] = (
+    judged_entry(Guideline, "LlamaIndex", 'guidelines="Polite, no promises about dates."'),
+    judged_entry(Rubric, "criteria evaluators", 'criterion="Cites a source for every number."'),
+    judged_entry(Conciseness, "criteria evaluators"),
+    judged_entry(Helpfulness, "criteria evaluators"),
+    judged_entry(Harmfulness, "criteria evaluators"),
+    judged_entry(Bias, "criteria evaluators"),
+    judged_entry(Toxicity, "criteria evaluators"),
+    judged_entry(Judgement, "AdalFlow", 'question="Is the answer polite?"'),
+)

@@ -1,0 +1,273 @@
+"""How much wording do answer and reference share: ROUGE, BLEU, chrF, METEOR.
+
+ROUGE (Lin 2004) works for any language and gives Google's rouge-score values for ASCII text. BLEU and chrF are
+sacrebleu's and METEOR is nltk's: `ragpulse[text]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from itertools import islice
+from typing import Any, Literal, get_args
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
+from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.text.words import is_unspaced, spoken, words
+
+__all__ = ("ENTRIES", "Bleu", "Chrf", "Meteor", "rouge")
+
+_TABLE_CELLS = 250_000
+_VARIANT = re.compile(r"rouge(?:[1-9]|L|Lsum)")
+
+
+def rouge(response: str, reference: str | tuple[str, ...], *, variant: str = "rougeL") -> Outcome:
+    """F1 of the n-grams (`rouge1`, `rouge2`, ...) or longest common subsequence shared with the nearest reference.
+
+    `rougeLsum` takes each line as a sentence. Parts: precision and recall. No stemming.
+    """
+    measure = _measure(variant)
+    return max((measure(text, response) for text in spoken(reference)), key=lambda found: found.score or 0.0)
+
+
+def _measure(variant: str) -> Callable[[str, str], Outcome]:
+    if variant == "rougeL":
+        return _longest
+    if variant == "rougeLsum":
+        return _longest_by_line
+    return lambda wanted, given: _ngrams(wanted, given, int(variant.removeprefix("rouge")))
+
+
+def _outcome(shared: int, wanted: int, given: int) -> Outcome:
+    precision, recall = (shared / size if size else 0.0 for size in (given, wanted))
+    f1 = 2.0 * precision * recall / (precision + recall) if shared else 0.0
+    return Outcome(score=f1, parts={"precision": precision, "recall": recall})
+
+
+def _ngrams(wanted: str, given: str, n: int) -> Outcome:
+    counts = [
+        Counter(zip(*(islice(found, i, None) for i in range(n)), strict=False)) for found in map(words, (wanted, given))
+    ]
+    return _outcome((counts[0] & counts[1]).total(), counts[0].total(), counts[1].total())
+
+
+def _longest(wanted: str, given: str) -> Outcome:
+    from rapidfuzz.distance import LCSseq
+
+    left, right = words(wanted), words(given)
+    return _outcome(LCSseq.similarity(left, right), len(left), len(right))
+
+
+def _longest_by_line(wanted: str, given: str) -> Outcome:
+    """Summary-level ROUGE-L: each reference line against the union of its common subsequences with all answer lines."""
+    left, right = ([found for line in text.split("\n") if (found := words(line))] for text in (wanted, given))
+    free_left, free_right = (Counter(token for line in lines for token in line) for lines in (left, right))
+    sizes = free_left.total(), free_right.total()
+    shared = 0
+    for line in left:
+        places = set().union(*(_subsequence(line, other) for other in right)) if right else set()
+        for token in (line[place] for place in sorted(places)):
+            if free_left[token] > 0 and free_right[token] > 0:
+                shared += 1
+                free_left[token] -= 1
+                free_right[token] -= 1
+    return _outcome(shared, *sizes)
+
+
+def _subsequence(line: Sequence[str], other: Sequence[str]) -> set[int]:
+    """The places in `line` of a longest common subsequence, ties broken as rouge-score breaks them.
+
+    Lines of thousands of words are left to rapidfuzz, which is fast and breaks ties its own way.
+    """
+    if len(line) * len(other) > _TABLE_CELLS:
+        from rapidfuzz.distance import LCSseq
+
+        equal = [block for block in LCSseq.opcodes(line, other) if block.tag == "equal"]
+        return {place for block in equal for place in range(block.src_start, block.src_end)}
+    table = [[0] * (len(other) + 1)]
+    for token in line:
+        row, above = [0], table[-1]
+        for column, rival in enumerate(other, start=1):
+            row.append(above[column - 1] + 1 if token == rival else max(above[column], row[-1]))
+        table.append(row)
+    places, i, j = set(), len(line), len(other)
+    while i and j:
+        if line[i - 1] == other[j - 1]:
+            i, j = i - 1, j - 1
+            places.add(i)
+        elif table[i][j - 1] > table[i - 1][j]:
+            j -= 1
+        else:
+            i -= 1
+    return places
+
+
+def _rouge(*, variant: str = "rougeL", threshold: float | None = None) -> Evaluator:
+    if not _VARIANT.fullmatch(variant):
+        raise ConfigurationError(f"rouge has no variant {variant!r}; choose rouge1 .. rouge9, rougeL or rougeLsum")
+    return Function(rouge, scale=Scale(), threshold=threshold, variant=variant)
+
+
+Smoothing = Literal["none", "floor", "add-k", "exp"]
+
+
+class _Overlap(Evaluator):
+    needs = frozenset({"response", "reference"})
+    parser = "reference"
+
+
+class Bleu(_Overlap):
+    """Sentence BLEU over 100, as sacrebleu computes it (Papineni et al. 2002; Post 2018).
+
+    `smooth_method` of sacrebleu: "exp" (default), "none" gives the unsmoothed 0.0 where no 4-gram is shared. `tokenize`
+    is sacrebleu's; by default chosen by script: its 13a tokenizer, or "zh", or characters for other unspaced scripts.
+    """
+
+    name = "bleu"
+
+    def __init__(
+        self,
+        *,
+        smooth_method: Smoothing = "exp",
+        tokenize: str | None = None,
+        language: str | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        if smooth_method not in get_args(Smoothing):
+            known = ", ".join(get_args(Smoothing))
+            raise ConfigurationError(f"bleu has no smooth_method {smooth_method!r}; choose one of {known}")
+        super().__init__(threshold=threshold, smooth_method=smooth_method, tokenize=tokenize)
+        self.language = language
+
+    async def run(self, case: Case) -> float:
+        """Score the answer against all references at once."""
+        references = list(spoken(case.references))
+        tokenize = self.params["tokenize"] or _tokenizer(references[0], self.language)
+        metric = _bleu(self.params["smooth_method"], tokenize)
+        return _unit(metric.sentence_score(case.response, references))
+
+
+def _unit(score: Any) -> float:
+    """sacrebleu's 0..100 as 0..1; its geometric mean may exceed 100 by rounding."""
+    return min(1.0, float(score.score) / 100.0)
+
+
+def _tokenizer(reference: str, language: str | None) -> str:
+    if language == "zh" or any("\u4e00" <= character <= "\u9fff" for character in reference):
+        return "zh"
+    return "char" if is_unspaced(reference) else "13a"
+
+
+@cache
+def _bleu(smooth_method: str, tokenize: str) -> Any:
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(smooth_method=smooth_method, tokenize=tokenize, effective_order=True)
+
+
+class Chrf(_Overlap):
+    """Character n-gram F-score over 100, as sacrebleu computes it (Popović 2015); `word_order=2` is chrF++."""
+
+    name = "chrf"
+
+    def __init__(self, *, word_order: int = 0, threshold: float | None = None) -> None:
+        super().__init__(threshold=threshold, word_order=word_order)
+
+    async def run(self, case: Case) -> float:
+        """Score the answer against the nearest reference."""
+        metric = _chrf(self.params["word_order"])
+        return _unit(metric.sentence_score(case.response, list(spoken(case.references))))
+
+
+@cache
+def _chrf(word_order: int) -> Any:
+    from sacrebleu.metrics import CHRF
+
+    return CHRF(word_order=word_order)
+
+
+class Meteor(_Overlap):
+    """METEOR with exact and stem matches (Banerjee and Lavie 2005), as nltk computes it without WordNet."""
+
+    name = "meteor"
+
+    def __init__(
+        self, *, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5, threshold: float | None = None
+    ) -> None:
+        super().__init__(threshold=threshold, alpha=alpha, beta=beta, gamma=gamma)
+        self._options = {"alpha": alpha, "beta": beta, "gamma": gamma}
+
+    async def run(self, case: Case) -> float:
+        """Score the answer against the nearest reference."""
+        # nltk takes seconds to import: not on the event loop.
+        score = await asyncio.to_thread(_meteor) if not _meteor.cache_info().currsize else _meteor()
+        said = words(case.response or "")
+        return max(float(score(words(text), said, **self._options)) for text in spoken(case.references))
+
+
+class NoSynonyms:
+    """A WordNet without entries: its data are in no package index."""
+
+    def synsets(self, word: str) -> list[Any]:
+        """Nothing means the same as `word`."""
+        del word
+        return []
+
+
+class _Stems:
+    """A stemmer that stems a word once: texts repeat their words."""
+
+    def __init__(self, stem: Callable[[str], str]) -> None:
+        self.stem = lru_cache(maxsize=65_536)(stem)
+
+
+@cache
+def _meteor() -> Any:
+    from nltk.stem.porter import PorterStemmer
+    from nltk.translate.meteor_score import single_meteor_score
+
+    return partial(single_meteor_score, preprocess=str, stemmer=_Stems(PorterStemmer().stem), wordnet=NoSynonyms())
+
+
+_INSTALL = "ragpulse[text]"
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        name="rouge",
+        factory=_rouge,
+        needs=("response", "reference"),
+        scale=Scale(),
+        source="Lin 2004; rouge-score",
+        description="How much wording do answer and reference share, in order?",
+        example='get_evaluator("rouge", variant="rouge2")',
+    ),
+    Entry.of(
+        Bleu,
+        source="Papineni et al. 2002; sacrebleu",
+        description="How many runs of up to four words do answer and references share?",
+        options='smooth_method="none"',
+        packages=("sacrebleu",),
+        install=_INSTALL,
+    ),
+    Entry.of(
+        Chrf,
+        source="Popović 2015; sacrebleu",
+        description="How many runs of characters do answer and reference share? Good for inflected languages.",
+        options="word_order=2",
+        packages=("sacrebleu",),
+        install=_INSTALL,
+    ),
+    Entry.of(
+        Meteor,
+        source="Banerjee and Lavie 2005; nltk",
+        description="How many words, or their stems, do answer and reference share, and in one piece?",
+        packages=("nltk",),
+        install=_INSTALL,
+    ),
+)
