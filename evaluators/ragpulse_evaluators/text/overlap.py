@@ -166,7 +166,7 @@ def _tokenizer(reference: str, language: str | None) -> str:
 
 @cache
 def _bleu(smooth_method: str, tokenize: str) -> Any:
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     return BLEU(smooth_method=smooth_method, tokenize=tokenize, effective_order=True)
 
@@ -187,7 +187,7 @@ class Chrf(_Overlap):
 
 @cache
 def _chrf(word_order: int) -> Any:
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics.chrf import CHRF
 
     return CHRF(word_order=word_order)
 

@@ -1,4 +1,4 @@
-"""The litellm judge: lazily imported, over a loopback OpenAI-compatible server."""
+"""The litellm judge: imported late, over a loopback OpenAI-compatible server."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from ragpulse_evaluators import Case, HTTPJudge, LLMJudge, get_evaluator
+from ragpulse_evaluators import Case, LLMJudge, get_evaluator
 from ragpulse_evaluators.errors import JudgeError
 from ragpulse_evaluators.judges.litellm import prices
-from ragpulse_evaluators.judges.names import as_judge
-from ragpulse_evaluators.judges.protocol import is_loopback
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+
+
 ASK = [{"role": "user", "content": "hello"}]
 
 
@@ -67,18 +67,6 @@ def test_sampling_is_part_of_the_id_and_access_is_not() -> None:
     plain = LLMJudge("openai/a")
     assert plain.id == LLMJudge("openai/a", api_key="k", api_base="http://127.0.0.1:1").id
     assert plain.id != LLMJudge("openai/a", temperature=1.0).id
-
-
-def test_names_become_judges() -> None:
-    """An address with a fragment is a plain server; anything else goes through litellm; objects stay."""
-    plain = as_judge("http://127.0.0.1:8080/v1#llama")
-    assert isinstance(plain, HTTPJudge)
-    assert plain.model == "llama"
-    assert isinstance(as_judge("anthropic/claude"), LLMJudge)
-    assert as_judge(plain) is plain
-    assert as_judge(None) is None
-    assert is_loopback("http://127.0.0.1:1/v1")
-    assert not is_loopback("https://example.org/v1")
 
 
 def test_prices_come_from_the_local_table() -> None:

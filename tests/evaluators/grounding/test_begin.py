@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from ragpulse_evaluators.grounding.groundedness import assess
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("RAGPULSE_SHARED_DATA") or ROOT.parent / "shared" / "data") / "begin_wow_test.jsonl"
 
 

@@ -1,4 +1,4 @@
-"""RAGAS' evaluators, PolyEval's similarity and AdalFlow's retriever relevance: formulas on scripted verdicts."""
+"""RAGAS' answer metrics and PolyEval's similarity: formulas on scripted verdicts."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ import pytest
 from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.judged.answer import f_beta
-from ragpulse_evaluators.judged.retrieval import average_precision
 
 CASE = Case(
     query="When was Apple founded?",
@@ -37,96 +36,12 @@ class Vectors:
         return [self._vectors[text] for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "score"),
-    [([1, 1, 1], 1.0), ([0, 0, 1], 1 / 3), ([1, 0, 1], (1 + 2 / 3) / 2), ([0, 0, 0], 0.0), ([0, 1, 0], 0.5)],
-)
-async def test_context_precision_is_average_precision(verdicts: list[int], score: float) -> None:
-    """Relevant contexts ranked first score higher; none relevant is 0, without an added epsilon."""
-    result = await judged("context_precision", *(json.dumps({"reason": "", "verdict": v}) for v in verdicts))
-    assert result.score == pytest.approx(score, abs=1e-15)
-    assert result.parts["verdicts"] == [bool(v) for v in verdicts]
-
-
-def test_an_irrelevant_context_behind_changes_nothing() -> None:
-    """Adding an irrelevant context at the end leaves the precision of those before it."""
-    assert average_precision([True, False, True]) == average_precision([True, False, True, False])
-
-
-async def test_retriever_relevance_is_the_share_of_relevant_contexts() -> None:
-    """Two of three verdicts are yes."""
-    result = await judged("retriever_relevance", "YES", "NO", "YES")
-    assert result.score == pytest.approx(2 / 3)
-
-
-async def test_context_recall_is_the_attributed_share() -> None:
-    """One of two statements of the reference is in the contexts."""
-    found = [{"statement": "1976", "reason": "", "attributed": 1}, {"statement": "Jobs", "reason": "", "attributed": 0}]
-    result = await judged("context_recall", json.dumps({"classifications": found}))
-    assert (result.score, result.explanation) == (0.5, "not attributed: Jobs")
-
-
-async def test_context_recall_without_statements_is_invalid() -> None:
-    """Where RAGAS gives NaN there is no score."""
-    result = await judged("context_recall", '{"classifications": []}', '{"classifications": []}')
-    assert (result.status, result.score) == ("invalid", None)
-
-
-async def test_context_relevancy_counts_sentences() -> None:
-    """One relevant of four sentences; a repeated number counts once."""
-    result = await judged("context_relevancy", '{"relevant": [1, 1]}')
-    assert (result.score, result.parts["sentences"]) == (0.25, 4)
-    assert (await judged("context_relevancy", '{"relevant": []}')).score == 0.0
-    assert (await judged("context_relevancy", '{"relevant": ["Bread is baked."]}')).score == 0.25
-
-
-async def test_a_sentence_that_was_not_shown_is_invalid() -> None:
-    """A number beyond the list, or a sentence of the judge's own, cannot be counted."""
-    assert (await judged("context_relevancy", '{"relevant": [9]}', '{"relevant": [9]}')).status == "invalid"
-    assert (await judged("context_relevancy", *['{"relevant": ["New."]}'] * 2)).status == "invalid"
-
-
-@pytest.mark.parametrize(("ratings", "score"), [((2, 2), 1.0), ((1, 2), 0.75), ((0, 0), 0.0)])
-async def test_dual_context_relevancy_averages_two_judges(ratings: tuple[int, int], score: float) -> None:
-    """Two ratings of 0, 1, 2; their mean over 2."""
-    result = await judged("context_relevancy", *(f'{{"rating": {r}}}' for r in ratings), mode="dual")
-    assert (result.score, len(result.calls)) == (score, 2)
-
-
 STATEMENTS = '{"statements": ["Apple was founded in 1976.", "Apple sells phones.", "Apple is big."]}'
 
 
 def verdicts(*values: int) -> str:
     """A structured reply with these verdicts."""
     return json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": v} for v in values]})
-
-
-async def test_statement_faithfulness_is_the_supported_share() -> None:
-    """Two of three statements are supported; the parts say which."""
-    result = await judged("statement_faithfulness", STATEMENTS, verdicts(1, 0, 1))
-    assert result.score == pytest.approx(2 / 3)
-    assert [part["verdict"] for part in result.parts["statements"]] == [True, False, True]
-    assert result.explanation == "not supported: Apple sells phones. (r)"
-
-
-async def test_fewer_verdicts_than_statements_are_invalid() -> None:
-    """Three statements and two verdicts are no score of 1.0."""
-    result = await judged("statement_faithfulness", STATEMENTS, verdicts(1, 1), verdicts(1, 1))
-    assert (result.status, result.explanation) == ("invalid", "3 statements but 2 verdicts")
-
-
-async def test_a_final_line_of_verdicts_is_read() -> None:
-    """PolyEval's form: a list of statements, then one line of verdicts in order."""
-    listed = "1. Apple was founded in 1976.\n2. Apple sells phones."
-    result = await judged(
-        "statement_faithfulness", listed, "Reasoning.\nFinal verdict for each statement in order: Yes. No."
-    )
-    assert result.score == 0.5
-
-
-async def test_a_response_without_statements_is_invalid() -> None:
-    """Nothing to check is no perfect score."""
-    assert (await judged("statement_faithfulness", '{"statements": []}')).status == "invalid"
 
 
 async def test_answer_correctness_in_seed_form_weighs_facts_and_similarity() -> None:

@@ -1,10 +1,9 @@
-"""JSON, schemas and patterns: strict where peers guess, safe where patterns and schemas are hostile."""
+"""JSON, equal JSON and JSON Schema."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -132,44 +131,3 @@ def test_a_schema_never_reaches_for_the_network() -> None:
     found = verdict("json_schema", "{}", schema={"$ref": "http://127.0.0.1:9/schema.json"})
     assert found.status == "invalid"
     assert "another document" in (found.explanation or "")
-
-
-def test_regex_modes_and_flags() -> None:
-    """Anywhere by default; at the start or as a whole on request."""
-    assert verdict("regex", "born in 1967", pattern=r"\d{4}").passing is True
-    assert verdict("regex", "born in 1967", pattern=r"\d{4}", mode="match").passing is False
-    assert verdict("regex", "1967", pattern=r"\d{4}", mode="fullmatch").passing is True
-    assert verdict("regex", "PARIS", pattern="paris", ignore_case=True).passing is True
-    assert verdict("regex", "PARIS", "paris|PARIS").passing is True
-
-
-def test_a_bad_pattern_is_a_configuration_error() -> None:
-    """Refused at once; coming with a case it makes that case invalid."""
-    with pytest.raises(ConfigurationError, match="not a regular expression"):
-        make("regex", pattern="(")
-    assert verdict("regex", "x", "(").status == "invalid"
-
-
-def test_a_catastrophic_pattern_is_stopped() -> None:
-    """Exponential backtracking ends at the time limit as invalid."""
-    began = time.monotonic()
-    found = verdict("regex", "a" * 40 + "!", pattern=r"^(a|aa|a?)+$", timeout_s=0.05)
-    assert found.status == "invalid"
-    assert time.monotonic() - began < 30
-
-
-def test_format_adherence_is_json_schema_or_pattern() -> None:
-    """One name for the three usual formats; never two at once."""
-    assert verdict("format_adherence", "{}").passing is True
-    assert verdict("format_adherence", "12 EUR", pattern=r"\d+ EUR").passing is True
-    assert verdict("format_adherence", "about 12 EUR", pattern=r"\d+ EUR").passing is False
-    assert verdict("format_adherence", "[]", schema={"type": "object"}).evaluator == "format_adherence"
-    with pytest.raises(ConfigurationError, match="not both"):
-        make("format_adherence", pattern="x", schema={})
-
-
-def test_parameters_are_part_of_the_version() -> None:
-    """Another pattern or schema is another series."""
-    assert make("regex", pattern="a").version != make("regex", pattern="b").version
-    assert make("json_schema", schema={}).version != make("json_schema", schema={"type": "object"}).version
-    assert make("regex", pattern="a").version == make("regex", pattern="a").version

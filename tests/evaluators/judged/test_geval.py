@@ -1,0 +1,68 @@
+"""G-Eval: marks by dimension, means over samples, log-probabilities."""
+
+import math
+from typing import Any
+
+import pytest
+
+from ragpulse_evaluators import Case, EvaluationResult, ScriptedJudge, get_evaluator
+from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.judged.geval import expected_mark
+
+CASE = Case(query="Is Beijing in China?", response="Yes", reference="Yes")
+
+
+async def judged(name: str, *replies: Any, case: Case = CASE, **params: Any) -> EvaluationResult:
+    """One case through one evaluator with scripted replies."""
+    return await get_evaluator(name, judge=ScriptedJudge(replies), **params)(case)
+
+
+SUMMARY = Case(contexts=["A long source."], response="A summary.")
+
+
+async def test_geval_gives_ratios_by_dimension_and_their_mean() -> None:
+    """S1's example: marks 2/5, 1/3, 1/5, 2/5 give an overall of 0.3333."""
+    result = await judged("geval", "2", "1", "1", "2", case=SUMMARY, n=1)
+    expected = {"Relevance": 0.4, "Fluency": 1 / 3, "Consistency": 0.2, "Coherence": 0.4, "overall": 1 / 3}
+    assert {key: result.parts[key] for key in expected} == pytest.approx(expected)
+    assert result.score == pytest.approx(1 / 3)
+
+
+async def test_geval_averages_its_samples_and_drops_unreadable_ones() -> None:
+    """Two of three samples of one dimension count; native mark and ratio are both kept."""
+    result = await judged("geval", "4", "Consistency: 5", "n/a", case=SUMMARY, dimension="consistency", n=3)
+    assert (result.score, result.normalized) == (4.5, 0.9)
+    assert result.parts["n_valid"] == {"Consistency": 2}
+
+
+async def test_a_dimension_without_a_readable_sample_spoils_only_itself() -> None:
+    """Fluency "n/a" is None; the others are averaged."""
+    result = await judged("geval", "2", "n/a", "1", "2", case=SUMMARY, n=1)
+    assert result.parts["Fluency"] is None
+    assert result.score == pytest.approx((0.4 + 0.2 + 0.4) / 3)
+    assert (await judged("geval", *["n/a"] * 4, case=SUMMARY, n=1)).status == "invalid"
+
+
+async def test_geval_weighs_log_probabilities() -> None:
+    """Candidates 4 (0.75) and 5 (0.25) give 4.25; words and marks out of range are left out."""
+    logprobs = {"4": math.log(0.6), "5": math.log(0.2), "The": math.log(0.1), "9": math.log(0.1)}
+    reply = {"completion": "4", "logprobs": logprobs}
+    result = await judged("geval", reply, case=SUMMARY, dimension="Relevance", use_logprobs=True)
+    assert result.score == pytest.approx(4.25)
+    assert expected_mark({"1": 0.0, " 1": 0.0}, 1, 5) == 1.0
+
+
+async def test_geval_marks_chat_replies() -> None:
+    """The chatbot task has its own four dimensions; groundedness is 0 or 1."""
+    case = Case(query="Hi!", response="Hello.", contexts=["Hello is a greeting."])
+    result = await judged("geval", "3", "3", "2", "0", case=case, task="chatbot", n=1)
+    assert result.parts["Groundedness"] == 0.0
+    assert result.score == pytest.approx((1 + 1 + 2 / 3 + 0) / 4)
+
+
+def test_geval_refuses_unknown_tasks_and_dimensions() -> None:
+    """The message lists what there is."""
+    with pytest.raises(ConfigurationError, match="summarization, chatbot"):
+        get_evaluator("geval", task="poetry")
+    with pytest.raises(ConfigurationError, match="fluency"):
+        get_evaluator("geval", dimension="beauty")

@@ -1,0 +1,21 @@
+"""Judges and embedders from names."""
+
+import pytest
+
+from ragpulse_evaluators import HTTPJudge, LLMJudge
+from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.protocol import is_loopback
+
+pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
+
+
+def test_names_become_judges() -> None:
+    """An address with a fragment is a plain server; anything else goes through litellm; objects stay."""
+    plain = as_judge("http://127.0.0.1:8080/v1#llama")
+    assert isinstance(plain, HTTPJudge)
+    assert plain.model == "llama"
+    assert isinstance(as_judge("anthropic/claude"), LLMJudge)
+    assert as_judge(plain) is plain
+    assert as_judge(None) is None
+    assert is_loopback("http://127.0.0.1:1/v1")
+    assert not is_loopback("https://example.org/v1")
