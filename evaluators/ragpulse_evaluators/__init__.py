@@ -5,8 +5,8 @@
                  ▼
                Judge ─▶ JudgeCall (recorded)
 
-`get_evaluator` makes one by name, `evaluate` runs many cases through many; `summarize` tells what came out,
-`calibrate`, `meta_evaluate` and `align` how far a judge is to be believed.
+`get_evaluator` makes one by name, `evaluate` runs many cases through many evaluators, `summarize` reports the results.
+`calibrate`, `meta_evaluate` and `align` measure and improve how well a judge agrees with people.
 """
 
 from importlib import import_module
@@ -82,7 +82,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what brings whole families with it when it is first asked for: a collector starts without them."""
+    """Import names that need whole families at their first use: a collector starts without them."""
     if name in _LATE:
         return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

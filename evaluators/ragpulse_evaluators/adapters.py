@@ -1,6 +1,6 @@
 """Runs evaluators of LlamaIndex, RAGAS, DeepEval and autoevals as ours: a case in, a result with a status out.
 
-None of them is imported before one of its objects is adapted; the package that made the object is there already.
+A package is imported when one of its objects is adapted: it made the object, so it is installed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RagasMetric(Foreign):
 
 
 class DeepEvalMetric(Foreign):
-    """`a_measure(test_case)`; a metric keeps its last score, so each case gets a copy of it."""
+    """`a_measure(test_case)`; a metric stores its last score, so each case gets a copy of it."""
 
     distribution = "deepeval"
 
@@ -155,7 +155,7 @@ def adapt(
 ) -> Evaluator:
     """An evaluator of LlamaIndex, RAGAS, DeepEval or autoevals (or a subclass) as one of ours.
 
-    `scale` is the range of its score, 0 to 1 unless told. An object with `aevaluate(query, response, contexts)` counts
+    `scale` is the range of its score, 0 to 1 by default. An object with `aevaluate(query, response, contexts)` counts
     as LlamaIndex's. Raises `ConfigurationError` for anything else.
     """
     packages = [layer.__module__.partition(".")[0] for layer in type(target).__mro__]
@@ -163,5 +163,5 @@ def adapt(
     if kind is None and hasattr(target, "aevaluate"):
         kind = LlamaIndexEvaluator
     if kind is None:
-        raise ConfigurationError(f"{type(target).__qualname__} is no evaluator of {', '.join(_KINDS)}")
+        raise ConfigurationError(f"{type(target).__qualname__} is not an evaluator of {', '.join(_KINDS)}")
     return kind(target, name=name, needs=needs, scale=scale or Scale(), threshold=threshold)

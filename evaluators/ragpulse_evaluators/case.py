@@ -1,4 +1,4 @@
-"""What an evaluator sees of a unit: the first shape in the flow case → evaluator → result."""
+"""The part of a unit that an evaluator sees: the first shape in the flow case → evaluator → result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Context(BaseModel):
     score: float | None = None
     """The retriever's score, on its own scale."""
     metadata: dict[str, Any] = Field(default_factory=dict)
-    """Whatever else the retriever said."""
+    """Anything else from the retriever."""
 
     def __init__(
         self,

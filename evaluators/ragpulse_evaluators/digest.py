@@ -1,11 +1,11 @@
-"""Digests of texts, made without giving up the interpreter's lock in the middle."""
+"""Digests of texts, computed without releasing the interpreter's lock."""
 
 from __future__ import annotations
 
 import hashlib
 
 _PIECE = 2047
-"""From 2,048 bytes on hashlib lets go of the lock: microseconds of work, then up to 5 ms of waiting to have it back."""
+"""From 2,048 bytes on hashlib releases the lock: microseconds of work, then up to 5 ms until it is acquired again."""
 
 
 def sha256_hex(text: str) -> str:

@@ -6,7 +6,7 @@ EvaluatorError
 ├── MissingField         the case lacks a field: the result becomes `skipped`
 ├── Unreadable           a reply or value cannot be read as a verdict: the result becomes `invalid`
 └── JudgeError           the judge could not be reached or refused: the result becomes `error`
-    ├── BudgetExceeded   the ceiling of money is reached: nothing more is asked
+    ├── BudgetExceeded   the budget is reached: nothing more is asked
     └── NoRecording      a replay-only cache has no answer for this question
 """
 
@@ -25,11 +25,11 @@ __all__ = (
 
 
 class EvaluatorError(Exception):
-    """Anything this package raises on purpose."""
+    """Base of every exception that this package raises on purpose."""
 
 
 class ConfigurationError(EvaluatorError, ValueError):
-    """A name, parameter, prompt or file is wrong; the message says how to mend it."""
+    """A name, parameter, prompt or file is wrong; the message says how to fix it."""
 
 
 class UnknownEvaluator(ConfigurationError, LookupError):
@@ -37,7 +37,7 @@ class UnknownEvaluator(ConfigurationError, LookupError):
 
 
 class MissingField(EvaluatorError):
-    """The case lacks what the evaluator needs; `fields` names it."""
+    """The case lacks fields that the evaluator needs; `fields` names them."""
 
     def __init__(self, *fields: str) -> None:
         super().__init__("missing: " + ", ".join(fields))
@@ -45,17 +45,17 @@ class MissingField(EvaluatorError):
 
 
 class Unreadable(EvaluatorError, ValueError):
-    """A reply or a value cannot be read as a verdict; it is never guessed."""
+    """A reply or a value cannot be read as a verdict; no verdict is guessed."""
 
 
 class JudgeError(EvaluatorError):
-    """The judge could not be asked; `retriable` says whether another try may succeed."""
+    """The judge could not be asked; `retriable` says whether another attempt may succeed."""
 
     retriable = True
 
 
 class BudgetExceeded(JudgeError):
-    """The ceiling of money is reached."""
+    """The budget is reached."""
 
     retriable = False
 

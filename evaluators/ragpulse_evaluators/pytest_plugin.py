@@ -47,7 +47,7 @@ def _assert_quality(
 
 
 def _worst(results: Sequence[EvaluationResult], shown: int = 3) -> str:
-    """The lowest and the unscored results, with what the evaluator said."""
+    """The lowest and the unscored results, with the evaluator's explanation."""
     ranked = sorted(results, key=lambda result: -1.0 if result.normalized is None else result.normalized)
     lines = []
     for result in ranked[:shown]:

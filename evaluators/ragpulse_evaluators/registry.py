@@ -1,4 +1,4 @@
-"""Names to evaluators: a value built from explicit tuples, widened by entry points, files and configuration."""
+"""Names to evaluators: built from the families, extended by entry points, files and configuration."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry:
-    """A mapping of names to entries and ready evaluators; `with_` returns a wider one."""
+    """A mapping of names to entries and ready evaluators; `with_` returns an extended registry."""
 
     def __init__(self, entries: Iterable[Entry], instances: Iterable[Evaluator] = ()) -> None:
         self._entries = _unique(entries)
         self._instances = {instance.name: instance for instance in instances}
 
     def with_(self, *added: Evaluator | Entry) -> Registry:
-        """A registry that knows these too; a ready evaluator hides an entry of the same name."""
+        """A registry with these added; a ready evaluator hides an entry of the same name."""
         entries = [item for item in added if isinstance(item, Entry)]
         instances = [item for item in added if isinstance(item, Evaluator)]
         return Registry((*self._entries.values(), *entries), (*self._instances.values(), *instances))
@@ -112,8 +112,8 @@ class Registry:
     def get(self, name: str, **params: Any) -> Evaluator:
         """Make the evaluator called `name` (or `NAME@LABEL`, `NAME@HEX`).
 
-        `judge`, `embedder`, `language`, `prompts` are handed on where the evaluator knows them, so that one call serves
-        a mixed list; any other unknown parameter raises `ConfigurationError`.
+        `judge`, `embedder`, `language` and `prompts` are passed to evaluators that take them, so that one call serves a
+        mixed list; any other unknown parameter raises `ConfigurationError`.
         """
         plain, _, version = name.partition("@")
         ready = self._instances.get(plain)
@@ -148,10 +148,10 @@ class Registry:
 
 
 def _equipped(ready: Evaluator, params: Mapping[str, Any]) -> Evaluator:
-    """A ready evaluator as it is, but for the judge it was made without."""
+    """A ready evaluator; one that was made without the judge it needs is copied with the given judge."""
     given = _judge_ready(params)
     if unknown := sorted(set(given) - set(_OFFERED)):
-        raise ConfigurationError(f"{ready.name} is ready made and takes no parameter {unknown[0]!r}")
+        raise ConfigurationError(f"{ready.name} is an instance and takes no parameter {unknown[0]!r}")
     if not ready.wants_judge or ready.judge is not None or given.get("judge") is None:
         return ready
     equipped = copy.copy(ready)

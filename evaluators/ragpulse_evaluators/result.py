@@ -1,4 +1,4 @@
-"""What comes out: the last shape in the flow case → evaluator → result."""
+"""The result of an evaluator: the last shape in the flow case → evaluator → result."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class EvaluationResult(BaseModel):
     calls: tuple[JudgeCall, ...] = ()
     """Every judge call made for this result, also for an invalid one."""
     error: str | None = None
-    """Traceback of an `error`, for the person who mends it."""
+    """Traceback of an `error`, for debugging."""
     retriable: bool = False
-    """True for an `error` that another try may mend (an unreachable judge)."""
+    """True for an `error` where another attempt may succeed (an unreachable judge)."""
     case: Case | None = Field(default=None, exclude=True, repr=False)
 
     @model_validator(mode="before")
@@ -95,8 +95,14 @@ class EvaluationResult(BaseModel):
     def _never_nan(cls, data: Any) -> Any:
         if not isinstance(data, dict) or (_finite(data.get("score")) and _finite(data.get("normalized"))):
             return data
-        told = data.get("explanation") or "the score is not a finite number"
-        return data | {"status": "invalid", "score": None, "normalized": None, "passing": None, "explanation": told}
+        explanation = data.get("explanation") or "the score is not a finite number"
+        return data | {
+            "status": "invalid",
+            "score": None,
+            "normalized": None,
+            "passing": None,
+            "explanation": explanation,
+        }
 
     @property
     def unit(self) -> float | None:

@@ -46,7 +46,7 @@ async def test_adapted_evaluators_run_beside_ours_and_unknown_ones_are_refused()
     """They need no judge of ours; an object that is no evaluator is named."""
     found = await evaluate([CASE], [adapt(Aevaluate(), name="theirs"), "exact_match"])
     assert [results[0].score for results in found.values()] == [1.0, 1.0]
-    with pytest.raises(ConfigurationError, match="SimpleNamespace is no evaluator"):
+    with pytest.raises(ConfigurationError, match="SimpleNamespace is not an evaluator"):
         adapt(SimpleNamespace())
 
 

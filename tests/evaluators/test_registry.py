@@ -84,7 +84,7 @@ async def test_ready_evaluators_join_a_registry_and_get_the_judge_they_lack() ->
     equipped = get_evaluator("grounded", judge=ScriptedJudge(["YES"]), registry=registry)
     assert (await equipped(Case(response="r", contexts=["c"]))).score == 1.0
     assert bare.judge is None
-    with pytest.raises(ConfigurationError, match="ready made"):
+    with pytest.raises(ConfigurationError, match="is an instance"):
         registry.get("polite", strict=True)
 
 

@@ -165,7 +165,7 @@ class Performer:
         if work.judged:
             self._refusals = self._refusals + 1 if result.status == "error" else 0
             if self._refusals > 1:
-                self._gate.rest(backoff_s(self._refusals - 1, first=self._patience.retry_first_s))
+                self._gate.pause(backoff_s(self._refusals - 1, first=self._patience.retry_first_s))
 
 
 def backoff_s(failures: int, *, first: float = 0.5, most: float = 60.0) -> float:

@@ -24,7 +24,7 @@ _NO = frozenset({"no", "false", "0", "negative", "fail", "não", "nao", "否", "
 
 
 def _pairs(cases: Sequence[Case]) -> list[tuple[str, str]]:
-    """What was said and what was right, normalised; the first reference counts."""
+    """Answer and reference label of each case, normalised; the first reference counts."""
     return [(normalize_answer(case.response or ""), normalize_answer(case.references[0])) for case in cases]
 
 
@@ -39,7 +39,7 @@ class Accuracy(SetEvaluator):
 
     async def measure(self, cases: Sequence[Case]) -> Outcome:
         """Count."""
-        right = sum(said == wanted for said, wanted in _pairs(cases))
+        right = sum(answer == label for answer, label in _pairs(cases))
         return Outcome(score=right / len(cases), ci95=_interval(right, len(cases)))
 
 
@@ -79,24 +79,24 @@ class LabelRate(SetEvaluator):
         labels = {label for pair in pairs for label in pair}
         positive = self._positive or (_YES if labels <= _YES | _NO else None)
         if positive is not None:
-            rates = _Rates.of([(said in positive, wanted in positive) for said, wanted in pairs])
+            rates = _Rates.of([(answer in positive, label in positive) for answer, label in pairs])
             return Outcome(score=getattr(rates, self.name), parts={"f1": rates.f1})
         classes = {label: _Rates.of([(s == label, w == label) for s, w in pairs]) for label in sorted(labels)}
         by_class = {label: getattr(rates, self.name) for label, rates in classes.items()}
         if self._average == "micro":
-            share = sum(said == wanted for said, wanted in pairs) / len(pairs)
+            share = sum(answer == label for answer, label in pairs) / len(pairs)
             return Outcome(score=share, parts={"f1": share, "classes": by_class})
         f1 = math.fsum(rates.f1 for rates in classes.values()) / len(classes)
         return Outcome(score=math.fsum(by_class.values()) / len(by_class), parts={"f1": f1, "classes": by_class})
 
 
 class _Rates:
-    """Precision, recall and F1 of yes/no pairs (said, right)."""
+    """Precision, recall and F1 of yes/no pairs (answer, label)."""
 
-    def __init__(self, hits: int, said: int, right: int) -> None:
-        self.precision = hits / said if said else 0.0
-        self.recall = hits / right if right else 0.0
-        self.f1 = 2.0 * hits / (said + right) if hits else 0.0
+    def __init__(self, hits: int, answers: int, labels: int) -> None:
+        self.precision = hits / answers if answers else 0.0
+        self.recall = hits / labels if labels else 0.0
+        self.f1 = 2.0 * hits / (answers + labels) if hits else 0.0
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[bool, bool]]) -> _Rates:
@@ -104,9 +104,10 @@ class _Rates:
 
 
 class RocAuc(SetEvaluator):
-    """The chance that a positive case got a higher number than a negative one; answers are numbers, references labels.
+    """The probability that a positive case got a higher number than a negative one.
 
-    A positive reference is `positive`, or a yes ("1", "true", "pass", "是", ...).
+    Answers are numbers, references are labels. A positive reference is `positive`, or a yes ("1", "true", "pass",
+    "是", ...).
     """
 
     name = "roc_auc"
@@ -129,9 +130,9 @@ def _number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise Unreadable(f"{text[:40]!r} is no number to rank by") from None
+        raise Unreadable(f"{text[:40]!r} is not a number") from None
     if not math.isfinite(value):
-        raise Unreadable(f"{text[:40]!r} is no finite number")
+        raise Unreadable(f"{text[:40]!r} is not a finite number")
     return value
 
 

@@ -32,7 +32,7 @@ class SetEvaluator(Evaluator):
         return await self.measure([case])
 
     async def over(self, cases: Sequence[Case]) -> EvaluationResult:
-        """Score the set; never raises but for cancellation."""
+        """Score the set; raises nothing but cancellation."""
         usable = [case for case in cases if not any(case.lacks(field) for field in self.needs)]
         status, told, trace = "ok", None, None
         try:

@@ -17,7 +17,7 @@ __all__ = ("Summary", "summarize")
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a set of results says. Means are over results that have the number, never over zeros made of failures."""
+    """Means, rates and counts of a set of results; a mean leaves out results without the number."""
 
     evaluator: str
     version: str
@@ -54,8 +54,8 @@ class Summary:
         raise AttributeError(f"{type(self).__name__} has no {name!r}; parts are {', '.join(parts) or 'none'}")
 
     def __str__(self) -> str:
-        told = [f"{status} {count}" for status, count in self.counts.items() if count]
-        return f"{self.evaluator}: {_value(self.normalized)}, pass rate {_value(self.pass_ci)} ({', '.join(told)})"
+        counts = [f"{status} {count}" for status, count in self.counts.items() if count]
+        return f"{self.evaluator}: {_value(self.normalized)}, pass rate {_value(self.pass_ci)} ({', '.join(counts)})"
 
 
 def _value(estimate: Estimate | None) -> str:

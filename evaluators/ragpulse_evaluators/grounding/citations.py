@@ -93,7 +93,7 @@ def _places(contexts: Sequence[Context], marks: Sequence[Mark]) -> dict[str, int
 
 
 class _Checker:
-    """Judges claims on cited contexts; indexes and verdicts are made when first asked for, then kept."""
+    """Judges claims on cited contexts; indexes and verdicts are cached."""
 
     def __init__(self, contexts: Sequence[Context], places: Mapping[str, int]) -> None:
         self._contexts = contexts

@@ -143,7 +143,7 @@ def _reasons(found: Findings, *, supported: bool) -> tuple[str, ...]:
 
 
 _SHOWN = 3
-_TOLD = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
+_SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.name != "evidence")
 
 
 class Groundedness(Evaluator):
@@ -203,8 +203,8 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
 
 def _part(sentence: SentenceEvidence) -> dict[str, Any]:
     """JSON without the evidence's text: the context is stored anyway, its rank and offsets find it."""
-    told = {name: getattr(sentence, name) for name in _TOLD}
-    return told | {"reasons": list(sentence.reasons)}
+    shown = {name: getattr(sentence, name) for name in _SHOWN_FIELDS}
+    return shown | {"reasons": list(sentence.reasons)}
 
 
 def _label(sentences: Sequence[SentenceEvidence]) -> str:
@@ -215,10 +215,10 @@ def _label(sentences: Sequence[SentenceEvidence]) -> str:
 def _explain(sentences: Sequence[SentenceEvidence]) -> str:
     claims = [s for s in sentences if s.claim]
     doubtful = [s for s in claims if not s.supported]
-    told = f"{len(claims) - len(doubtful)} of {len(claims)} sentences supported by the contexts."
+    summary = f"{len(claims) - len(doubtful)} of {len(claims)} sentences supported by the contexts."
     shown = [f" “{_short(s.text)}”: {'; '.join(s.reasons)}." for s in doubtful[:_SHOWN]]
     more = f" And {len(doubtful) - _SHOWN} more." if len(doubtful) > _SHOWN else ""
-    return told + "".join(shown) + more
+    return summary + "".join(shown) + more
 
 
 def _short(text: str, limit: int = 80) -> str:

@@ -65,8 +65,8 @@ class Edit:
     end: int
     text: str
 
-    def told(self, response: str) -> str:
-        """Say the change in words: "330 → 130"."""
+    def describe(self, response: str) -> str:
+        """The change in words: "330 → 130"."""
         return f"{response[self.start : self.end].strip() or '∅'} → {self.text.strip() or '∅'}"
 
 
@@ -285,5 +285,5 @@ def _edited(case: Case, i: int, donors: Donors, seed: int, kinds: Sequence[EditK
         if edit:
             changed = response[: edit.start] + edit.text + response[edit.end :]
             copy = case.model_copy(update={"response": changed})
-            found.append(LabelledCase(case=copy, supported=False, kind=kind, edit=edit.told(response), source=i))
+            found.append(LabelledCase(case=copy, supported=False, kind=kind, edit=edit.describe(response), source=i))
     return found

@@ -14,12 +14,12 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, told
-from ragpulse_evaluators.judged.session import Reason, Session, YesNo, either, rest_of
+from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
+from ragpulse_evaluators.judged.session import Reason, Session, YesNo, json_or, reasoning_of
 from ragpulse_evaluators.judged.templates import PromptFile
 from ragpulse_evaluators.judges.embedders import Embedder, cosine
 from ragpulse_evaluators.judges.names import as_embedder
-from ragpulse_evaluators.judges.parsing import equal_count, read_model, read_number
+from ragpulse_evaluators.judges.parsing import check_count, read_model, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -52,14 +52,14 @@ class LLMSimilarity(JudgedEvaluator):
     parser: ClassVar[str] = "share"
 
     async def assess(self, case: Case, session: Session) -> Outcome:
-        """One call a reference; the closest counts."""
+        """One call per reference; the closest counts."""
         pairs = [self.render("evaluate", case, left=case.response or "", right=one) for one in case.references]
         found = [await read_share(session, prompt) for prompt in pairs]
         best = max(found, key=lambda share: share.score)
         return Outcome(score=best.score, explanation=best.reason or None, parts={"scores": [s.score for s in found]})
 
     def calls_for(self, case: Case) -> int:
-        """One a reference."""
+        """One per reference."""
         return len(case.references)
 
 
@@ -67,9 +67,9 @@ async def read_share(session: Session, prompt: str) -> Share:
     """A number in 0..1: JSON, or after "Final answer:", or alone on the first line."""
 
     def plain(text: str) -> Share:
-        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=rest_of(text))
+        return Share(score=read_number(text, session.words, lo=0, hi=1), reason=reasoning_of(text))
 
-    return await session.read(prompt, either(Share, plain), form='{"reason": "...", "score": 0.0..1.0}', schema=Share)
+    return await session.read(prompt, json_or(Share, plain), form='{"reason": "...", "score": 0.0..1.0}', schema=Share)
 
 
 class Similarity(Protocol):
@@ -164,7 +164,7 @@ class AnswerCorrectness(JudgedEvaluator):
             return (0.0 if any(text.strip() for text in case.references) else 1.0), "the response states nothing"
         prompt = self.render("check", case, statements=statements, source=case.references, file=self._checks)
         checked = await check_statements(session, prompt, statements)
-        return fmean(item.verdict for item in checked), told(checked)
+        return fmean(item.verdict for item in checked), unsupported(checked)
 
     async def _classified(self, case: Case, session: Session) -> tuple[float, str]:
         ours = await self._statements(case.response or "", case, session)
@@ -174,7 +174,7 @@ class AnswerCorrectness(JudgedEvaluator):
 
         def read(text: str) -> Classes:
             found = read_model(text, Classes)
-            equal_count(ours, [*found.TP, *found.FP], "statements of the response")
+            check_count(ours, [*found.TP, *found.FP], "statements of the response")
             return found
 
         prompt = self.render("classify", case, ours=ours, theirs=theirs)
@@ -294,14 +294,14 @@ class Correctness(JudgedEvaluator):
         """One call; the mark is on the first line or in the JSON."""
         mark = await session.read(
             self.render("evaluate", case),
-            either(Mark, self._plain),
+            json_or(Mark, self._plain),
             form='{"reason": "...", "score": 1..5}',
             schema=Mark,
         )
         return Outcome(score=mark.score, explanation=mark.reason or None)
 
     def _plain(self, text: str) -> Mark:
-        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=rest_of(text))
+        return Mark(score=read_number(text, self.words, lo=1, hi=5), reason=reasoning_of(text))
 
 
 ENTRIES: tuple[Entry, ...] = (

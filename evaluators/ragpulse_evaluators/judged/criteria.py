@@ -14,7 +14,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, either, rest_of, verdict_reader
+from ragpulse_evaluators.judged.session import Reason, Session, Verdict, json_or, reasoning_of, verdict_reader
 from ragpulse_evaluators.judges.parsing import Words, json_objects, read_json, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
@@ -55,8 +55,8 @@ class Guideline(JudgedEvaluator):
         """Judge each guideline by itself; the feedback of the first broken one comes first."""
         verdicts = await asyncio.gather(*(self._check(rule, case, session) for rule in self._rules))
         passing = all(verdict.verdict for verdict in verdicts)
-        told = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
-        feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in told)
+        ordered = sorted(zip(self._rules, verdicts, strict=True), key=lambda pair: pair[1].verdict)
+        feedback = "\n".join(f"{rule}: {v.reason}" if len(self._rules) > 1 else v.reason for rule, v in ordered)
         parts = {
             rule: {"passing": v.verdict, "feedback": v.reason} for rule, v in zip(self._rules, verdicts, strict=True)
         }
@@ -83,7 +83,7 @@ class Marked(BaseModel):
 
 
 class Rubric(JudgedEvaluator):
-    """A mark for `criterion` on `span` (0 to 1 unless told), with the judge's comment.
+    """A mark for `criterion` on `span` (0 to 1 by default), with the judge's comment.
 
     Judges tuned for rubrics are read too: Prometheus writes "Feedback: ... [RESULT] 4" for `span=(1, 5)`. A yes or no
     is taken as the highest or lowest mark.
@@ -123,7 +123,7 @@ class Rubric(JudgedEvaluator):
 
     def _read(self, text: str) -> tuple[float, str]:
         if not json_objects(text):
-            return self._mark(text), rest_of(text)
+            return self._mark(text), reasoning_of(text)
         reply = read_json(text)
         comment = next((str(reply[key]) for key in _REASONS if key in reply), "")
         mark = reply.get("score", reply.get("verdict", reply.get("passing")))
@@ -200,9 +200,9 @@ class Judged(BaseModel):
 def read_judgement(text: str, words: Words) -> Judged:
     """True or false by token, else a number in 0..1."""
     try:
-        return Judged(score=float(read_verdict(text, words)), reason=rest_of(text))
+        return Judged(score=float(read_verdict(text, words)), reason=reasoning_of(text))
     except Unreadable:
-        return Judged(score=read_number(text, words, lo=0, hi=1), reason=rest_of(text))
+        return Judged(score=read_number(text, words, lo=0, hi=1), reason=reasoning_of(text))
 
 
 class Judgement(JudgedEvaluator):
@@ -245,7 +245,7 @@ class Judgement(JudgedEvaluator):
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=found[0].reason or None, parts=parts)
 
     async def _asked(self, prompt: str, session: Session) -> list[Judged]:
-        reader = either(Judged, lambda text: read_judgement(text, self.words))
+        reader = json_or(Judged, lambda text: read_judgement(text, self.words))
         if self._n > 1:
             return await session.samples(prompt, reader, n=self._n, schema=Judged)
         form = '{"reason": "...", "score": true | false}'

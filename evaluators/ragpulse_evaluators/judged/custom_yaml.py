@@ -15,7 +15,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Session, rest_of
+from ragpulse_evaluators.judged.session import Session, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, excerpt
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -157,11 +157,11 @@ class CustomYaml(JudgedEvaluator):
         """One call; the label is the choice, the score what the file gives it."""
         prompt = f"{self._filled(case)}\n\n{self._closing()}"
         if not self.spec.choices:
-            score, told = await session.read(prompt, _last_number, form=self._closing())
-            return Outcome(score=score, explanation=told)
-        choice, told = await session.read(prompt, self._read, form=self._closing())
+            score, reasoning = await session.read(prompt, _last_number, form=self._closing())
+            return Outcome(score=score, explanation=reasoning)
+        choice, reasoning = await session.read(prompt, self._read, form=self._closing())
         score_of_choice = self.spec.score_of(choice)
-        return Outcome(score=score_of_choice, label=choice, explanation=told)
+        return Outcome(score=score_of_choice, label=choice, explanation=reasoning)
 
     def _read(self, text: str) -> tuple[str, str]:
         from_last = self.spec.eval_type == "cot_classify"
@@ -192,7 +192,7 @@ def _last_number(text: str) -> tuple[float, str]:
     found = _LAST_NUMBER.findall(lines[-1]) if lines else []
     if not found:
         raise Unreadable(f"expected a number on the last line, got {excerpt(text)!r}")
-    return float(found[-1]), rest_of(text)
+    return float(found[-1]), reasoning_of(text)
 
 
 ENTRIES: tuple[Entry, ...] = (judged_entry(CustomYaml, "PolyEval", 'spec="tone.yaml"'),)

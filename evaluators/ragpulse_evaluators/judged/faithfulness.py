@@ -16,8 +16,8 @@ from pydantic import AliasChoices, BaseModel, Field
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, either, verdict_reader
-from ragpulse_evaluators.judges.parsing import equal_count, excerpt, read_verdicts
+from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, verdict_reader
+from ragpulse_evaluators.judges.parsing import check_count, excerpt, read_verdicts
 from ragpulse_evaluators.judges.tokens import count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -82,7 +82,7 @@ class _Support(JudgedEvaluator):
         return Outcome(score=float(found.verdict), passing=found.verdict, explanation=found.reason or None)
 
     def calls_for(self, case: Case) -> int:
-        """One call a piece of context."""
+        """One call per piece of context."""
         return len(pack(case.texts, self._window))
 
 
@@ -134,7 +134,7 @@ def _listed(text: str) -> Statements:
 async def split_statements(session: Session, prompt: str) -> list[str]:
     """The statements the judge finds; none is a valid answer."""
     form = '{"statements": ["...", "..."]}'
-    found = await session.read(prompt, either(Statements, _listed), form=form, schema=Statements)
+    found = await session.read(prompt, json_or(Statements, _listed), form=form, schema=Statements)
     return [statement for statement in found.statements if statement.strip()]
 
 
@@ -146,15 +146,15 @@ async def check_statements(session: Session, prompt: str, statements: Sequence[s
         return CheckedStatements(statements=[Checked(verdict=verdict) for verdict in verdicts])
 
     def read(text: str) -> list[Checked]:
-        found = either(CheckedStatements, plain)(text).statements
-        equal_count(statements, found, "statements")
+        found = json_or(CheckedStatements, plain)(text).statements
+        check_count(statements, found, "statements")
         return [item.model_copy(update={"statement": s}) for s, item in zip(statements, found, strict=True)]
 
     form = '{"statements": [{"statement": "...", "reason": "...", "verdict": 1 | 0}]}'
     return await session.read(prompt, read, form=form, schema=CheckedStatements)
 
 
-def told(checked: Sequence[Checked]) -> str:
+def unsupported(checked: Sequence[Checked]) -> str:
     """The unsupported statements with the judge's reasons."""
     missing = [
         f"{item.statement} ({item.reason})" if item.reason else item.statement for item in checked if not item.verdict
@@ -179,7 +179,7 @@ class StatementFaithfulness(JudgedEvaluator):
         prompt = self.render("check", case, statements=statements, source=case.texts)
         checked = await check_statements(session, prompt, statements)
         parts: dict[str, Any] = {"statements": [item.model_dump() for item in checked]}
-        return Outcome(score=fmean(item.verdict for item in checked), explanation=told(checked), parts=parts)
+        return Outcome(score=fmean(item.verdict for item in checked), explanation=unsupported(checked), parts=parts)
 
     def calls_for(self, case: Case) -> int:
         """Two."""

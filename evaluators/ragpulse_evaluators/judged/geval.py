@@ -104,7 +104,7 @@ class GEval(JudgedEvaluator):
         valid = {name: 0 if mark is None else mark.n_valid for name, mark in zip(self._asked, marks, strict=True)}
         overall = fmean(present)
         score = overall if len(self._asked) > 1 or marks[0] is None else marks[0].score
-        return Outcome(score=score, explanation=_told(units), parts={**units, "overall": overall, "n_valid": valid})
+        return Outcome(score=score, explanation=_shown(units), parts={**units, "overall": overall, "n_valid": valid})
 
     async def _mark(self, dimension: str, case: Case, session: Session) -> _Mark | None:
         """The mean mark of one dimension, or None where no sample can be read."""
@@ -132,7 +132,7 @@ class GEval(JudgedEvaluator):
         return len(self._asked) * (1 if self._logprobs else self._n)
 
 
-def _told(units: Mapping[str, float | None]) -> str:
+def _shown(units: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {'unreadable' if unit is None else format(unit, '.3g')}" for name, unit in units.items())
 
 

@@ -238,9 +238,9 @@ class Grouse(_Grouse):
         if problems:
             return EvaluationResult(status="invalid", explanation="; ".join(problems), parts=parts)
         units = [scale.normalize(score) for metric, scale in METRICS.items() if (score := parts[metric]) is not None]
-        told = [f"{metric}: {grade.justification}" for metric, grade in grades.items() if grade.justification]
+        reasons = [f"{metric}: {grade.justification}" for metric, grade in grades.items() if grade.justification]
         present = [unit for unit in units if unit is not None]
-        return Outcome(score=fmean(present), explanation="\n".join(told) or None, parts=parts)
+        return Outcome(score=fmean(present), explanation="\n".join(reasons) or None, parts=parts)
 
     async def _chain(self, case: Case, session: Session) -> tuple[dict[str, Grade], list[str]]:
         grades: dict[str, Grade] = {}

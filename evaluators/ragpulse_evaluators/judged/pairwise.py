@@ -12,7 +12,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, either, rest_of
+from ragpulse_evaluators.judged.session import Reason, Session, json_or, reasoning_of
 from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -54,7 +54,7 @@ def read_choice(text: str, words: Words) -> Choice:
         winner = "1" if left > right else "2" if right > left else "TIE"
     else:
         winner = read_label(text, (*_MARKS, *words.tie), words)
-    return Choice(winner="tie" if winner in words.tie else winner, reason=rest_of(text))
+    return Choice(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text))
 
 
 class Pairwise(JudgedEvaluator):
@@ -84,13 +84,13 @@ class Pairwise(JudgedEvaluator):
         if len(found) == 2:
             parts["flipped"] = _LABELS[1.0 - found[1].winner]
             parts["position_bias"] = found[0].winner == found[1].winner != _TIE
-        told = "\n".join(choice.reason for choice in found if choice.reason)
-        return Outcome(score=score, label=_LABELS[score], explanation=told or None, parts=parts)
+        reasons = "\n".join(choice.reason for choice in found if choice.reason)
+        return Outcome(score=score, label=_LABELS[score], explanation=reasons or None, parts=parts)
 
     async def _compare(self, one: str, two: str, reference: str, case: Case, session: Session) -> Choice:
         prompt = self.render("evaluate", case, answer_1=one, answer_2=two, reference=reference)
         form = '{"reason": "...", "winner": "1" | "2" | "TIE"}'
-        reader = either(Choice, lambda text: read_choice(text, self.words))
+        reader = json_or(Choice, lambda text: read_choice(text, self.words))
         return await session.read(prompt, reader, form=form, schema=Choice)
 
     def calls_for(self, case: Case) -> int:

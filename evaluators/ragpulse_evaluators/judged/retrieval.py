@@ -13,7 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, either, verdict_reader
+from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, verdict_reader
 from ragpulse_evaluators.judges.parsing import read_model, read_number
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -61,7 +61,7 @@ class _PerContext(JudgedEvaluator):
         return len(case.texts)
 
 
-def _told(verdicts: Sequence[Verdict]) -> str:
+def _reasons(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(f"[{rank}] {'+' if v.verdict else '-'} {v.reason}" for rank, v in enumerate(verdicts, start=1))
 
 
@@ -74,7 +74,7 @@ class ContextPrecision(_PerContext):
         """Verdict by rank, then average precision."""
         found = await self.verdicts(case, session)
         score = average_precision([verdict.verdict for verdict in found])
-        return Outcome(score=score, explanation=_told(found), parts={"verdicts": [v.verdict for v in found]})
+        return Outcome(score=score, explanation=_reasons(found), parts={"verdicts": [v.verdict for v in found]})
 
 
 class RetrieverRelevance(_PerContext):
@@ -86,7 +86,7 @@ class RetrieverRelevance(_PerContext):
         """Verdict by context, then their mean."""
         found = await self.verdicts(case, session)
         score = fmean(verdict.verdict for verdict in found)
-        return Outcome(score=score, explanation=_told(found), parts={"verdicts": [v.verdict for v in found]})
+        return Outcome(score=score, explanation=_reasons(found), parts={"verdicts": [v.verdict for v in found]})
 
 
 class Attribution(BaseModel):
@@ -184,9 +184,9 @@ class ContextRelevancy(JudgedEvaluator):
 
     async def _rated(self, case: Case, session: Session) -> Outcome:
         ratings = await asyncio.gather(*(self._rate(step, case, session) for step in ("first_rating", "second_rating")))
-        told = "\n".join(rating.reason for rating in ratings if rating.reason)
+        reasons = "\n".join(rating.reason for rating in ratings if rating.reason)
         marks = [rating.rating for rating in ratings]
-        return Outcome(score=fmean(marks) / 2, explanation=told or None, parts={"ratings": marks})
+        return Outcome(score=fmean(marks) / 2, explanation=reasons or None, parts={"ratings": marks})
 
     async def _rate(self, step: str, case: Case, session: Session) -> Rating:
         def plain(text: str) -> Rating:
@@ -194,7 +194,7 @@ class ContextRelevancy(JudgedEvaluator):
 
         prompt = self.render(step, case)
         form = '{"reason": "...", "rating": 0 | 1 | 2}'
-        return await session.read(prompt, either(Rating, plain), form=form, schema=Rating)
+        return await session.read(prompt, json_or(Rating, plain), form=form, schema=Rating)
 
     def calls_for(self, case: Case) -> int:
         """Two for the dual judge."""

@@ -29,8 +29,8 @@ __all__ = (
     "Session",
     "Verdict",
     "YesNo",
-    "either",
-    "rest_of",
+    "json_or",
+    "reasoning_of",
     "verdict_reader",
 )
 
@@ -65,27 +65,27 @@ class Verdict(BaseModel):
     verdict: Annotated[YesNo, Field(validation_alias=AliasChoices("verdict", "passing", "answer", "score"))]
 
 
-def rest_of(text: str) -> str:
+def reasoning_of(text: str) -> str:
     """The reasoning of a reply whose first line is the verdict; the whole reply where there is but one line."""
     first, _, rest = text.strip().partition("\n")
     return rest.strip() or first.strip()
 
 
-def either(schema: type[Model], plain: Callable[[str], Model]) -> Callable[[str], Model]:
+def json_or(schema: type[Model], plain: Callable[[str], Model]) -> Callable[[str], Model]:
     """A reader: the schema when the reply holds any JSON object, else `plain`."""
     return lambda text: read_model(text, schema) if json_objects(text) else plain(text)
 
 
 def verdict_reader(words: Words) -> Callable[[str], Verdict]:
     """Reads a yes or no with its reason, as JSON or as first word."""
-    return either(Verdict, lambda text: Verdict(verdict=read_verdict(text, words), reason=rest_of(text)))
+    return json_or(Verdict, lambda text: Verdict(verdict=read_verdict(text, words), reason=reasoning_of(text)))
 
 
 Found = TypeVar("Found")
 
 
 class Session:
-    """Asks and records; made anew for each case."""
+    """Asks and records; made for each case."""
 
     def __init__(
         self, judge: Judge, calls: list[JudgeCall], words: Words, *, repair: bool = True, canary: str | None = None
@@ -121,11 +121,11 @@ class Session:
         messages, schema = self._with_canary(prompt, schema)
         reply = (await self.ask(messages, schema=schema))[0].completion
         try:
-            return parse(self._proven(reply))
+            return parse(self._verified(reply))
         except Unreadable as unreadable:
             if not self._repair:
                 raise
-            return parse(self._proven(await self._asked_again(messages, reply, unreadable, form, schema)))
+            return parse(self._verified(await self._repair_turn(messages, reply, unreadable, form, schema)))
 
     async def samples(
         self,
@@ -140,7 +140,7 @@ class Session:
         found = []
         for call in await self.ask(messages, n=n, schema=schema):
             with contextlib.suppress(Unreadable):
-                found.append(parse(self._proven(call.completion)))
+                found.append(parse(self._verified(call.completion)))
         if not found:
             raise Unreadable(f"none of {n} replies can be read")
         return found
@@ -151,16 +151,16 @@ class Session:
         messages = _messages(prompt)
         if not self._canary:
             return messages, schema
-        told = {"role": "user", "content": self.words.canary.format(mark=self._canary)}
-        return [*messages, told], None  # no provider would let the canary through a schema that does not name it
+        demand = {"role": "user", "content": self.words.canary.format(mark=self._canary)}
+        return [*messages, demand], None  # no provider would let the canary through a schema that does not name it
 
-    def _proven(self, reply: str) -> str:
+    def _verified(self, reply: str) -> str:
         """The reply, if it carries the canary: an object copied out of the material cannot."""
         if self._canary and read_json(reply).get("canary") != self._canary:
             raise Unreadable("the reply does not carry the canary")
         return reply
 
-    async def _asked_again(
+    async def _repair_turn(
         self,
         messages: Sequence[Message],
         reply: str,

@@ -86,7 +86,7 @@ def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, d
 
 
 def mark_of(*texts: str | None) -> str:
-    """Eight hex digits that only the texts together determine: whoever wrote one of them cannot know it."""
+    """Eight hex digits that only the texts together determine: the author of one text cannot know it."""
     return sha256_hex("\x00".join(text or "" for text in texts))[:8]
 
 

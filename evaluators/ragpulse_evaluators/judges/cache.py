@@ -1,4 +1,4 @@
-"""Recorded judge calls, found again by what was asked: a run repeats without network, to the byte."""
+"""Recorded judge calls, found by the question: a run repeats without network, to the byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Found = TypeVar("Found")
 
 
 class JudgeCache(Protocol):
-    """Keeps calls by key; the collector backs it with its store, `FileCache` with a file."""
+    """Stores calls by key: the collector in its store, `FileCache` in a file."""
 
     async def get(self, key: str) -> JudgeCall | None:
         """The recorded call, or None."""
@@ -34,7 +34,7 @@ class JudgeCache(Protocol):
 def call_key(
     judge_id: str, messages: Sequence[Message], *, schema: type[BaseModel] | None, logprobs: bool, index: int
 ) -> str:
-    """sha256 of everything that was asked, and which sample of it: 20 samples of one question stay 20 calls."""
+    """sha256 of the whole question and the number of the sample: 20 samples of one question stay 20 calls."""
     asked = [judge_id, [dict(message) for message in messages], _shape(schema), logprobs, index]
     return sha256_hex(json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
 
@@ -60,8 +60,8 @@ class FileCache:
                 record = json.loads(line)
                 self._calls[record["key"]] = JudgeCall.model_validate(record["call"])
             except (ValueError, KeyError, TypeError) as wrong:
-                raise ConfigurationError(f"{self._path}:{number} is no recorded judge call: {wrong}") from None
-        if last:  # a line without its end was cut off by a crash: it is asked again
+                raise ConfigurationError(f"{self._path}:{number} is not a recorded judge call: {wrong}") from None
+        if last:  # a crash cut this line off: its question is asked again
             self._path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class FileCache:
 
 
 class CachedJudge(JudgeWrapper):
-    """Answers from the cache where it can, else asks `judge` and records; `judge=None` only replays.
+    """Answers from the cache; a question that is not there goes to `judge` and is recorded. `judge=None` only replays.
 
     A replayed call is marked `cached` and costs nothing. Raises `NoRecording` where a replay-only judge has no answer.
     """
@@ -97,7 +97,7 @@ class CachedJudge(JudgeWrapper):
 
     @property
     def id(self) -> str:
-        """Under which calls are recorded: the judge's, unless another was given."""
+        """The id under which calls are recorded: by default the judge's."""
         return self._recorded_id or self._inner.id
 
     async def ask(
@@ -108,7 +108,7 @@ class CachedJudge(JudgeWrapper):
         schema: type[BaseModel] | None = None,
         logprobs: bool = False,
     ) -> list[JudgeCall]:
-        """The recorded samples, and newly asked ones for those missing."""
+        """The recorded samples; missing samples are asked for."""
         keys = [call_key(self.id, messages, schema=schema, logprobs=logprobs, index=index) for index in range(n)]
         found = await _each(self._cache.get(key) for key in keys)
         missing = [key for key, call in zip(keys, found, strict=True) if call is None]
@@ -130,6 +130,6 @@ class CachedJudge(JudgeWrapper):
 
 
 async def _each(work: Iterable[Awaitable[Found]]) -> list[Found]:
-    """All at once; a single one without the cost of a task."""
+    """Await all at the same time; a single one without the cost of a task."""
     first, *rest = work
     return [await first] if not rest else list(await asyncio.gather(first, *rest))

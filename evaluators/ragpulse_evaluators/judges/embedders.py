@@ -24,7 +24,7 @@ class Embedder(Protocol):
 class OfflineEmbedder:
     """Word vectors shipped inside the wordllama wheel (`ragpulse[semantic]`): no network, no key.
 
-    It is blind to word order: two sentences of the same words are equal to it.
+    Word order does not count: two sentences of the same words have equal vectors.
     """
 
     id = "wordllama"

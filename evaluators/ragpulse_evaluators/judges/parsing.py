@@ -1,4 +1,4 @@
-"""Reads a judge's reply by token, never by substring: what cannot be read raises `Unreadable`.
+"""Reads a judge's reply by token, never by substring; a reply that cannot be read raises `Unreadable`.
 
 "No, yesterday it was different" is a no, "It is untrue" is nothing at all, and two contradicting verdicts are nothing.
 """
@@ -21,7 +21,7 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 __all__ = (
     "LANGUAGES",
     "Words",
-    "equal_count",
+    "check_count",
     "excerpt",
     "json_objects",
     "read_json",
@@ -39,7 +39,7 @@ LANGUAGES = ("en", "zh", "pt")
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """What a language calls yes, no, a tie, nothing, and the labels before a verdict; kept beside the prompts."""
+    """A language's words for yes, no, a tie, nothing, and its labels before a verdict; stored beside the prompts."""
 
     language: str
     yes: frozenset[str]
@@ -52,7 +52,7 @@ class Words:
     examples: str
     canary: str
     question: str
-    """What the evaluator `judge` asks where nothing else is asked."""
+    """The default question of the evaluator `judge`."""
 
 
 @cache
@@ -189,7 +189,7 @@ _MAX_BRACES = 64
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def json_objects(text: str) -> list[dict[str, Any]]:
@@ -229,7 +229,7 @@ def _unreadable(wanted: str, text: str) -> NoReturn:
     raise Unreadable(f"expected {wanted}, got {excerpt(text)!r}")
 
 
-def equal_count(expected: Sequence[Any], given: Sequence[Any], what: str) -> None:
-    """Refuse a judge that judged fewer or more things than it was shown."""
+def check_count(expected: Sequence[Any], given: Sequence[Any], what: str) -> None:
+    """Raise `Unreadable` where the judge gave fewer or more verdicts than it was shown things."""
     if len(expected) != len(given):
         raise Unreadable(f"{len(expected)} {what} but {len(given)} verdicts")

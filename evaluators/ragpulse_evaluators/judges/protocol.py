@@ -38,7 +38,7 @@ class Judge(Protocol):
 
     @property
     def id(self) -> str:
-        """Model and sampling parameters: kept beside the version, a series breaks when it changes."""
+        """Model and sampling parameters: stored beside the version; a series breaks when it changes."""
 
     async def ask(
         self,

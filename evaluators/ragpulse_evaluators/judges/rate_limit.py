@@ -1,4 +1,4 @@
-"""How fast judges may be asked: so many requests at once, so many a minute, and rest after a refusal."""
+"""Limits on the requests to judges: concurrency, requests per minute, and a pause after a refusal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ("Gate", "GatedJudge")
 class Gate:
     """`async with gate:` around a request; shared by all judges that ask the same provider.
 
-    At most `concurrency` are inside (of one event loop). `requests_per_minute` are let in evenly over the minute; None
-    sets no rate.
+    At most `concurrency` requests of one event loop run at the same time. `requests_per_minute` are spread evenly over
+    the minute; None sets no rate.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Gate:
         self._slots_here().release()
 
     def _slots_here(self) -> asyncio.Semaphore:
-        """A semaphore belongs to one event loop; a worker that is started again has another."""
+        """A semaphore belongs to one event loop; a restarted worker has another loop."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.concurrency))
 
-    def rest(self, seconds: float) -> None:
-        """Let nothing in for a while: the provider refused."""
+    def pause(self, seconds: float) -> None:
+        """Let no request in for a while: the provider refused one."""
         self._next = max(self._next, self._now() + seconds)
 
 
 class GatedJudge(JudgeWrapper):
-    """Passes the gate with every request of `judge`; one that sends a request a sample passes once a sample."""
+    """Passes the gate with every request of `judge`: once per sample where the judge sends one request per sample."""
 
     def __init__(self, judge: Judge, gate: Gate) -> None:
         super().__init__(judge)

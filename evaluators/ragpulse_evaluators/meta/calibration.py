@@ -1,4 +1,4 @@
-"""A judge against people: how far its scores agree with theirs, and whether that is enough to be believed."""
+"""A judge against people: how far its scores agree with theirs, and whether the judge can be trusted."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class CalibrationReport:
 
     def __str__(self) -> str:
         shown = {"kappa": self.kappa, "pearson": self.pearson, "spearman": self.spearman, "kendall": self.kendall}
-        told = ", ".join(f"{name} {value:.3f}" for name, value in shown.items() if value is not None)
-        return f"{self.verdict}: n {self.n}, {told or 'nothing defined'}. " + " ".join(self.reasons)
+        defined = ", ".join(f"{name} {value:.3f}" for name, value in shown.items() if value is not None)
+        return f"{self.verdict}: n {self.n}, {defined or 'nothing defined'}. " + " ".join(self.reasons)
 
 
 def calibrate(

@@ -74,8 +74,8 @@ class MetaReport:
         return self.total if metric == "total" else self.success[metric]
 
     def __str__(self) -> str:
-        told = ", ".join(f"{metric} {rate:.0%}" for metric, rate in self.success.items())
-        return f"{self.verdict}: {self.total or 0.0:.0%} of {self.n_tests} unit tests ({told})"
+        rates = ", ".join(f"{metric} {rate:.0%}" for metric, rate in self.success.items())
+        return f"{self.verdict}: {self.total or 0.0:.0%} of {self.n_tests} unit tests ({rates})"
 
 
 def meta_evaluate(

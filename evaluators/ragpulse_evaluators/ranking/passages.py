@@ -6,7 +6,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import normalize_answer, spoken
+from ragpulse_evaluators.text.words import nonempty_references, normalize_answer
 
 __all__ = ("ENTRIES", "RetrieverRecall")
 
@@ -24,7 +24,7 @@ class RetrieverRecall(Evaluator):
     async def run(self, case: Case) -> Outcome:
         """Look for each reference passage; parts say which were found."""
         retrieved = normalize_answer(" ".join(case.texts))
-        wanted = spoken(case.references)
+        wanted = nonempty_references(case.references)
         found = [normalize_answer(passage) in retrieved for passage in wanted]
         return Outcome(score=sum(found) / len(found), parts={"found": found})
 

@@ -70,7 +70,7 @@ def assisted_mean(
     lam, narrowing = _tuned(pull, away, plain.n_eff)
     shift = lam * (mean_of_all - mean_of_asked)
     # Asked of the moved mean: what moves it is next to independent of it, so that leaving it unmoved biases nothing.
-    if not _tells(plain, plain.estimate + shift, bounds):
+    if not _informative(plain, plain.estimate + shift, bounds):
         lam, shift, narrowing = 0.0, 0.0, 1.0
     return _moved(plain, lam, shift, narrowing, bounds, len(seen))
 
@@ -87,7 +87,7 @@ def _influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[
     return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
 
 
-def _tells(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
+def _informative(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
     """Whether enough was judged, of either kind, to trust a slope."""
     share = (mean - bounds[0]) / (bounds[1] - bounds[0])
     return plain.n >= _ENOUGH and min(share, 1.0 - share) * plain.n_eff >= _RARE

@@ -78,11 +78,11 @@ class WeightedMean:
         upper = 0.5 + confidence / 2.0
         few = self.kish < _FEW
         if bounds is None or self.least < bounds[0] or self.most > bounds[1]:
-            return self._told(None if self._equal else self._student(upper), thin=few)
+            return self._estimate(None if self._equal else self._student(upper), thin=few)
         low, width = bounds[0], bounds[1] - bounds[0]
         unit = self if bounds == (0.0, 1.0) else self._moved(low, width)
         lo, hi = unit._bounded(upper, confidence)
-        return self._told((low + lo * width, low + hi * width), thin=few or unit._rests_on_fewer_than(_RARE))
+        return self._estimate((low + lo * width, low + hi * width), thin=few or unit._rests_on_fewer_than(_RARE))
 
     def _moved(self, low: float, width: float) -> WeightedMean:
         """The same scores on a scale from 0 to 1."""
@@ -169,7 +169,7 @@ class WeightedMean:
         half = student_quantile(upper, _degrees(self.kish)) * self.se
         return self.mean - half, self.mean + half
 
-    def _told(self, ends: tuple[float, float] | None, *, thin: bool) -> Estimate:
+    def _estimate(self, ends: tuple[float, float] | None, *, thin: bool) -> Estimate:
         lo, hi = ends or (None, None)
         return Estimate(estimate=self.mean, se=self.se, lo=lo, hi=hi, n=self.n, n_eff=self.kish, thin=thin)
 

@@ -12,7 +12,7 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import spoken
+from ragpulse_evaluators.text.words import nonempty_references
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -48,7 +48,7 @@ def is_json(response: str, *, fenced: bool = False) -> Outcome:
 
 
 def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool = False) -> Outcome:
-    """True where the answer is the same JSON value as a reference: order of keys and layout apart, types kept.
+    """True where the answer is the same JSON value as a reference; types count, key order and layout do not.
 
     null equals null, 1 equals 1.0, true does not equal 1. The explanation names the first difference. `Unreadable`
     where a reference is itself no JSON.
@@ -58,7 +58,7 @@ def json_match(response: str, reference: str | tuple[str, ...], *, fenced: bool 
     except ValueError as wrong:
         return _failed(f"the answer is no JSON: {wrong}")
     try:
-        found = [difference(given, _wanted(text)) for text in spoken(reference)]
+        found = [difference(given, _wanted(text)) for text in nonempty_references(reference)]
     except RecursionError:
         raise Unreadable("nested too deeply to be compared") from None
     if None in found:
@@ -85,7 +85,7 @@ def difference(given: Any, wanted: Any, path: str = "$") -> str | None:
         if len(given) != len(wanted):
             return f"{path} has {len(given)} items, not {len(wanted)}"
         pairs = (difference(g, w, f"{path}[{i}]") for i, (g, w) in enumerate(zip(given, wanted, strict=True)))
-        return next((told for told in pairs if told), None)
+        return next((found for found in pairs if found), None)
     same = _kind(given) is _kind(wanted) and given == wanted
     return None if same else f"{path} is {_short(given)}, not {_short(wanted)}"
 
@@ -94,7 +94,7 @@ def _difference_of_keys(given: dict[str, Any], wanted: dict[str, Any], path: str
     for key in sorted(given.keys() ^ wanted.keys()):
         return f"{path}.{key} is missing" if key in wanted else f"{path}.{key} is not wanted"
     inner = (difference(given[key], wanted[key], f"{path}.{key}") for key in wanted)
-    return next((told for told in inner if told), None)
+    return next((found for found in inner if found), None)
 
 
 def _kind(value: Any) -> type:

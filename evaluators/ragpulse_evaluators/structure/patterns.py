@@ -56,8 +56,8 @@ class Regex(Evaluator):
             found: Any = getattr(compiled, self._mode)(case.response, timeout=self._timeout_s)
         except TimeoutError:
             raise Unreadable(f"the pattern took longer than {self._timeout_s:g} s") from None
-        told = None if found is None else f"matched {found[0][:60]!r}"
-        return Outcome(score=float(found is not None), passing=found is not None, explanation=told)
+        explanation = None if found is None else f"matched {found[0][:60]!r}"
+        return Outcome(score=float(found is not None), passing=found is not None, explanation=explanation)
 
     def _of_case(self, pattern: str) -> regex.Pattern[str]:
         try:

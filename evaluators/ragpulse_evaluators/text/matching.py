@@ -11,7 +11,7 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import normalize_answer, spoken, words
+from ragpulse_evaluators.text.words import nonempty_references, normalize_answer, words
 
 __all__ = (
     "DISTANCES",
@@ -29,7 +29,7 @@ Rule = Literal["match", "include", "startswith", "endswith", "fuzzy_match"]
 def exact_match(response: str, reference: str | tuple[str, ...], *, normalize: bool = True) -> bool:
     """True where the answer equals a reference, after SQuAD's normalisation unless `normalize=False`."""
     form = normalize_answer if normalize else str
-    return form(response) in map(form, spoken(reference))
+    return form(response) in map(form, nonempty_references(reference))
 
 
 def fuzzy_match(response: str, reference: str | tuple[str, ...], *, whole_words: bool = False) -> bool:
@@ -39,9 +39,9 @@ def fuzzy_match(response: str, reference: str | tuple[str, ...], *, whole_words:
     """
     if whole_words:
         said = words(response)
-        return any(_runs_in(words(text), said) for text in spoken(reference))
+        return any(_runs_in(words(text), said) for text in nonempty_references(reference))
     answer = normalize_answer(response)
-    return any(normalize_answer(text) in answer for text in spoken(reference))
+    return any(normalize_answer(text) in answer for text in nonempty_references(reference))
 
 
 def _runs_in(part: list[str], whole: list[str]) -> bool:
@@ -57,7 +57,7 @@ def match(response: str, reference: str | tuple[str, ...], *, rule: Rule = "matc
     keeps = _RULES[rule]
     form = normalize_answer if rule == "fuzzy_match" else str.casefold if ignore_case else str
     answer = form(response.strip())
-    return bool(answer) and any(keeps(answer, form(text.strip())) for text in spoken(reference))
+    return bool(answer) and any(keeps(answer, form(text.strip())) for text in nonempty_references(reference))
 
 
 _RULES: dict[str, Callable[[str, str], bool]] = {
@@ -75,7 +75,9 @@ def token_f1(response: str, reference: str | tuple[str, ...]) -> Outcome:
     Parts: precision and recall of that reference. Articles do not count; unspaced scripts count by character.
     """
     said = _content(response)
-    return max((_f1(said, _content(text)) for text in spoken(reference)), key=lambda found: found.score or 0.0)
+    return max(
+        (_f1(said, _content(text)) for text in nonempty_references(reference)), key=lambda found: found.score or 0.0
+    )
 
 
 def _content(text: str) -> Counter[str]:
@@ -134,7 +136,7 @@ def string_distance(
     long for a slow metric.
     """
     form = str.casefold if ignore_case else str
-    measure, references = _measure(metric), spoken(reference)
+    measure, references = _measure(metric), nonempty_references(reference)
     if metric in _SLOW and len(response) * max(map(len, references)) > _CELLS:
         raise Unreadable(f"{metric} of texts this long takes minutes; levenshtein does not")
     found = [measure(form(response), form(text)) for text in references]

@@ -19,7 +19,7 @@ from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator, Function, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import is_unspaced, spoken, words
+from ragpulse_evaluators.text.words import is_unspaced, nonempty_references, words
 
 __all__ = ("ENTRIES", "Bleu", "Chrf", "Meteor", "rouge")
 
@@ -33,7 +33,9 @@ def rouge(response: str, reference: str | tuple[str, ...], *, variant: str = "ro
     `rougeLsum` takes each line as a sentence. Parts: precision and recall. No stemming.
     """
     measure = _measure(variant)
-    return max((measure(text, response) for text in spoken(reference)), key=lambda found: found.score or 0.0)
+    return max(
+        (measure(text, response) for text in nonempty_references(reference)), key=lambda found: found.score or 0.0
+    )
 
 
 def _measure(variant: str) -> Callable[[str, str], Outcome]:
@@ -147,7 +149,7 @@ class Bleu(_Overlap):
 
     async def run(self, case: Case) -> float:
         """Score the answer against all references at once."""
-        references = list(spoken(case.references))
+        references = list(nonempty_references(case.references))
         tokenize = self.params["tokenize"] or _tokenizer(references[0], self.language)
         metric = _bleu(self.params["smooth_method"], tokenize)
         return _unit(metric.sentence_score(case.response, references))
@@ -182,7 +184,7 @@ class Chrf(_Overlap):
     async def run(self, case: Case) -> float:
         """Score the answer against the nearest reference."""
         metric = _chrf(self.params["word_order"])
-        return _unit(metric.sentence_score(case.response, list(spoken(case.references))))
+        return _unit(metric.sentence_score(case.response, list(nonempty_references(case.references))))
 
 
 @cache
@@ -208,7 +210,7 @@ class Meteor(_Overlap):
         # nltk takes seconds to import: not on the event loop.
         score = await asyncio.to_thread(_meteor) if not _meteor.cache_info().currsize else _meteor()
         said = words(case.response or "")
-        return max(float(score(words(text), said, **self._options)) for text in spoken(case.references))
+        return max(float(score(words(text), said, **self._options)) for text in nonempty_references(case.references))
 
 
 class NoSynonyms:

@@ -15,7 +15,7 @@ from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, cosi
 from ragpulse_evaluators.judges.names import as_embedder
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-from ragpulse_evaluators.text.words import spoken
+from ragpulse_evaluators.text.words import nonempty_references
 
 __all__ = ("DISTANCES", "ENTRIES", "BertScore", "EmbeddingDistance", "EmbeddingSimilarity")
 
@@ -54,7 +54,7 @@ class _Embedding(Evaluator):
 
     async def _vectors(self, case: Case) -> tuple[Vector, list[Vector]]:
         """The answer's vector and those of the references."""
-        answer, *rest = await self._embedder.embed([case.response or "", *spoken(case.references)])
+        answer, *rest = await self._embedder.embed([case.response or "", *nonempty_references(case.references)])
         if any(len(vector) != len(answer) for vector in rest) or not answer:
             raise Unreadable("the embedder gave vectors of different length")
         return answer, list(rest)
@@ -122,7 +122,7 @@ class BertScore(Evaluator):
 
     async def run(self, case: Case) -> Outcome:
         """Score off the event loop: a transformer takes its time."""
-        return await asyncio.to_thread(self._score, case.response or "", spoken(case.references))
+        return await asyncio.to_thread(self._score, case.response or "", nonempty_references(case.references))
 
     def _score(self, response: str, references: Sequence[str]) -> Outcome:
         scorer = _bert_scorer(self.params["model"], self.params["layers"], self.language)

@@ -15,7 +15,7 @@ from ragpulse_evaluators.errors import MissingField
 if TYPE_CHECKING:
     import regex
 
-__all__ = ("is_unspaced", "normalize_answer", "spoken", "words")
+__all__ = ("is_unspaced", "nonempty_references", "normalize_answer", "words")
 
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _WORD = rf"{_UNSPACED}\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--{_UNSPACED}]+|\p{{So}}"
@@ -70,7 +70,7 @@ def normalize_answer(text: str) -> str:
     return kept or " ".join(folded.split())
 
 
-def spoken(reference: str | tuple[str, ...]) -> tuple[str, ...]:
+def nonempty_references(reference: str | tuple[str, ...]) -> tuple[str, ...]:
     """The references that hold text; raises `MissingField` when none does: an empty one is contained in everything."""
     given = (reference,) if isinstance(reference, str) else reference
     kept = tuple(text for text in given if text.strip())

@@ -53,7 +53,7 @@ def test_cases_without_reference_are_left_out_and_counted() -> None:
 
 
 def test_roc_auc_ranks_numbers_against_labels() -> None:
-    """Three of four pairs in order; text that is no number is invalid, and so is one kind alone."""
+    """Three of four pairs in order; text that is not a number is invalid, and so is one kind alone."""
     cases = labelled([("0.9", "1"), ("0.4", "1"), ("0.5", "0"), ("0.1", "0")])
     assert measured("roc_auc", cases).score == 0.75
     assert measured("roc_auc", labelled([("high", "1"), ("0.1", "0")])).status == "invalid"

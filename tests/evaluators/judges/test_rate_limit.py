@@ -67,7 +67,7 @@ async def test_the_rate_holds_for_each_request(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_refusal_lets_nobody_in_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`rest` delays the next request also where there is no rate."""
+    """`pause` delays the next request also where there is no rate."""
     now = 0.0
 
     async def sleep(seconds: float) -> None:
@@ -75,7 +75,7 @@ async def test_a_refusal_lets_nobody_in_for_a_while(monkeypatch: pytest.MonkeyPa
         now += seconds
 
     gate = Gate(2, now=lambda: now)
-    gate.rest(5.0)
+    gate.pause(5.0)
     monkeypatch.setattr("ragpulse_evaluators.judges.rate_limit.asyncio.sleep", sleep)
     async with gate:
         assert now == 5.0
