@@ -6,6 +6,7 @@ import copy
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
@@ -70,7 +71,10 @@ def first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
 def is_loopback(url: str | None) -> bool:
     """Whether a URL points to this machine, where neither key nor budget is needed."""
     host = urlsplit(url).hostname if url else None
-    return host in ("localhost", "::1") or bool(host and host.startswith("127."))
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:  # a host name
+        return False
 
 
 def for_sampling(judge: Judge, temperature: float) -> Judge:

@@ -17,5 +17,21 @@ def test_names_become_judges() -> None:
     assert isinstance(as_judge("anthropic/claude"), LLMJudge)
     assert as_judge(plain) is plain
     assert as_judge(None) is None
-    assert is_loopback("http://127.0.0.1:1/v1")
-    assert not is_loopback("https://example.org/v1")
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://localhost/v1", True),
+        ("http://[::1]:8080/v1", True),
+        ("http://127.8.9.10", True),
+        ("https://example.org/v1", False),
+        ("https://127.0.0.1.example.org/v1", False),
+        ("http://127.example.org", False),
+        (None, False),
+    ],
+)
+def test_only_addresses_of_this_machine_are_loopback(url: str | None, local: bool) -> None:
+    """A host name that begins like a loopback address is another machine: it needs key and budget."""
+    assert is_loopback(url) is local
