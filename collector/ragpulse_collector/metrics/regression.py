@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragpulse_collector.metrics.estimate import point
-from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
+from ragpulse_evaluators.ranking.overlap import jaccard, rank_biased_overlap
 from ragpulse_evaluators.statistics import hajek, student_quantile, weighted_mean, wilson
 
 __all__ = ["Answered", "Pair", "Score", "gates", "regression"]

@@ -136,20 +136,12 @@ class PassRate(SetEvaluator):
         )
 
 
-def _latency(*, target: float | None = None, threshold: float | None = None) -> Evaluator:
-    return Budgeted("latency", "latency_s", target=target, threshold=threshold)
-
-
-def _cost(*, target: float | None = None, threshold: float | None = None) -> Evaluator:
-    return Budgeted("cost", "cost_usd", target=target, threshold=threshold)
-
-
 _entry = partial(Entry, source="Prompt Evaluation (S3)")
 
 ENTRIES: tuple[Entry, ...] = (
     _entry(
         name="latency",
-        factory=_latency,
+        factory=partial(Budgeted, name="latency", field="latency_s"),
         needs=("latency_s",),
         scale=_LESS,
         description="How many seconds did the answer take?",
@@ -157,7 +149,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     _entry(
         name="cost",
-        factory=_cost,
+        factory=partial(Budgeted, name="cost", field="cost_usd"),
         needs=("cost_usd",),
         scale=_LESS,
         description="How many USD did the answer cost?",

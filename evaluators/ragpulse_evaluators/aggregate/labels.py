@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from ragpulse_evaluators.aggregate.sets import SetEvaluator
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
-from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import roc_auc, wilson
@@ -136,14 +136,6 @@ def _number(text: str) -> float:
     return value
 
 
-def _precision(*, positive: str | None = None, average: Average = "macro", threshold: float | None = None) -> Evaluator:
-    return LabelRate("precision", positive=positive, average=average, threshold=threshold)
-
-
-def _recall(*, positive: str | None = None, average: Average = "macro", threshold: float | None = None) -> Evaluator:
-    return LabelRate("recall", positive=positive, average=average, threshold=threshold)
-
-
 _SOURCE = "scikit-learn's definitions"
 _entry = partial(Entry, needs=("response", "reference"), scale=Scale(), source=_SOURCE)
 
@@ -151,13 +143,13 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(Accuracy, source=_SOURCE, description="Which share of the answers is the right label?"),
     _entry(
         name="precision",
-        factory=_precision,
+        factory=partial(LabelRate, name="precision"),
         description="Of the answers that gave a label, how many were right to?",
         example='get_evaluator("precision", positive="spam")',
     ),
     _entry(
         name="recall",
-        factory=_recall,
+        factory=partial(LabelRate, name="recall"),
         description="Of the cases that have a label, how many answers gave it?",
         example='get_evaluator("recall", positive="spam")',
     ),

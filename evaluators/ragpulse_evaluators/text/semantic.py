@@ -145,20 +145,12 @@ def _bert_scorer(model: str | None, layers: int | None, language: str) -> Any:
     return BERTScorer(model_type=model, num_layers=layers, lang=language)
 
 
-def _semscore(*, embedder: str | Embedder | None = None, threshold: float | None = None) -> Evaluator:
-    return EmbeddingSimilarity(name="semscore", embedder=embedder, threshold=threshold)
-
-
-def _embedding_similarity(*, embedder: str | Embedder | None = None, threshold: float | None = None) -> Evaluator:
-    return EmbeddingSimilarity(embedder=embedder, threshold=threshold)
-
-
 _entry = partial(Entry, needs=("response", "reference"), cost_class="embedding")
 
 ENTRIES: tuple[Entry, ...] = (
     _entry(
         name="embedding_similarity",
-        factory=_embedding_similarity,
+        factory=partial(EmbeddingSimilarity, name="embedding_similarity"),
         scale=_COSINE,
         source="PolyEval; S3",
         description="How close in meaning are answer and reference, by the cosine of their embeddings?",
@@ -174,7 +166,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     _entry(
         name="semscore",
-        factory=_semscore,
+        factory=partial(EmbeddingSimilarity, name="semscore"),
         scale=_COSINE,
         source="SemScore (Aynetdinov and Akbik 2024)",
         description="How close in meaning are answer and reference, by sentence embeddings?",
