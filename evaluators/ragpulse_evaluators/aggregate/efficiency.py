@@ -1,4 +1,4 @@
-"""How fast, how dear, how many: latency, cost, throughput and pass rate of answers."""
+"""Latency, cost, throughput and pass rate of answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Budgeted(Evaluator):
 
 
 class Throughput(SetEvaluator):
-    """Requests a second over the window they ran in.
+    """Requests per second over the window in which they ran.
 
     The window is `window_s`; else from the first start to the last end where each case's metadata has `start_time`
     (ISO 8601 or seconds); else the sum of latencies, as if one request ran after another. With a `target`,
@@ -100,7 +100,7 @@ def _seconds(moment: Any) -> float:
 
 
 class PassRate(SetEvaluator):
-    """The share of cases that pass the evaluator `of`, with Wilson's interval; what could not be judged counts apart.
+    """The share of cases that pass the evaluator `of`, with Wilson's interval; unjudged cases are counted apart.
 
     `of` is a name or an evaluator; parameters for it go in `params`. Skipped, invalid and failed results are parts.
     """
@@ -160,7 +160,7 @@ ENTRIES: tuple[Entry, ...] = (
         factory=Throughput,
         needs=("latency_s",),
         scale=_MORE,
-        description="How many requests a second were served?",
+        description="How many requests per second were served?",
         example='get_evaluator("throughput", target=5.0)',
     ),
     _entry(

@@ -144,7 +144,7 @@ ENTRIES: tuple[Entry, ...] = (
     _entry(
         name="precision",
         factory=partial(LabelRate, name="precision"),
-        description="Of the answers that gave a label, how many were right to?",
+        description="Of the answers that gave a label, how many were right?",
         example='get_evaluator("precision", positive="spam")',
     ),
     _entry(

@@ -188,6 +188,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         CitationCheck,
         source="this project, after ALCE (Gao et al. 2023)",
-        description="Share of citation marks that point to a context which says what is claimed.",
+        description="Share of citation marks that point to a context which supports the claim.",
     ),
 )

@@ -1,4 +1,4 @@
-"""`groundedness`: is every sentence of the response said by the contexts? No judge, no reference, no model download."""
+"""`groundedness`: do the contexts support every sentence of the response? No judge, no reference, no model download."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -147,7 +147,7 @@ _SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.
 
 
 class Groundedness(Evaluator):
-    """Is every sentence of the response said by the contexts? With the best evidence and the reasons for doubt.
+    """Is every sentence of the response supported by the contexts? With the best evidence and the reasons for doubt.
 
     Score 0..1 (passing from 0.5) of a small logistic model over wording (new words, order, runs) and hard checks
     (numbers, units, months, names, negation, opposites, exchanged words); wording counts by length, a check by its
@@ -234,6 +234,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Groundedness,
         source="this project, measured on BEGIN (Dziri et al. 2022)",
-        description="Is every sentence of the response said by the contexts? Numbers, names and negations are checked.",
+        description="Do the contexts support every sentence of the response? Numbers, names and negations are checked.",
     ),
 )

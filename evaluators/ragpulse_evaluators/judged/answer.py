@@ -212,7 +212,7 @@ class Question(BaseModel):
 
 
 class AnswerRelevancy(JudgedEvaluator):
-    """Does the response answer the query? Questions are made up from the response and compared with the real one.
+    """Does the response answer the query? Questions written from the response are compared with the query.
 
     With an `embedder`: mean cosine over `n` questions (RAGAS, n=3), which may be negative. Without: the judge says how
     close each question is, 0 to 1 (PolyEval, n=1). 0 when every question marks the response as noncommittal.

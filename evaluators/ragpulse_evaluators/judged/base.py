@@ -1,4 +1,4 @@
-"""What every judged evaluator shares: a judge, a prompt file in a language, a session that records the calls."""
+"""The base of judged evaluators: a judge, a prompt file in a language, a session that records the calls."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class JudgedEvaluator(Evaluator):
         """Score one case by asking through `session`."""
 
     async def run(self, case: Case) -> Any:
-        """Score one case without keeping the calls."""
+        """Score one case without recording the calls."""
         return await self._attempt(case, [])
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:

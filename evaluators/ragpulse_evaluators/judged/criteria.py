@@ -37,7 +37,7 @@ _DEFAULT = "The response answers the whole query, is specific, and names figures
 
 
 class Guideline(JudgedEvaluator):
-    """1 when every guideline is met, else 0; one call a guideline, each verdict in `parts`."""
+    """1 when the response follows every guideline, else 0; one call per guideline, each verdict in `parts`."""
 
     name = "guideline"
     needs = frozenset({"query", "response"})
@@ -68,7 +68,7 @@ class Guideline(JudgedEvaluator):
         return await session.read(prompt, verdict_reader(self.words), form=form, schema=Verdict)
 
     def calls_for(self, case: Case) -> int:
-        """One a guideline."""
+        """One per guideline."""
         return len(self._rules)
 
 
@@ -252,7 +252,7 @@ class Judgement(JudgedEvaluator):
         return [await session.read(prompt, reader, form=form, schema=Judged)]
 
     def calls_for(self, case: Case) -> int:
-        """One a sample."""
+        """One per sample."""
         return self._n
 
 

@@ -122,7 +122,7 @@ def _grade_value(value: Any, metric: str) -> float | None:
 
 
 class _Grouse(JudgedEvaluator):
-    """What the six share: one prompt file with a block a metric."""
+    """What the six share: one prompt file with a block per metric."""
 
     prompt_name = "grouse"
     parser: ClassVar[str] = "grouse-pair"
@@ -146,7 +146,7 @@ class _Single(_Grouse):
 
 
 class GrouseAnswerRelevancy(_Single):
-    """Does what the answer says answer the question, 1 to 5? Null where it says that no document does."""
+    """Does the answer address the question, 1 to 5? Null where it says that no document does."""
 
     name = "grouse_answer_relevancy"
     metric = "answer_relevancy"
@@ -155,7 +155,7 @@ class GrouseAnswerRelevancy(_Single):
 
 
 class GrouseCompleteness(_Single):
-    """Does the answer hold all that the contexts say on the question, 1 to 5? Null where they say nothing."""
+    """Does the answer contain everything the contexts say on the question, 1 to 5? Null where they say nothing."""
 
     name = "grouse_completeness"
     metric = "completeness"
@@ -164,7 +164,7 @@ class GrouseCompleteness(_Single):
 
 
 class GrouseFaithfulness(_Single):
-    """Is every sentence cited, and borne out by the context it cites? 1, 0, or null where nothing is stated."""
+    """Is every sentence cited, and supported by the context it cites? 1, 0, or null where nothing is stated."""
 
     name = "grouse_faithfulness"
     metric = "faithfulness"
@@ -172,7 +172,7 @@ class GrouseFaithfulness(_Single):
 
 
 class GrouseUsefulness(_Single):
-    """Where no document answers, is what the answer adds still useful? 1, 0, or null where it does not apply."""
+    """Where no document answers, is the additional information still useful? 1, 0, or null where it does not apply."""
 
     name = "grouse_usefulness"
     metric = "usefulness"
@@ -221,7 +221,7 @@ class GrouseNegativeRejection(_Derived):
 
 
 class Grouse(_Grouse):
-    """All six metrics by one chain of two to four calls.
+    """The six GroUSE metrics by one chain of two to four calls.
 
     `parts` holds each metric's native score by its short name; None is null, and a metric whose reply could not be read
     is absent, which makes the whole result invalid. The score is the mean of the normalized metrics that apply.

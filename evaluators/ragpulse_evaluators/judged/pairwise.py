@@ -94,7 +94,7 @@ class Pairwise(JudgedEvaluator):
         return await session.read(prompt, reader, form=form, schema=Choice)
 
     def calls_for(self, case: Case) -> int:
-        """One an order."""
+        """One per order."""
         return 2 if self._consensus else 1
 
 

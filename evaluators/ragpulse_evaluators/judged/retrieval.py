@@ -41,7 +41,7 @@ def average_precision(verdicts: Sequence[bool]) -> float:
 
 
 class _PerContext(JudgedEvaluator):
-    """One yes or no a context."""
+    """One yes or no per context."""
 
     needs = frozenset({"query", "contexts"})
     parser: ClassVar[str] = "verdict"
@@ -57,7 +57,7 @@ class _PerContext(JudgedEvaluator):
         return await session.read(prompt, verdict_reader(self.words), form=_VERDICT_FORM, schema=Verdict)
 
     def calls_for(self, case: Case) -> int:
-        """One a context."""
+        """One per context."""
         return len(case.texts)
 
 

@@ -104,7 +104,7 @@ class Session:
         schema: type[BaseModel] | None = None,
         logprobs: bool = False,
     ) -> list[JudgeCall]:
-        """Put one question `n` times and keep the calls."""
+        """Ask one question `n` times and record the calls."""
         answered = await self._judge.ask(_messages(prompt), n=n, schema=schema, logprobs=logprobs)
         self._calls.extend(answered)
         return answered

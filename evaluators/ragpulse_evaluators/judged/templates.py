@@ -1,6 +1,6 @@
-"""Prompt files: `prompts/<evaluator>/<language>.jinja`, one `{% block %}` a step, rendered in a sandbox.
+"""Prompt files: `prompts/<evaluator>/<language>.jinja`, one `{% block %}` per step, rendered in a sandbox.
 
-What is judged is data: it is fenced by marks that carry a digest of the case, which its author cannot know.
+The judged texts are data: they stand between marks that carry a digest of the case, which its author cannot know.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Marked = tuple[Case, float]
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentReport:
-    """What alignment gained, on cases that it never saw."""
+    """The gain of an alignment, on cases that it never saw."""
 
     before: CalibrationReport
     """The evaluator as it was, on the held-out cases."""

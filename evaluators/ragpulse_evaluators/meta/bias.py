@@ -1,4 +1,4 @@
-"""What sways a judge: the position of an answer, its length, and the dice."""
+"""Biases of a judge: the position of an answer, its length, and chance."""
 
 from __future__ import annotations
 

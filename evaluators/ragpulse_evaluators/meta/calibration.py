@@ -36,7 +36,7 @@ _CORRELATIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float |
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationReport:
-    """What calibration found. Numbers that are undefined, such as a correlation with a constant judge, are None."""
+    """The result of `calibrate`. Undefined numbers, such as a correlation with a constant judge, are None."""
 
     n: int
     """Pairs in which both gave a score."""

@@ -1,4 +1,4 @@
-"""Unit tests for judges: an answer, what is wrong with it, and what a good judge must therefore say."""
+"""Unit tests for judges: an answer, its failure mode, and the conditions that a good judge meets."""
 
 from __future__ import annotations
 

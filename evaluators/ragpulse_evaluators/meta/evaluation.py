@@ -28,7 +28,7 @@ _CHAIN = "grouse"
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One condition of one unit test, and what the judge said."""
+    """One condition of one unit test, and the judge's score."""
 
     test: str
     """The test's id."""
@@ -47,7 +47,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class MetaReport:
-    """How a judge did on unit tests. A verdict that could not be read counts as wrong."""
+    """The results of a judge on unit tests. A verdict that could not be read counts as wrong."""
 
     evaluator: str
     version: str

@@ -196,7 +196,7 @@ ENTRIES: tuple[Entry, ...] = (
         factory=JsonSchema,
         needs=("response",),
         source="PolyEval; JSON Schema",
-        description="Does the answer keep the JSON Schema?",
+        description="Is the answer valid under the JSON Schema?",
         example='get_evaluator("json_schema", schema={"type": "object", "required": ["answer"]})',
     ),
 )

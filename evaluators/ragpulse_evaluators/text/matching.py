@@ -166,7 +166,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="exact_match",
         factory=_exact_match,
         source="SQuAD; AdalFlow AnswerMatchAcc",
-        description="Does the answer equal the reference, but for case, punctuation and articles?",
+        description="Does the answer equal the reference, apart from case, punctuation and articles?",
         example='get_evaluator("exact_match")',
     ),
     _entry(
@@ -180,7 +180,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="match",
         factory=_match,
         source="PolyEval Matchness",
-        description="Does the answer equal, include, start or end with the reference, as the rule says?",
+        description="Does the answer equal, include, start or end with the reference, depending on `rule`?",
         example='get_evaluator("match", rule="startswith", ignore_case=True)',
     ),
     _entry(

@@ -252,7 +252,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Bleu,
         source="Papineni et al. 2002; sacrebleu",
-        description="How many runs of up to four words do answer and references share?",
+        description="How many n-grams of one to four words do answer and references share?",
         options='smooth_method="none"',
         packages=("sacrebleu",),
         install=_INSTALL,
@@ -260,7 +260,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Chrf,
         source="Popović 2015; sacrebleu",
-        description="How many runs of characters do answer and reference share? Good for inflected languages.",
+        description="How many character n-grams do answer and reference share? Good for inflected languages.",
         options="word_order=2",
         packages=("sacrebleu",),
         install=_INSTALL,
@@ -268,7 +268,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Meteor,
         source="Banerjee and Lavie 2005; nltk",
-        description="How many words, or their stems, do answer and reference share, and in one piece?",
+        description="How many words, or their stems, do answer and reference share, and how contiguously?",
         packages=("nltk",),
         install=_INSTALL,
     ),

@@ -1,4 +1,4 @@
-"""Text as its metrics see it: normalised answers, words of any language, references that say something.
+"""Texts as the metrics read them: normalised answers, words of any language, references that hold text.
 
 Scripts written without spaces (Chinese, Japanese, Thai, ...) give one token a character, all others one a word;
 ROUGE's usual ASCII tokens are the same for ASCII text, but identical Chinese texts are identical here.
@@ -24,7 +24,7 @@ _ASCII_SYMBOLS = frozenset("$+<=>^`|~")
 
 
 class _Punctuation(dict[int, int | None]):
-    """A translation table that deletes punctuation of every script, learnt a character at a time."""
+    """A translation table that deletes punctuation of every script, filled one character at a time."""
 
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
@@ -71,7 +71,7 @@ def normalize_answer(text: str) -> str:
 
 
 def nonempty_references(reference: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The references that hold text; raises `MissingField` when none does: an empty one is contained in everything."""
+    """The references that hold text; raises `MissingField` when none does: every text contains an empty one."""
     given = (reference,) if isinstance(reference, str) else reference
     kept = tuple(text for text in given if text.strip())
     if not kept:
