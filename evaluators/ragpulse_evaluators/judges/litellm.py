@@ -105,7 +105,7 @@ class LLMJudge(SampledJudge):
     def _calls(self, prompt: str, answer: Any, elapsed_s: float) -> list[JudgeCall]:
         """One call per choice; tokens and cost of the request are stored with the first, so that sums are right."""
         usage = getattr(answer, "usage", None)
-        cost = getattr(answer, "_hidden_params", {}).get("response_cost")
+        cost = getattr(answer, "_hidden_params", {}).get("response_cost")  # where litellm documents it
         calls = []
         for index, choice in enumerate(answer.choices):
             first = index == 0
