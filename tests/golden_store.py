@@ -1,4 +1,4 @@
-"""How `collector/fixtures/store-0.1.duckdb.gz` was made: `ragpulse serve` of version 0.1, every table filled through its doors.
+"""How `collector/fixtures/store-0.1.duckdb.gz` was made: `ragpulse serve` of version 0.1, every table filled.
 
 Run it with that version only (`python tests/golden_store.py OUT`): the file is what later versions must read.
 """
