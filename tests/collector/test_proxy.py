@@ -146,5 +146,5 @@ def test_a_person_logs_in_and_submits_a_form(
     assert front.ask("POST", f"/traces/{TRACE}/label", session | other, form).status == 403
     labelled = front.ask("POST", f"/traces/{TRACE}/label", session | own, form)
     assert labelled.status == 303, labelled.text
-    assert client.sql("select count(*) as n from scores where source = 'human'").rows() == [{"n": 1}]
+    assert client.sql("select count(*) as n from raw.labels").rows() == [{"n": 1}]
     assert urlsplit(labelled.headers["location"]).netloc in ("", f"{NAME}:{front.port}")
