@@ -35,7 +35,7 @@ CONFIGURATION = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr;
 events {{ worker_connections 64; }}
 http {{
-  access_log off;
+  access_log off; proxy_max_temp_file_size 0;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
   server {{

@@ -69,4 +69,4 @@ def _same_host(origin: str, host: str) -> bool:
 
 
 def _words(sender: str) -> str:
-    return f"requests from other pages ({sender[:200]}) are not accepted: open the page of this collector"
+    return f"requests from other pages ({sender[:200]!r}) are not accepted: open the page of this collector"
