@@ -12,6 +12,7 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
 from ragpulse_collector.store.guard import UserSql
 from ragpulse_collector.store.lately import Lately
+from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows
 
@@ -99,10 +100,4 @@ class Reading:
 
     def size_bytes(self) -> int:
         """Return the bytes on disk, the log included."""
-        files = (self.path, self.path.with_name(self.path.name + ".wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
-    def used_bytes(self) -> int:
-        """Return the bytes that hold data; blocks freed by a deletion do not count."""
-        rows = self.read("SELECT used_blocks * block_size FROM pragma_database_size()").rows
-        return max((int(row[0]) for row in rows), default=0)
+        return (self.path.stat().st_size if self.path.exists() else 0) + log_bytes(self.path)
