@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import signal
 import sys
@@ -21,7 +22,6 @@ import threading
 import time
 from contextlib import closing
 from http.client import HTTPException
-from os import kill
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,9 +35,9 @@ BASE_S = int(time.time()) - 86_400
 """Body number n starts n seconds later, so that its spans are found by their time."""
 
 
-LIMIT_GB = 0.02
+LIMIT_GB = 0.015
 PRUNE_OFTEN = "import ragpulse_collector.app.duties as duties\nduties.PRUNE_EVERY_S = 1.0\n"
-PRUNED_S = 20.0
+PRUNED_S = 12.0
 FILE_BODIES = 20
 
 
@@ -56,7 +56,7 @@ def kills(rounds: int) -> bool:
         for number in range(rounds):
             bodies.send_until(server, acks=chance.randrange(1, 40), linger_s=chance.random() * 0.1)
             if number % 3 == 2:
-                kill(server.pid, signal.SIGTERM)
+                os.kill(server.pid, signal.SIGTERM)
                 time.sleep(chance.random() * 0.5)
             server.kill()
             bodies.land()
@@ -76,12 +76,12 @@ def retention() -> bool:
     """Store twice the size limit, let retention run every second, and see what is left after each deletion."""
     with tempfile.TemporaryDirectory() as place:
         folder, bodies = Path(place), Bodies()
-        often = folder / "often.py"
-        often.write_text(PRUNE_OFTEN)
+        (folder / "sitecustomize.py").write_text(PRUNE_OFTEN)
+        often = {"PYTHONPATH": os.pathsep.join([place, os.environ.get("PYTHONPATH", "")])}
         config = folder / "ragpulse.toml"
         config.write_text(f"[collector]\nretention_days = 36500\nretention_gb = {LIMIT_GB}\n")
-        server = Server(folder / "ragpulse.duckdb", "--load", str(often), "--config", str(config))
-        bodies.send_until(server, acks=400, linger_s=0)
+        server = Server(folder / "ragpulse.duckdb", "--config", str(config), environ=often)
+        bodies.send_until(server, acks=200, linger_s=0)
         bodies.land()
         before = _one(server, "select count(*) from raw.spans")
         time.sleep(PRUNED_S)
@@ -124,8 +124,9 @@ def missing_file() -> bool:
         server = Server(db, "--roles", "ingest")
         bodies.check(server)
         server.stop()
-    print(f"file removed, back, replaced, kill -9: {len(bodies.acknowledged)} bodies acknowledged, {more} of them without "
-          f"the file, readyz {ready} meanwhile; lost {bodies.lost}, doubled {bodies.doubled}, in part {bodies.partial}")  # fmt: skip
+    print(f"file removed, back, replaced, kill -9: {len(bodies.acknowledged)} bodies acknowledged, {more} of them")
+    print(f"  without the file, readyz {ready} meanwhile; "
+          f"lost {bodies.lost}, doubled {bodies.doubled}, in part {bodies.partial}")  # fmt: skip
     return bool(bodies.lost or bodies.doubled or bodies.partial or more) or ready != 503
 
 
@@ -153,8 +154,8 @@ def _damaged(at: float) -> bool:
         told = sum("bytes cannot be read" in line for line in db.with_suffix(".log").read_text().splitlines())
         server.stop()
     print(f"log of {len(damaged) / 2**20:.0f} MB damaged at {at:.0%}: starts in {server.first_200_s:.2f} s, "
-          f"{len(bodies.acknowledged) - bodies.lost} of {len(bodies.acknowledged)} bodies stored, "
-          f"in part {bodies.partial}, doubled {bodies.doubled}; whole log kept: {len(kept) == 1}, told: {told == 1}")  # fmt: skip
+          f"{len(bodies.acknowledged) - bodies.lost} of {len(bodies.acknowledged)} bodies stored,")  # fmt: skip
+    print(f"  in part {bodies.partial}, doubled {bodies.doubled}; whole log kept: {len(kept) == 1}, told: {told == 1}")
     return bool(bodies.partial or bodies.doubled or len(kept) != 1 or told != 1)
 
 

@@ -55,9 +55,7 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
-def open_past_damage(
-    path: Path, connect: Callable[[], duckdb.DuckDBPyConnection]
-) -> duckdb.DuckDBPyConnection:
+def open_past_damage(path: Path, connect: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.DuckDBPyConnection:
     """Open a file for writing; a damaged log is kept aside whole first, and its readable beginning is used.
 
     Raises OSError where the log cannot be kept.

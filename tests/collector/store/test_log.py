@@ -1,4 +1,4 @@
-"""A damaged log: what can be read is used, the whole log is kept aside, and the error says how many bytes are missing."""
+"""A damaged log: what can be read is used, the whole is kept aside, and the error says how many bytes are missing."""
 
 from __future__ import annotations
 
