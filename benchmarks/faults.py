@@ -96,8 +96,9 @@ def retention() -> bool:
     # A step's share of the spans is its share of the bytes: what the last one left is known from what it found.
     last = details[-1] if details else {"used_bytes": 0, "max_bytes": 1, "spans": 0}
     live = last["used_bytes"] * left / max(left + last["spans"], 1)
-    print(f"size retention every second, limit {LIMIT_GB * 1000:.0f} MB: {before:.0f} spans became {left:.0f} in "
-          f"{len(details)} steps, {live / 10**6:.1f} MB live ({live / last['max_bytes']:.0%}), file {size / 10**6:.0f} MB")  # fmt: skip
+    print(f"size retention every second, limit {LIMIT_GB * 1000:.0f} MB: {before:.0f} spans became {left:.0f}")
+    print(f"  in {len(details)} steps, {live / 10**6:.1f} MB live ({live / last['max_bytes']:.0%}), "
+          f"file {size / 10**6:.0f} MB")  # fmt: skip
     stated = {detail["reason"] for detail in details} == {"size"} and removed >= before - left
     return not (0.9 <= live / last["max_bytes"] <= 1.0 and left == settled and stated)
 

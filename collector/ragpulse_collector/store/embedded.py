@@ -20,13 +20,6 @@ from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
 
-_USED = """
-    SELECT (SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = current_catalog()),
-        (SELECT count(*) FROM raw.spans),
-        (SELECT estimated_size FROM duckdb_tables()
-         WHERE database_name = current_catalog() AND schema_name = 'raw' AND table_name = 'spans')"""
-"""Used space; spans; spans with those that were deleted and still take space."""
-
 SHORT_LOG_BYTES = 16 * 2**20
 """The file is opened again for memory's sake only while the log is not longer: reading it takes a tenth of a second."""
 CHECKPOINT_AT_END_S = 3.0
@@ -85,13 +78,9 @@ class EmbeddedStore(Writing):
         )
 
     def used_bytes(self) -> int:
-        """Return the bytes that hold data. Rows that were deleted do not count, also in blocks that hold other rows.
-
-        The log goes into the file first: blocks are freed by that, not by a deletion.
-        """
+        """Return the bytes that hold data; the log goes into the file first, which frees blocks of deleted rows."""
         self.read("CHECKPOINT")
-        used, spans, slots = self.read(_USED).rows[0]
-        return int(used * spans / slots) if slots else int(used)
+        return super().used_bytes()
 
     def _is_quiet(self) -> bool:
         return not self._lent and log_bytes(self.path) <= SHORT_LOG_BYTES

@@ -121,10 +121,6 @@ class Writing(Reading):
         """Return what was accepted and is not on disk yet."""
         return self._queue.backlog()
 
-    def problem(self) -> str | None:
-        """Return why the store takes nothing more although its disk works, or None."""
-        return None
-
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
         self._queue.close()
