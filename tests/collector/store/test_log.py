@@ -60,11 +60,11 @@ def _commit_ends(log: Path) -> Iterator[int]:
     return (found.end() for found in re.finditer(rb"\x05\0{7}.{8}d\0d\xff\xff", log.read_bytes(), re.DOTALL))
 
 
-@pytest.mark.parametrize("at", [0, 1, 4, 40], ids=lambda at: f"byte {at}")
+@pytest.mark.parametrize("at", [0, 1, 4, 14], ids=lambda at: f"byte {at}")
 def test_a_log_whose_head_is_damaged_is_kept_aside(
     kit: Any, crashed: Path, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """DuckDB ignores it without a word."""
+    """DuckDB ignores it without a word, or does not open the file."""
     log = log_path(crashed)
     _flip(log, at)
     whole = log.read_bytes()
