@@ -16,6 +16,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampler.statements import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.store.rows import utc_now
 
@@ -39,7 +40,7 @@ class Status:
             "version": VERSION,
             "started_at": self._started_at,
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "db": _sizes(collector.db),
+            "db": _sizes(collector.db) | {"problem": self._store.problem()},
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
             "queue": asdict(self._backlog()),
@@ -110,7 +111,8 @@ class Status:
 
 def _sizes(db: str) -> dict[str, Any]:
     path = Path(db)
-    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(path.with_name(path.name + ".wal"))}
+    kept = [str(log) for log in damaged_logs(path)]
+    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(log_path(path)), "damaged_logs": kept}
 
 
 def _size(path: Path) -> int:

@@ -100,6 +100,10 @@ def _port(address: str, failure: Failure) -> Finding:
 
 
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
+    if status["db"]["problem"]:
+        yield Finding(False, status["db"]["problem"], "see Recovery in docs/operations.md")
+    for log in status["db"]["damaged_logs"]:
+        yield Finding(False, f"a damaged log was kept as {log}", "see Recovery in docs/operations.md, then remove it")
     newest = status["newest_span"]
     if newest is None:
         yield Finding(False, "no span has arrived yet", "call ragpulse.configure() and one decorated function")

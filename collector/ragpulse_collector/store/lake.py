@@ -34,6 +34,14 @@ _RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "duck
 _ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 """PostgreSQL frees the lease of a machine that went silent after 25 s; by itself it would wait two hours."""
 
+_USED = """
+    SELECT coalesce(sum(file.file_size_bytes * (1 - coalesce(gone.rows, 0) / greatest(file.record_count, 1))), 0)
+    FROM __ducklake_metadata_lake.ducklake_data_file file
+    LEFT JOIN (
+        SELECT data_file_id, sum(delete_count) AS rows FROM __ducklake_metadata_lake.ducklake_delete_file
+        WHERE end_snapshot IS NULL GROUP BY 1) gone USING (data_file_id)
+    WHERE file.end_snapshot IS NULL"""
+
 _UPKEEP = (
     "ducklake_flush_inlined_data('lake')",
     "ducklake_merge_adjacent_files('lake')",
@@ -97,8 +105,8 @@ class LakeStore(Writing):
         return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
 
     def used_bytes(self) -> int:
-        """Return the same as `size_bytes`: the lake has no free blocks."""
-        return self.size_bytes()
+        """Return the bytes of live rows: a file stays as it is when some of its rows are deleted."""
+        return int(self.read(_USED).rows[0][0])
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=self._config)

@@ -94,7 +94,11 @@ class Store(Protocol):
         ...
 
     def used_bytes(self) -> int:
-        """Return the bytes that hold data."""
+        """Return the bytes that hold data; deleted rows do not count."""
+        ...
+
+    def problem(self) -> str | None:
+        """Return why the store takes nothing more although its disk works, or None."""
         ...
 
     def close(self) -> None:

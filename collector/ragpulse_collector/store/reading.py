@@ -12,11 +12,18 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
 from ragpulse_collector.store.guard import UserSql
 from ragpulse_collector.store.lately import Lately
+from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows
 
 _NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
 _PATIENCE_S = 10.0
+_USED = """
+    SELECT (SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = current_catalog()),
+        (SELECT count(*) FROM raw.spans),
+        (SELECT estimated_size FROM duckdb_tables()
+         WHERE database_name = current_catalog() AND schema_name = 'raw' AND table_name = 'spans')"""
+"""Used space; spans; spans with those that were deleted and still take space."""
 
 
 class _OpenedAnew(Exception):
@@ -97,12 +104,15 @@ class Reading:
         """Write the answer of a query as a Parquet file, row by row and not through memory. Raises StoreError."""
         return self._outbox.parquet(Path(path), sql, parameters)
 
+    def used_bytes(self) -> int:
+        """Return the bytes that hold data. Rows that were deleted do not count, also in blocks that hold other rows."""
+        used, spans, slots = self.read(_USED).rows[0]
+        return int(used * spans / slots) if slots else int(used)
+
+    def problem(self) -> str | None:
+        """Return why the store takes nothing more although its disk works, or None."""
+        return None
+
     def size_bytes(self) -> int:
         """Return the bytes on disk, the log included."""
-        files = (self.path, self.path.with_name(self.path.name + ".wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
-    def used_bytes(self) -> int:
-        """Return the bytes that hold data; blocks freed by a deletion do not count."""
-        rows = self.read("SELECT used_blocks * block_size FROM pragma_database_size()").rows
-        return max((int(row[0]) for row in rows), default=0)
+        return (self.path.stat().st_size if self.path.exists() else 0) + log_bytes(self.path)

@@ -83,6 +83,7 @@ class Writer:
         renew_s: float,
         clock: Callable[[], datetime],
         recent_spans: int,
+        check: Callable[[], None],
     ) -> None:
         self._queue = queue
         self._new_cursor = cursor
@@ -90,7 +91,7 @@ class Writer:
         self._lately = lately
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
-        self._clock = clock
+        self._clock, self._check = clock, check
         self._written, self._opened = 0, clock()
         self._cursor = cursor()
         self._appender = Appender(self._cursor)
@@ -137,7 +138,11 @@ class Writer:
                 item.future.set_result(result)
 
     def _commit(self, items: list[Item]) -> list[Any]:
-        """Write the items in one transaction: bodies together first, then work in its order."""
+        """Write the items in one transaction: bodies together first, then work in its order.
+
+        Nothing is acknowledged unless the file is still in its place after COMMIT.
+        """
+        self._check()
         self._recover()
         at = max(self._clock(), self._last + timedelta(microseconds=1))
         transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
@@ -158,6 +163,7 @@ class Writer:
         self._ingest.remember()
         self._last = at
         self._lately.commit(at)
+        self._check()
         return results
 
     def _end(self) -> None:
@@ -173,7 +179,7 @@ class Writer:
         self._appender.forget()
 
     def _refuse(self, items: list[Item], error: BaseException) -> None:
-        _log.error("the disk refused a group of %d: %s", len(items), error)
+        _log.error("a group of %d was refused: %s", len(items), error)
         self._broken = not self._usable()
         with contextlib.suppress(*_DISK):  # who reads need not wait for the next who writes
             self._recover()

@@ -18,7 +18,7 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.lately import Lately
 from ragpulse_collector.store.prices import Prices
-from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.protocol import Busy, StoreError, Transaction
 from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
@@ -96,6 +96,7 @@ class Writing(Reading):
             renew_s=ways.renew_s,
             clock=ways.clock,
             recent_spans=ways.recent_spans,
+            check=self._check,
         )
         self._threads = [
             threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),
@@ -166,10 +167,16 @@ class Writing(Reading):
 
     def _reopen(self) -> None:
         """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""
+        self._check()
         with self._opening:
             self._end_reading()
             self._connection.close()
             self._connection = self._open()
+
+    def _check(self) -> None:
+        """Raise StoreError where nothing may be acknowledged."""
+        if (problem := self.problem()) is not None:
+            raise StoreError(problem)
 
     def _end_reading(self) -> None:
         """Interrupt what is read: the engine cannot be closed, nor the file be opened anew, beside a busy cursor."""
