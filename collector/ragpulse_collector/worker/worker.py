@@ -219,6 +219,9 @@ class Worker:
     async def _claim(self) -> None:
         """Fetch jobs for the lanes that need some."""
         sated = [lane for lane in self._lanes if lane.sated]
+        now = self._clock()
+        if self._since > now:  # the clock was set back: jobs may have been made before this instant
+            self._since = LONG_AGO
         waiting = await asyncio.to_thread(
             pending,
             self._store,
@@ -229,7 +232,7 @@ class Worker:
             claimed=tuple(self._claimed),
             full={stream for lane in sated for stream in lane.streams},
         )
-        self._since = waiting.since
+        self._since = min(waiting.since, now)
         for lane in self._lanes:
             lane.more = lane in sated or len(waiting.jobs) == _FETCH
         for job in filter(self._wanted, waiting.jobs):
