@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.metrics.runs import given_up
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
@@ -95,7 +96,7 @@ class Status:
         ).rows
         due, oldest = self._store.read(
             "SELECT count(*), min(j.created_at) FROM raw.eval_jobs j WHERE NOT EXISTS (SELECT 1 FROM raw.scores s"
-            " WHERE s.job_id = j.job_id AND (s.status <> 'error' OR s.attempt >= 5))"
+            f" WHERE s.job_id = j.job_id AND (s.status <> 'error' OR {given_up('s')}))"
             " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.job_id = j.job_id)"
         ).rows[0]
         done = sum(count for status, count in by_status.items() if status != "error")
