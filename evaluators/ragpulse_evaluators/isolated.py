@@ -130,7 +130,7 @@ class Isolated(Evaluator):
             self._forget(child)
             child = self._own.child = _Child()
             self._children.add(child)
-            child.ask(self._setup, _START_S)
+            child.begin(self._setup)
         return child.ask(case, self.limits.time_s)
 
     def _forget(self, child: _Child | None) -> None:
@@ -154,6 +154,16 @@ class _Child:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    def begin(self, setup: bytes) -> None:
+        """Wait until the evaluator is loaded; raises EvaluatorStopped with the reason why it is not."""
+        try:
+            failure = self.ask(setup, _START_S)
+        except EvaluatorStopped as stopped:
+            raise EvaluatorStopped(f"the evaluator was not loaded in its process: {stopped}") from None
+        if failure:
+            self.close()
+            raise EvaluatorStopped(f"the evaluator was not loaded in its process: {failure.decode(errors='replace')}")
 
     def ask(self, request: bytes, within_s: float) -> bytes:
         """Return the answer; raises EvaluatorStopped, and then the process is gone."""

@@ -1,6 +1,7 @@
 """The process in which a user's evaluator runs: cases come in, results go out, until the input ends.
 
-frame = length (8 bytes, big-endian) and payload; requests: the setup (JSON), then cases (pickle); answers: JSON
+frame = length (8 bytes, big-endian) and payload; requests: the setup (JSON), then cases (pickle)
+    answers: an empty one, or why there is no evaluator; then results (JSON)
 """
 
 from __future__ import annotations
@@ -54,8 +55,12 @@ def main() -> None:
         return
     limits = setup["limits"]
     _restrict(limits["memory_mb"])
-    evaluator = _made(setup)
-    write_frame(answers, b"ready")
+    try:
+        evaluator = _made(setup)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: the parent reports why there is none
+        write_frame(answers, f"{type(error).__name__}: {error}".encode())
+        return
+    write_frame(answers, b"")
     with asyncio.Runner() as runner:
         while (case := read_frame(requests)) is not None:
             _end_in(limits["time_s"] + _GRACE_S)

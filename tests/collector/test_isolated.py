@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from ragpulse_collector.client import connect
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.worker import Patience, Worker, dead_letters
+from ragpulse_collector.worker.in_hand import InHand
+from ragpulse_evaluators import Case
 
 USERS = '''
 import asyncio, ctypes, os, signal, sys, time
@@ -169,6 +172,28 @@ def test_results_are_as_in_process(store: EmbeddedStore, users: Path) -> None:
     assert found["waits"] == ("1", "ok", 1.0, None, "fine", '{"letters":33}')
     for name in ("longer", "quite_long"):
         assert found[name] == (plain.resolve(name).version, "ok", 1.0, True, None, None)
+
+
+def test_a_file_that_is_gone_is_told(store: EmbeddedStore, users: Path, tmp_path: Path) -> None:
+    """The reason names it, rather than an exit code."""
+    catalog = Catalog(Settings(), loads=[str(users)], isolate=True)
+    catalog.resolve("says")
+    users.rename(tmp_path / "elsewhere.py")
+    result = asyncio.run(catalog.resolve("says")(Case(response="yes")))
+    assert (result.status, "my_evals.py is no file" in (result.explanation or "")) == ("error", True)
+
+
+def test_what_a_former_process_had_in_hand(tmp_path: Path) -> None:
+    """Jobs that were begun and not ended are left; a line that was cut off is none; a clean end leaves nothing."""
+    path = tmp_path / "x.in-hand"
+    first, second = "a" * 32, "b" * 32
+    path.write_text(f"+{first}\n+{second}\n-{first}\n+{second[:7]}")
+    assert InHand(path).left() == [second]
+    noted = InHand(path)
+    noted.clear()
+    with noted.holding(first), noted.holding(second):
+        assert InHand(path).left() == [first, second]
+    assert InHand(path).left() == []
 
 
 def test_sys_exit_at_import_is_a_mistake_of_the_file(tmp_path: Path) -> None:

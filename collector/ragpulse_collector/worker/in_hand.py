@@ -77,10 +77,7 @@ def count_interrupted(
 ) -> int:
     """Store an `error` attempt for each job that a former process had in hand when it ended; returns how many."""
     jobs = by_ids(store.read, in_hand.left())
-    verdicts = [
-        Verdict(job=job, score_key=job.job_id, created_at=now, result=_interrupted(made(job)), label_version=None)
-        for job in jobs
-    ]
+    verdicts = [_interrupted(job, made(job), now) for job in jobs]
     if verdicts:
         store.write(lambda tx: append_verdicts(tx, ledger, verdicts)).result()
         _log.warning("%d evaluations were in hand when the collector ended; each counts as an attempt", len(jobs))
@@ -88,5 +85,6 @@ def count_interrupted(
     return len(verdicts)
 
 
-def _interrupted(evaluator: Evaluator) -> EvaluationResult:
-    return EvaluationResult(evaluator=evaluator.name, version=evaluator.version, status="error", explanation=_REASON)
+def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
+    result = EvaluationResult(evaluator=evaluator.name, version=evaluator.version, status="error", explanation=_REASON)
+    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.label)
