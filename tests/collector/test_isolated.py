@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.worker import Patience, Worker, dead_letters
 from ragpulse_collector.worker.in_hand import InHand
-from ragpulse_evaluators import Case
+from ragpulse_evaluators import Case, evaluator
 
 USERS = '''
 import asyncio, ctypes, os, signal, sys, time
@@ -194,6 +195,33 @@ def test_what_a_former_process_had_in_hand(tmp_path: Path) -> None:
     with noted.holding(first), noted.holding(second):
         assert InHand(path).left() == [first, second]
     assert InHand(path).left() == []
+
+
+def test_a_crash_counts_and_a_clean_stop_does_not(store: EmbeddedStore, tmp_path: Path) -> None:
+    """What is noted at the start is an attempt, also in process; what a stop cancels is none."""
+    path, waiting = tmp_path / "x.in-hand", threading.Event()
+
+    @evaluator
+    async def pending(response: str) -> bool:
+        waiting.set()
+        await asyncio.sleep(3600)
+        return True
+
+    units = Units(store)
+    units.unit(0, response="yes")
+    job_id = units.job(0, "pending")
+    units.save()
+    path.write_text(f"+{job_id}\n")
+    for _ in range(2):
+        waiting.clear()
+        worker = Worker(store, lambda *_, **__: pending, Ledger(store, Caps()), clock=lambda: T0, in_hand=path)
+        worker.start()
+        assert waiting.wait(60)
+        assert InHand(path).left() == [job_id]
+        worker.stop(timeout_s=0.1)
+    told = [("error", 1, "the collector ended while this evaluator ran")]
+    assert rows(store, "SELECT status, attempt, explanation FROM raw.scores") == told
+    assert not path.exists()
 
 
 def test_sys_exit_at_import_is_a_mistake_of_the_file(tmp_path: Path) -> None:

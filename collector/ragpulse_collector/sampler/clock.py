@@ -15,7 +15,7 @@ from ragpulse_collector.store.protocol import Transaction
 __all__ = ["recovered"]
 
 _log = logging.getLogger("ragpulse.collector")
-_TOLERANCE = timedelta(minutes=1)
+_TOLERANCE = timedelta(minutes=10)
 """Receipts this far ahead are left alone: collectors that share a lake differ so much at most."""
 _MARGIN = timedelta(hours=1)
 """A trace received this long before the last decision at a right time is decided."""
