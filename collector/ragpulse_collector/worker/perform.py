@@ -139,7 +139,7 @@ class Performer:
             return work.gone()
         limit_s = None if work.gated or isinstance(work.evaluator, Isolated) else self._patience.timeout_s
         async with self._place(work):
-            with self._in_hand.holding(work.job.job_id):
+            with self._in_hand.holding(work.job.job_id) if work.noted else nullcontext():
                 try:
                     async with asyncio.timeout(limit_s):
                         return await work.evaluator(work.case)

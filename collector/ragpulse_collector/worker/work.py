@@ -90,6 +90,11 @@ class Work:
         """Whether the judge passes the gate with each request by itself."""
         return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
 
+    @property
+    def noted(self) -> bool:
+        """Whether a crash while it runs is an attempt: not where our own code only waits for a judge."""
+        return not self.gated or type(self.evaluator).__module__.partition(".")[0] != "ragpulse_evaluators"
+
     def result(self, **values: Any) -> EvaluationResult:
         """A result under the evaluator's name that it did not make itself."""
         one = self.evaluator
