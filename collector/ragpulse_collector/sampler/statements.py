@@ -316,3 +316,12 @@ SETTLE_FEEDBACK = """
                         AND s.source <> 'online')"""
 
 SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
+
+LAST_DECIDED = """
+    SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
+"""When the last decision was made whose time is not in the future."""
+
+FIRST_UNDECIDED = """
+    SELECT min(s.received_at) FROM raw.spans s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
+    WHERE s.received_at >= $since"""

@@ -25,6 +25,8 @@ from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
+_CLOCK_STEP = timedelta(seconds=10)
+"""A clock that is set back by less stands still until it has caught up; one that is set back by more is followed."""
 
 
 class _CommitFailed(Exception):
@@ -144,7 +146,7 @@ class Writer:
         """
         self._check()
         self._recover()
-        at = max(self._clock(), self._last + timedelta(microseconds=1))
+        at = self._present()
         transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
         self._cursor.begin()
         try:
@@ -206,6 +208,11 @@ class Writer:
         self._cursor = self._new_cursor()
         self._appender = Appender(self._cursor)
         self._broken = False
+
+    def _present(self) -> datetime:
+        """Return an instant after the last one, unless the clock was set back by more than `_CLOCK_STEP`."""
+        now = self._clock()
+        return now if self._last > now + _CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
 
     def _newest(self) -> datetime:
         newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
