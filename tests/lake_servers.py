@@ -132,6 +132,22 @@ class Postgres(_Server):
         )
         return [line.split("|") for line in told.stdout.decode().splitlines()]
 
+    def hold_commits(self) -> None:
+        """Make each COMMIT durable but unanswered: it waits for a standby that does not exist."""
+        self._configure("SET synchronous_standby_names = 'nobody'")
+
+    def held_commits(self) -> int:
+        """Return how many transactions are committed and wait for their answer."""
+        return int(self.ask("lake", "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")[0][0])
+
+    def answer_commits(self) -> None:
+        """Let each COMMIT be answered at once, as usual."""
+        self._configure("RESET synchronous_standby_names")
+
+    def _configure(self, change: str) -> None:
+        self.ask("lake", f"ALTER SYSTEM {change}")
+        self.ask("lake", "SELECT pg_reload_conf()")
+
     def stop(self) -> None:
         """End it at once, without a checkpoint."""
         with contextlib.suppress(subprocess.CalledProcessError):

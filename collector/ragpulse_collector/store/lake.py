@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.commit_doubt import Doubt
 from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
@@ -64,6 +65,7 @@ class LakeStore(Writing):
         **ways: Any,
     ) -> None:
         self._catalog, self._data_path, self._s3 = catalog, data_path, s3
+        self._doubt = Doubt(catalog)
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
@@ -99,6 +101,15 @@ class LakeStore(Writing):
     def used_bytes(self) -> int:
         """Return the same as `size_bytes`: the lake has no free blocks."""
         return self.size_bytes()
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._doubt.settle()
+        cursor.begin()
+        self._doubt.mark(cursor)
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self._doubt:
+            cursor.commit()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=self._config)

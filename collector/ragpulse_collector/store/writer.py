@@ -76,6 +76,8 @@ class Writer:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
         *,
+        begin: Callable[[duckdb.DuckDBPyConnection], None],
+        commit: Callable[[duckdb.DuckDBPyConnection], None],
         lately: Lately,
         is_quiet: Callable[[], bool],
         renew_bytes: int,
@@ -86,6 +88,7 @@ class Writer:
         self._queue = queue
         self._new_cursor = cursor
         self._reopen = reopen
+        self._begin_on, self._commit_on = begin, commit
         self._lately = lately
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
@@ -139,7 +142,7 @@ class Writer:
         self._recover()
         at = max(self._clock(), self._last + timedelta(microseconds=1))
         transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
-        self._cursor.begin()
+        self._begin_on(self._cursor)
         try:
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
@@ -160,7 +163,7 @@ class Writer:
 
     def _end(self) -> None:
         try:
-            self._cursor.commit()
+            self._commit_on(self._cursor)
         except duckdb.Error as error:
             raise _CommitFailed(str(error)) from error
 

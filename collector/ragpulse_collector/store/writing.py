@@ -90,6 +90,8 @@ class Writing(Reading):
             self._queue,
             self._cursor,
             self._reopen,
+            begin=self._begin,
+            commit=self._commit,
             lately=lately,
             is_quiet=self._is_quiet,
             renew_bytes=ways.renew_bytes,
@@ -129,6 +131,14 @@ class Writing(Reading):
             self._end_reading()
             self._finish(self._connection)
             self._connection.close()
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Begin the writer's transaction."""
+        cursor.begin()
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Commit the writer's transaction; raises duckdb.Error."""
+        cursor.commit()
 
     def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do what is left to do with a drained store before it is closed."""
