@@ -1,12 +1,14 @@
 """A commit to the lake whose answer was lost: PostgreSQL may have it, although its sender is told to retry.
 
 DuckLake takes such a commit as failed and deletes its Parquet files. If PostgreSQL has the commit, the catalog names files
-that do not exist, and no query can read the table. So the commit is undone before the next transaction begins.
+that do not exist, and no process can read the table. So the commit is undone as soon as PostgreSQL answers.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -21,6 +23,7 @@ _WAIT = "SET LOCAL lock_timeout = '5s'; LOCK TABLE ducklake_snapshot_changes IN 
 """PostgreSQL may still be at work on the commit: the lock is granted once every transaction under way has ended."""
 _FOUND = "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE commit_extra_info = %s"
 _HOLD = "SELECT table_name FROM information_schema.columns WHERE table_schema = current_schema() AND column_name = %s"
+_AGAIN_S = 1.0
 _OF_FILES = ("ducklake_file_column_stats", "ducklake_file_partition_value")
 _COUNTS = """
     UPDATE ducklake_table_stats t
@@ -38,6 +41,7 @@ class Doubt:
 
     def __init__(self, catalog: str) -> None:
         self._dsn = catalog.removeprefix(_SHARED) if catalog.startswith(_SHARED) else None
+        self._settling = threading.Lock()
         self._mark = ""
         self._failed: str | None = None
 
@@ -54,22 +58,35 @@ class Doubt:
         """The COMMIT has ended; where it failed, its outcome is unknown."""
         if isinstance(error, duckdb.Error) and self._dsn is not None:
             self._failed = self._mark
+            # Others must not wait until this process is sent something again.
+            threading.Thread(target=self._settle_soon, name="ragpulse-doubt", daemon=True).start()
+
+    def _settle_soon(self) -> None:
+        while True:
+            try:
+                return self.settle()
+            except StoreError:
+                time.sleep(_AGAIN_S)
 
     def settle(self) -> None:
         """Undo the commit whose answer was lost; raises StoreError while PostgreSQL does not answer."""
-        if self._failed is None or self._dsn is None:
-            return
-        import psycopg  # type: ignore[import-not-found, unused-ignore]
+        with self._settling:
+            if self._failed is not None and self._dsn is not None:
+                _settle(self._dsn, self._failed)
+                self._failed = None
 
-        try:
-            with psycopg.connect(self._dsn, connect_timeout=5) as catalog:
-                catalog.execute(_WAIT)
-                for (snapshot,) in catalog.execute(_FOUND, [self._failed]).fetchall():
-                    _undo(catalog, snapshot)
-                    _log.warning("snapshot %d was committed, but its answer was lost: undone", snapshot)
-        except psycopg.Error as error:
-            raise StoreError(f"the catalog does not answer: {first_line(error)}") from error
-        self._failed = None
+
+def _settle(dsn: str, mark: str) -> None:
+    import psycopg  # type: ignore[import-not-found, unused-ignore]
+
+    try:
+        with psycopg.connect(dsn, connect_timeout=5) as catalog:
+            catalog.execute(_WAIT)
+            for (snapshot,) in catalog.execute(_FOUND, [mark]).fetchall():
+                _undo(catalog, snapshot)
+                _log.warning("snapshot %d was committed, but its answer was lost: undone", snapshot)
+    except psycopg.Error as error:
+        raise StoreError(f"the catalog does not answer: {first_line(error)}") from error
 
 
 def _undo(catalog: Any, snapshot: int) -> None:

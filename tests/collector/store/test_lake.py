@@ -183,6 +183,21 @@ def test_a_commit_whose_answer_was_lost_is_shown_once(lake: Lake, serve: Serve, 
 
 
 @pytest.mark.timeout(200)
+def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serve) -> None:
+    """A sender that retries with another collector, though the first one stored its body: one copy stays."""
+    db = lake.make("twice")
+    collectors = [serve(db, "ingest") for _ in range(2)]
+    body = _rag_body(traces=20)
+    for collector in collectors:
+        assert [_send(collector, 0).status, _send(collector, 1).status] == [200, 200]
+        assert collector.ask("POST", "/v1/traces", body).status == 200
+    assert _shown(collectors[0])["spans"] > _ONCE["spans"]
+    serve(db, "evaluate")
+    _until(lambda: _decided(collectors[0]) == _ONCE["traces"])
+    assert [_shown(collector) for collector in collectors] == [_ONCE] * 2
+
+
+@pytest.mark.timeout(200)
 def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -> None:
     """The one that decides waits through an outage, takes the lease again and decides; others can end meanwhile."""
     db = lake.make("leader")
