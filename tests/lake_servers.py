@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -190,6 +191,19 @@ class SeaweedFS(_Server):
             if time.monotonic() > until or self._process.poll() is not None:
                 raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
             time.sleep(0.1)
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        assert self._takes(name)
+
+    def drop_bucket(self, name: str) -> None:
+        """Remove a bucket with everything in it."""
+        urllib.request.urlopen(urllib.request.Request(f"http://{self.address}/{name}", method="DELETE"), timeout=20)
+
+    def files(self, bucket: str) -> list[str]:
+        """Return the keys of a bucket's objects."""
+        with urllib.request.urlopen(f"http://{self.address}/{bucket}?list-type=2", timeout=20) as answer:
+            return re.findall(r"<Key>([^<]+)</Key>", answer.read().decode())
 
     def _takes(self, path: str, body: bytes = b"") -> bool:
         request = urllib.request.Request(f"http://{self.address}/{path}", body, method="PUT")

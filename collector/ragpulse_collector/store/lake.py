@@ -19,7 +19,7 @@ from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.commit_doubt import Doubt
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.connection import Deadline, first_line, quoted
 from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
@@ -34,6 +34,10 @@ _RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "duck
 """Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
 _ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 """PostgreSQL frees the lease of a machine that went silent after 25 s; by itself it would wait two hours."""
+
+_CHECK_S = 4.0
+_FILE = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
+"""More rows than PostgreSQL keeps for a commit: they become a file at once, before any COMMIT."""
 
 _UPKEEP = (
     "ducklake_flush_inlined_data('lake')",
@@ -86,6 +90,20 @@ class LakeStore(Writing):
                 cursor.execute(f"SELECT count(*) FROM {call}").fetchall()
         finally:
             cursor.close()
+
+    def check_files(self) -> None:
+        """Write a small file and remove it; raises StoreError with the reason.
+
+        PostgreSQL keeps the rows of small commits, so a commit does not show whether the bucket takes files.
+        """
+        with contextlib.closing(self._cursor()) as cursor, Deadline(cursor, _CHECK_S):
+            try:
+                cursor.begin()
+                cursor.execute(_FILE)
+                # DuckLake removes the files of a transaction that is rolled back.
+                cursor.rollback()
+            except duckdb.Error as error:
+                raise StoreError(f"no file can be written to {self._data_path}: {first_line(error)}") from error
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy when it is away."""

@@ -122,6 +122,9 @@ class Writing(Reading):
         """Return what was accepted and is not on disk yet."""
         return self._queue.backlog()
 
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
         self._queue.close()

@@ -198,6 +198,21 @@ def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serv
 
 
 @pytest.mark.timeout(200)
+def test_a_collector_without_its_bucket_is_not_ready(lake: Lake, serve: Serve) -> None:
+    """`/readyz` names the bucket that takes no files, says 200 once it does, and leaves no file behind."""
+    lake.files.make_bucket("other")
+    db = lake.make("bucket").replace(f"s3://{BUCKET}/", "s3://other/")
+    collector = serve(db, "ingest")
+    assert lake.files.files("other") == []
+    lake.files.drop_bucket("other")
+    _until(lambda: collector.ask("GET", "/readyz").status == 503)
+    assert b"no file can be written to s3://other/bucket/" in collector.ask("GET", "/readyz").body
+    lake.files.make_bucket("other")
+    _until(lambda: collector.ask("GET", "/readyz").status == 200)
+    assert lake.files.files("other") == []
+
+
+@pytest.mark.timeout(200)
 def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -> None:
     """The one that decides waits through an outage, takes the lease again and decides; others can end meanwhile."""
     db = lake.make("leader")
