@@ -133,6 +133,22 @@ class Postgres(_Server):
         )
         return [line.split("|") for line in told.stdout.decode().splitlines()]
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables by which psql reaches it as its administrator."""
+        return {"PGHOST": "127.0.0.1", "PGPORT": str(self._port), "PGUSER": "ragpulse"}
+
+    def ask_for_passwords(self, role: str) -> None:
+        """Let a role in with its password only; everybody else is trusted."""
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(f"host all {role} all scram-sha-256\n{rules.read_text()}")
+        self.ask("lake", "SELECT pg_reload_conf()")
+
+    def lets_in(self, role: str) -> bool:
+        """Tell whether a role gets in without a password."""
+        psql = [str(self._programs / "psql"), "-h", "127.0.0.1", "-p", str(self._port), "-U", role, "-wc", "", "lake"]
+        return subprocess.run(psql, capture_output=True).returncode == 0
+
     def hold_commits(self) -> None:
         """Make each COMMIT durable but unanswered: it waits for a standby that does not exist."""
         self._configure("SET synchronous_standby_names = 'nobody'")
@@ -160,7 +176,10 @@ class Postgres(_Server):
 
 
 class SeaweedFS(_Server):
-    """An S3 server of its own with the bucket `ragpulse`; `address` is its host:port."""
+    """An S3 server of its own with the bucket `ragpulse`.
+
+    `address` is its host:port, `master` the address that `weed shell` takes.
+    """
 
     def __init__(self, python: Path) -> None:
         weed = python.parent / "weed"
@@ -170,6 +189,7 @@ class SeaweedFS(_Server):
         names = ("s3.port", "master.port", "volume.port", "filer.port")
         ports = dict(zip([*names, *(f"{name}.grpc" for name in names)], free_ports(2 * len(names)), strict=True))
         self.address = f"127.0.0.1:{ports['s3.port']}"
+        self.master = f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}"
         self._command = [str(weed), "server", "-dir", str(self._folder), "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
         self._command += [f"-{name}={port}" for name, port in ports.items()]
         self._command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=200"]
@@ -191,6 +211,14 @@ class SeaweedFS(_Server):
             if time.monotonic() > until or self._process.poll() is not None:
                 raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
             time.sleep(0.1)
+
+    def refuses_strangers(self, bucket: str) -> bool:
+        """Tell whether a bucket is closed to requests without a key."""
+        try:
+            self.files(bucket)
+        except urllib.error.HTTPError as error:
+            return error.code == 403
+        return False
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket."""

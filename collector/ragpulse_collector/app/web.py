@@ -113,8 +113,8 @@ _HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused}
 class Probe:
     """Whether a write reaches the disk now; asked at most once a second, however often somebody knocks.
 
-    Whether data files can be written is checked at most every five seconds, one check at a time, on a thread of its own:
-    a bucket that does not answer holds up nothing else.
+    Data files are checked at most every five seconds, one check at a time, on a thread of its own: a bucket that does
+    not answer holds up nothing else.
     """
 
     def __init__(self, store: Store) -> None:
