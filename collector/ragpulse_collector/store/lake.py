@@ -1,8 +1,8 @@
 """The scale-out store: DuckLake (catalog in PostgreSQL, Parquet on S3 or a folder); any number of processes ingest.
 
 Same SQL, same views, same writer. What differs: how it is opened, that commits go through the catalog (so groups are
-larger), that files are merged and expired by one process, and that re-sends which reach another process are told apart
-when traces are decided.
+larger), that files are merged and expired by one process, and that a span which two processes stored is removed once
+when its trace is decided.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ class Writer:
         self._recover()
         at = max(self._clock(), self._last + timedelta(microseconds=1))
         transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
-        self._begin_on(self._cursor)
         try:
+            self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
             self._queue.written()
