@@ -171,9 +171,12 @@ class Sampler:
     def _write(self, transaction: Transaction, found: _Due, low: datetime) -> None:
         lo, at = {"lo": found.lo}, {"at": transaction.at}
         run = transaction.execute
-        run(sql.MINE, {"since": _LONG_AGO if found.late else low} | lo)
+        since = {"since": _LONG_AGO if found.late else low}
+        run(sql.MINE, since | lo)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
-            run(sql.DROP_DOUBLES)
+            for removal in sql.REMOVE_DOUBLES:
+                run(removal, lo)
+            run(sql.MINE, since | lo)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})

@@ -91,9 +91,17 @@ MINE = f"""
 
 COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM mine"
 
-DROP_DOUBLES = """
-    DELETE FROM mine WHERE rowid NOT IN (
-        SELECT arg_min(rowid, received_at) FROM mine GROUP BY trace_id, span_id)"""
+_KEPT_ONCE = {"spans": "", "contents": "", "contexts": ", rank"}
+
+REMOVE_DOUBLES = [
+    f"""
+    DELETE FROM raw.{table} WHERE start_time >= $lo AND rowid IN (
+        SELECT rowid FROM raw.{table} WHERE start_time >= $lo AND trace_id IN (
+            SELECT trace_id FROM mine GROUP BY trace_id, span_id HAVING count(*) > 1)
+        QUALIFY row_number() OVER (PARTITION BY trace_id, span_id{also} ORDER BY rowid) > 1)"""
+    for table, also in _KEPT_ONCE.items()
+]
+"""Of a span that was stored again only the first copy stays, with its texts and contexts."""
 
 PLACED = """
     CREATE OR REPLACE TEMP TABLE placed AS

@@ -1,8 +1,8 @@
 """The scale-out store: DuckLake (catalog in PostgreSQL, Parquet on S3 or a folder); any number of processes ingest.
 
 Same SQL, same views, same writer. What differs: how it is opened, that commits go through the catalog (so groups are
-larger), that files are merged and expired by one process, and that re-sends which reach another process are told apart
-when traces are decided.
+larger), that files are merged and expired by one process, and that a span which two processes stored is removed once
+when its trace is decided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.commit_doubt import Doubt
+from ragpulse_collector.store.connection import Deadline, first_line, quoted
 from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
@@ -41,6 +42,9 @@ _USED = """
         SELECT data_file_id, sum(delete_count) AS rows FROM __ducklake_metadata_lake.ducklake_delete_file
         WHERE end_snapshot IS NULL GROUP BY 1) gone USING (data_file_id)
     WHERE file.end_snapshot IS NULL"""
+_CHECK_S = 4.0
+_FILE = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
+"""More rows than PostgreSQL keeps for a commit: they become a file at once, before any COMMIT."""
 
 _UPKEEP = (
     "ducklake_flush_inlined_data('lake')",
@@ -72,6 +76,7 @@ class LakeStore(Writing):
         **ways: Any,
     ) -> None:
         self._catalog, self._data_path, self._s3 = catalog, data_path, s3
+        self._doubt = Doubt(catalog)
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
@@ -93,6 +98,20 @@ class LakeStore(Writing):
         finally:
             cursor.close()
 
+    def check_files(self) -> None:
+        """Write a small file and remove it; raises StoreError with the reason.
+
+        PostgreSQL keeps the rows of small commits, so a commit does not show whether the bucket takes files.
+        """
+        with contextlib.closing(self._cursor()) as cursor, Deadline(cursor, _CHECK_S):
+            try:
+                cursor.begin()
+                cursor.execute(_FILE)
+                # DuckLake removes the files of a transaction that is rolled back.
+                cursor.rollback()
+            except duckdb.Error as error:
+                raise StoreError(f"no file can be written to {self._data_path}: {first_line(error)}") from error
+
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy when it is away."""
         try:
@@ -107,6 +126,15 @@ class LakeStore(Writing):
     def used_bytes(self) -> int:
         """Return the bytes of live rows: a file stays as it is when some of its rows are deleted."""
         return int(self.read(_USED).rows[0][0])
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._doubt.settle()
+        cursor.begin()
+        self._doubt.mark(cursor)
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self._doubt:
+            cursor.commit()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=self._config)

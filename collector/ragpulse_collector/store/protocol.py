@@ -93,6 +93,10 @@ class Store(Protocol):
         """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
         ...
 
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+        ...
+
     def used_bytes(self) -> int:
         """Return the bytes that hold data; deleted rows do not count."""
         ...

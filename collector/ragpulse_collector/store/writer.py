@@ -79,6 +79,8 @@ class Writer:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
         *,
+        begin: Callable[[duckdb.DuckDBPyConnection], None],
+        commit: Callable[[duckdb.DuckDBPyConnection], None],
         lately: Lately,
         is_quiet: Callable[[], bool],
         renew_bytes: int,
@@ -90,6 +92,7 @@ class Writer:
         self._queue = queue
         self._new_cursor = cursor
         self._reopen = reopen
+        self._begin_on, self._commit_on = begin, commit
         self._lately = lately
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
@@ -148,8 +151,8 @@ class Writer:
         self._recover()
         at = self._present()
         transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
-        self._cursor.begin()
         try:
+            self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
             self._queue.written()
@@ -170,7 +173,7 @@ class Writer:
 
     def _end(self) -> None:
         try:
-            self._cursor.commit()
+            self._commit_on(self._cursor)
         except duckdb.Error as error:
             raise _CommitFailed(str(error)) from error
 

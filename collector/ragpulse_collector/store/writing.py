@@ -90,6 +90,8 @@ class Writing(Reading):
             self._queue,
             self._cursor,
             self._reopen,
+            begin=self._begin,
+            commit=self._commit,
             lately=lately,
             is_quiet=self._is_quiet,
             renew_bytes=ways.renew_bytes,
@@ -121,6 +123,9 @@ class Writing(Reading):
         """Return what was accepted and is not on disk yet."""
         return self._queue.backlog()
 
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
         self._queue.close()
@@ -130,6 +135,14 @@ class Writing(Reading):
             self._end_reading()
             self._finish(self._connection)
             self._connection.close()
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Begin the writer's transaction."""
+        cursor.begin()
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Commit the writer's transaction; raises duckdb.Error."""
+        cursor.commit()
 
     def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do what is left to do with a drained store before it is closed."""
