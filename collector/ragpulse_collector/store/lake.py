@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -19,13 +21,15 @@ from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import first_line, quoted
-from ragpulse_collector.store.guard import UserSql, refuse_files
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
+from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
+NAME = "lake"
+"""What a lake is attached as."""
 _EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
 _TRIES = 10
 _MADE = re.compile(r"CREATE TABLE IF NOT EXISTS raw\.(\w+)")
@@ -48,10 +52,10 @@ class LakeStore(Writing):
 
     `catalog` is what follows ATTACH: `ducklake:postgres:dbname=... host=...` or `ducklake:FILE`; `data_path` a folder
     or `s3://bucket/prefix`; `s3` the fields of DuckDB's S3 secret (KEY_ID, SECRET, ENDPOINT, ...). Raises StoreError.
-    Users' SQL may name tables and views only: the engine itself needs its files and network here.
+    Users' SQL is held by the guard alone: the engine itself needs its files and network here.
     """
 
-    _name = "lake"
+    _name = NAME
 
     def __init__(
         self,
@@ -70,7 +74,14 @@ class LakeStore(Writing):
         super().__init__(
             Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005, "lately_spans": 0} | ways))
         )
-        self._user_sql = UserSql(self._lend, check=refuse_files)
+        # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
+        if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
+            self._readers = Readers(self._source, Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql")
+
+    def _source(self, scratch: Path) -> object:
+        from ragpulse_collector.store.reader_child import LakeSource
+
+        return LakeSource(self._catalog, self._data_path, self._s3, str(self._config["memory_limit"]), scratch)
 
     def maintain(self, *, keep_s: int = 3600, orphan_s: int = 86_400) -> None:
         """Merge small files, forget old snapshots, remove files nobody needs; one process at a time does this.
@@ -103,7 +114,7 @@ class LakeStore(Writing):
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=self._config)
         try:
-            self._attach(connection)
+            attach_lake(connection, self._catalog, self._data_path, self._s3)
             _migrate_together(connection)
         except duckdb.Error as error:
             connection.close()
@@ -112,17 +123,6 @@ class LakeStore(Writing):
             connection.close()
             raise
         return connection
-
-    def _attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        load_extensions(connection)
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        for setting in _RETRIES:
-            connection.execute(f"SET GLOBAL {setting}")
-        if self._s3:
-            fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in self._s3.items())
-            connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
-        connection.execute(f"ATTACH '{quoted(self._catalog)}' AS {self._name} (DATA_PATH '{quoted(self._data_path)}')")
-        connection.execute(f"USE {self._name}")
 
     def _reopen(self) -> None:
         """Unlike a file a lake may be open twice: the old connection ends with the last reader that is busy on it."""
@@ -167,6 +167,21 @@ class Lease:
                 self._session.execute("SELECT pg_advisory_unlock_all()")
             self._session.close()
             self._session = None
+
+
+def attach_lake(
+    connection: duckdb.DuckDBPyConnection, catalog: str, data_path: str, s3: Mapping[str, str] | None
+) -> None:
+    """Attach a lake to a connection and choose it; raises StoreError or duckdb.Error."""
+    load_extensions(connection)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    for setting in _RETRIES:
+        connection.execute(f"SET GLOBAL {setting}")
+    if s3:
+        fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in s3.items())
+        connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
+    connection.execute(f"ATTACH '{quoted(catalog)}' AS {NAME} (DATA_PATH '{quoted(data_path)}')")
+    connection.execute(f"USE {NAME}")
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:

@@ -93,6 +93,10 @@ class Store(Protocol):
         """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
         ...
 
+    def limited(self) -> Store:
+        """Return this store with reads under the limits of users' SQL: for queries that hold a user's `where`."""
+        ...
+
     def used_bytes(self) -> int:
         """Return the bytes that hold data."""
         ...

@@ -18,10 +18,12 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.lately import Lately
 from ragpulse_collector.store.prices import Prices
-from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.protocol import Busy, Rows, Transaction
 from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.user_sql import Question
 from ragpulse_collector.store.writer import Writer
 
 T = TypeVar("T")
@@ -75,6 +77,8 @@ class Writing(Reading):
 
     _name = "ragpulse"
     """What the store is attached as; every cursor chooses it first."""
+    _readers: Readers | None = None
+    """Where users' queries run; None where only this process can open the store."""
 
     def __init__(self, path: Path, ways: Ways) -> None:
         super().__init__(path, self._lend)
@@ -116,12 +120,17 @@ class Writing(Reading):
         self._queue.put(item)
         return item.future
 
+    def _ask(self, question: Question) -> Rows:
+        return super()._ask(question) if self._readers is None else self._readers.ask(question)
+
     def backlog(self) -> Backlog:
         """Return what was accepted and is not on disk yet."""
         return self._queue.backlog()
 
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
+        if self._readers is not None:
+            self._readers.close()
         self._queue.close()
         for thread in self._threads:
             thread.join()
