@@ -121,7 +121,7 @@ TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "quali
 
 CONDITION_FUNCTIONS = frozenset(
     " ".join((
-        _OPERATORS, _MATHS, _LOGIC, _TEXT_TESTS, _TEXT_OF_SAME_SIZE, _TIME, _JSON_PARTS,
+        _OPERATORS, _MATHS, _LOGIC, _TEXT_TESTS, _TEXT_OF_SAME_SIZE, _TIME, _TIME_AS_TEXT, _JSON_PARTS,
         "cardinality list_contains list_has array_contains array_has map_contains map_extract map_extract_value",
         "element_at array_extract list_extract struct_extract",
     )).split()

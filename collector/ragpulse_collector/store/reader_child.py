@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import first_line, given_up, quoted
+from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError
 from ragpulse_collector.store.user_sql import Question, answer
 
 _TRIES = 4
-_ROOM_BYTES = 768 * 2**20
+_ROOM_BYTES = 640 * 2**20
 """Address space beside DuckDB's own memory limit: for threads, the answer, and what functions make on the way."""
 _LATE_S = 2
 _REWRITTEN = "the store's file was rewritten each time while the query ran: ask again, or for a shorter time"
@@ -226,6 +226,7 @@ def _send(answers: IO[bytes], outcome: object) -> None:
 def _limit_memory(memory_limit: str) -> None:
     """Bound this process's address space, and let it leave no image of its memory behind."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    duckdb.connect(config=_SETTINGS).close()  # what it reserves for itself does not count
     with contextlib.suppress(OSError, ValueError):  # not every system bounds it
         room = _in_use() + bytes_of(memory_limit) + _ROOM_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
