@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody
 from ragpulse_collector.store.prices import Prices
+from ragpulse_collector.store.protocol import Busy
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ class Decoder:
                     self._price.block(block)
         except DecodeError as error:
             item.future.set_exception(error)
+        except MemoryError:
+            _log.error("a body could not be decoded: too little memory")
+            item.future.set_exception(Busy("the collector has too little memory to decode this body"))
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
             _log.exception("a body could not be decoded")
             item.future.set_exception(DecodeError(f"the body could not be decoded: {type(error).__name__}"))

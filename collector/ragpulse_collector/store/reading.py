@@ -56,13 +56,13 @@ class Reading:
     def _answer_alone(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         try:
             return self._answer(sql, parameters, timeout_s)
-        except duckdb.OutOfMemoryException as error:
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
             # Readers that meet take one another's memory; what does not fit beside others may fit alone.
             if not self._alone.acquire(timeout=_PATIENCE_S):
                 raise Busy(_NO_MEMORY, retry_after_s=2) from error
         try:
             return self._answer(sql, parameters, timeout_s)
-        except duckdb.OutOfMemoryException as error:
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
             raise Busy(_NO_MEMORY, retry_after_s=2) from error
         finally:
             self._alone.release()
