@@ -80,7 +80,9 @@ def traces_file(store: StoreWithCopies, params: Mapping[str, Any], *, max_rows: 
     """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
     if params.get("format") not in (None, "", "parquet"):
         raise ValueError(f"format is parquet, not {params['format']!r}; JSON is GET traces")
-    sql, parameters = _chosen(store, params, max_rows) if params.get("where") else listed(store, params, max_rows=max_rows)
+    sql, parameters = (
+        _chosen(store, params, max_rows) if params.get("where") else listed(store, params, max_rows=max_rows)
+    )
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
     try:
         return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")

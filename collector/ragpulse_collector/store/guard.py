@@ -22,8 +22,8 @@ _PLACES = frozenset({
     "BASE_TABLE", "EMPTY", "EXPRESSION_LIST", "JOIN", "PIVOT", "SHOW_REF", "SUBQUERY", "TABLE_FUNCTION",
 })  # fmt: skip
 _PARTS = frozenset({
-    "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "ORDER_MODIFIER", "ORDER_ASCENDING",
-    "ORDER_DEFAULT", "ORDER_DESCENDING",
+    "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "ORDER_MODIFIER", "ORDER_DEFAULT",
+    "ASCENDING", "DESCENDING",
 })  # fmt: skip
 _EXPRESSIONS = frozenset({
     "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "LAMBDA",
@@ -54,26 +54,26 @@ def parsed(cursor: duckdb.DuckDBPyConnection, sql: str) -> Tree:
         raise Refused(f"the statement is longer than {_MAX_TEXT} characters")
     text = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()[0][0]
     try:
-        tree = json.loads(text)
+        tree = dict(json.loads(text))
     except RecursionError as error:
         raise Refused("the statement is nested too deeply") from error
     if tree.get("error"):
         reason = str(tree.get("error_message", ""))
         only_select = tree.get("error_type") == "not implemented" and "SELECT" in reason
         raise Refused("only SELECT is allowed" if only_select else f"Parser Error: {reason}")
-    return dict(tree)
+    return tree
 
 
 def nodes(node: Any) -> Iterator[Tree]:
-    """Return every object of a serialized statement, itself first."""
-    if isinstance(node, dict):
-        yield node
-    for child in _children(node):
-        yield from nodes(child)
-
-
-def _children(node: Any) -> Iterator[Any]:
-    yield from node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    """Return every object of a serialized statement."""
+    left = [node]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield one
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
 
 
 def path_of(node: Mapping[str, Any], *names: str) -> tuple[str, ...]:
@@ -90,10 +90,7 @@ class _Walk:
         here = {(): VIEWS, ("main",): VIEWS, ("raw",): TABLES}
         ours = catalog.lower()
         self._tables = {
-            (*front, *schema, name)
-            for schema, names in here.items()
-            for front in ((), (ours,))
-            for name in names
+            (*front, *schema, name) for schema, names in here.items() for front in ((), (ours,)) for name in names
         }
 
     def statement(self, statement: Tree) -> None:

@@ -6,7 +6,6 @@ Nothing is allowed that could take long or grow: a rule's condition runs in the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import first_line
 from ragpulse_collector.store.functions import CONDITION_FUNCTIONS, CONDITION_TYPES
-from ragpulse_collector.store.guard import nodes, path_of
+from ragpulse_collector.store.guard import nodes, parsed, path_of
+from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.views import FACT_COLUMNS
 
 __all__ = ["WHERE_COLUMNS", "condition", "holds", "quoted", "scores_in"]
@@ -68,7 +68,9 @@ def scores_in(text: str) -> tuple[str, ...]:
     """Return the evaluators whose scores a condition names as `score.NAME`, by name; none for what is no SQL."""
     connection = duckdb.connect(config=_CONFIG)
     try:
-        tree = _tree(connection, f"SELECT 1 WHERE (\n{text}\n)")
+        tree = parsed(connection, f"SELECT 1 WHERE (\n{text}\n)")
+    except Refused:
+        return ()
     finally:
         connection.close()
     columns = [[str(part) for part in one.get("column_names") or ()] for one in nodes(tree)]
@@ -78,11 +80,6 @@ def scores_in(text: str) -> tuple[str, ...]:
 def quoted(name: str) -> str:
     """Return the name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _tree(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
-    return dict(json.loads(row[0]))
 
 
 def holds(condition: str) -> str:
@@ -102,9 +99,10 @@ def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def _check_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> None:
-    tree = _tree(connection, query)
-    if tree.get("error"):
-        raise ValueError(f"where {text!r}: {tree.get('error_message', 'is not SQL')}")
+    try:
+        tree = parsed(connection, query)
+    except Refused as error:
+        raise ValueError(f"where {text!r}: {error}") from error
     node = tree["statements"][0]["node"]
     clause = node.get("where_clause")
     more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None

@@ -166,7 +166,7 @@ ORDINARY = (
     "SELECT TIMESTAMPTZ '2026-03-01 12:00:00+02' AS a, current_date, now()", "SELECT * FROM (DESCRIBE spans)",
     "SELECT name.upper().left(3) FROM spans", "SELECT #1 FROM spans", "SELECT student_975(5), wilson_lo(0.5, 10)",
     "SELECT width, n FROM (SELECT floor(latency_ms / 100) AS width, count(*) AS n FROM traces GROUP BY 1) ORDER BY 1",
-    "SELECT * FROM json_each('[1, 2]')", "SELECT " + " + ".join(["1"] * 400),
+    "SELECT * FROM json_each('[1, 2]')", "SELECT " + " + ".join(["1"] * 150),
 )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _secret(kit: Any) -> Path:
 def test_everything_but_one_select_over_the_store_is_refused(store: Any, module_kit: Any, sql: str) -> None:
     """The guard refuses it by name or by kind, before anything is bound; the store has not changed."""
     before = store.read("SELECT * FROM raw.meta").rows
-    with pytest.raises(Refused, match=r"not allowed|allowed|is not a (table|name)|Parser Error"):
+    with pytest.raises(Refused, match=r"allowed|is not a (table|name)|Parser Error"):
         store.run_user_sql(sql.replace(FILE, str(_secret(module_kit))))
     assert store.read("SELECT * FROM raw.meta").rows == before
 

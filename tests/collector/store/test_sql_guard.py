@@ -12,6 +12,7 @@ import pytest
 from ragpulse_collector.store import Busy, FileReader, Refused
 from ragpulse_collector.store.outbox import outbox_folder
 
+
 def test_the_export_folder_is_no_way_to_read_files(kit: Any) -> None:
     """Nothing lies in the one folder that SQL may touch, and `..` does not lead out of it."""
     store = kit.store()

@@ -134,7 +134,7 @@ def test_nothing_but_the_file_is_open(kit: Any) -> None:
     """Who asks what there is finds one database, and what does not fit into memory is written beside the file."""
     store = kit.store()
     listed = "SELECT database_name, path FROM duckdb_databases() WHERE NOT internal"
-    assert store.run_user_sql(listed).rows == [("ragpulse", str(kit.path))]
+    assert store.read(listed).rows == [("ragpulse", str(kit.path))]
     assert len(store.read("SELECT * FROM pragma_database_size()").rows) == 1
     assert store.read("SELECT current_setting('temp_directory')").rows == [(f"{kit.path}.tmp",)]
 
