@@ -129,8 +129,7 @@ class Writing(Reading):
 
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
-        if self._readers is not None:
-            self._readers.close()
+        self.end_queries()
         self._queue.close()
         for thread in self._threads:
             thread.join()
@@ -138,6 +137,11 @@ class Writing(Reading):
             self._end_reading()
             self._finish(self._connection)
             self._connection.close()
+
+    def end_queries(self) -> None:
+        """End users' queries at once, and take no more of them: nobody waits for them at the end."""
+        if self._readers is not None:
+            self._readers.close()
 
     def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do what is left to do with a drained store before it is closed."""
