@@ -92,7 +92,7 @@ def traces_file(store: StoreWithCopies, params: Mapping[str, Any], *, max_rows: 
 
 
 def _chosen(store: StoreWithCopies, params: Mapping[str, Any], max_rows: int) -> tuple[str, dict[str, Any]]:
-    """Like `listed` for a list with a `where`: that is answered under the limits of users' SQL, the file is written here."""
+    """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
     sql, parameters = listed(store, params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
     return chosen(), {"ids": [row[0] for row in ids]}

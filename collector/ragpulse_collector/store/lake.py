@@ -13,14 +13,14 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import first_line, quoted
+from ragpulse_collector.store.connection import first_line
+from ragpulse_collector.store.lake_attach import NAME, attach_lake
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.reader_process import Readers
@@ -28,13 +28,8 @@ from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
-NAME = "lake"
-"""What a lake is attached as."""
-_EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
 _TRIES = 10
 _MADE = re.compile(r"CREATE TABLE IF NOT EXISTS raw\.(\w+)")
-_RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "ducklake_max_retry_count = 30")
-"""Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
 _ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 """PostgreSQL frees the lease of a machine that went silent after 25 s; by itself it would wait two hours."""
 
@@ -167,43 +162,6 @@ class Lease:
                 self._session.execute("SELECT pg_advisory_unlock_all()")
             self._session.close()
             self._session = None
-
-
-def attach_lake(
-    connection: duckdb.DuckDBPyConnection, catalog: str, data_path: str, s3: Mapping[str, str] | None
-) -> None:
-    """Attach a lake to a connection and choose it; raises StoreError or duckdb.Error."""
-    load_extensions(connection)
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    for setting in _RETRIES:
-        connection.execute(f"SET GLOBAL {setting}")
-    if s3:
-        fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in s3.items())
-        connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
-    connection.execute(f"ATTACH '{quoted(catalog)}' AS {NAME} (DATA_PATH '{quoted(data_path)}')")
-    connection.execute(f"USE {NAME}")
-
-
-def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Load what the lake needs, from installed packages where there are some; raises StoreError naming the mend."""
-    for name in _EXTENSIONS:
-        try:
-            connection.execute(f"LOAD {_extension(name)}")
-        except duckdb.Error as error:
-            raise StoreError(
-                f"duckdb {duckdb.__version__} has no extension {name}: pip install 'ragpulse[lake]' "
-                f"or run INSTALL {name} with internet access"
-            ) from error
-
-
-def _extension(name: str) -> str:
-    """Packages are loaded from where they lie: a service may not have a home folder that it can write to."""
-    try:
-        package = files(f"duckdb_extension_{name}")
-    except ModuleNotFoundError:
-        return name
-    file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
-    return f"'{quoted(file)}'"
 
 
 def _migrate_together(connection: duckdb.DuckDBPyConnection) -> None:

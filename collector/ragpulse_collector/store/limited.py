@@ -10,6 +10,7 @@ from ragpulse_collector.store.user_sql import Question
 
 if TYPE_CHECKING:
     from ragpulse_collector.records import RawBody, Receipt
+    from ragpulse_collector.store.lately import Lately
     from ragpulse_collector.store.protocol import Parameters, Rows, Store, Transaction
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Limited:
     It knows nothing of the spans in memory, because a `where` is answered from the file.
     """
 
-    lately = None
+    lately: Lately | None = None
 
     def __init__(self, store: Store, ask: Callable[[Question], Rows]) -> None:
         self._store, self._ask = store, ask

@@ -142,7 +142,7 @@ class LakeSource:
 
     def answer(self, question: Question) -> Rows:
         """Answer from the lake as it is in the catalog now; attaches again after an outage."""
-        from ragpulse_collector.store.lake import NAME
+        from ragpulse_collector.store.lake_attach import NAME
 
         try:
             with contextlib.closing(self._attached().cursor()) as cursor:
@@ -155,7 +155,7 @@ class LakeSource:
             raise Busy(f"the lake does not answer: {first_line(error)}") from error
 
     def _attached(self) -> duckdb.DuckDBPyConnection:
-        from ragpulse_collector.store.lake import attach_lake
+        from ragpulse_collector.store.lake_attach import attach_lake
 
         if self._connection is None:
             places = {"memory_limit": self.memory_limit, "temp_directory": str(self.scratch)}

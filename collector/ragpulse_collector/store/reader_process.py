@@ -198,7 +198,8 @@ class _Process:
         if self._source is not None:
             self._exchange(self._source, _START_S)
             self._source = None
-        return self._exchange(question, question.timeout_s + _LATE_S)
+        outcome: Rows | Exception = self._exchange(question, question.timeout_s + _LATE_S)
+        return outcome
 
     def _exchange(self, message: object, within_s: float) -> Any:
         late = threading.Event()

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 SCHEME = "unlocked://"
 _HEADERS = 3 * 4096
