@@ -39,6 +39,10 @@ class Source(Protocol):
 
     memory_limit: str
 
+    def prepare(self) -> None:
+        """Load what answering needs: memory that it takes for itself is not counted as a query's."""
+        ...
+
     def answer(self, question: Question) -> Rows:
         """Answer a question; raises Refused, TimeoutError or Busy."""
         ...
@@ -56,6 +60,12 @@ class FileSource:
 
     def __post_init__(self) -> None:
         self._attached: tuple[duckdb.DuckDBPyConnection, Any] | None = None
+
+    def prepare(self) -> None:
+        """Load the file system and DuckDB."""
+        import ragpulse_collector.store.unlocked  # noqa: F401
+
+        duckdb.connect(config=_SETTINGS).close()
 
     def answer(self, question: Question) -> Rows:
         """Answer from one state of the file: asks again where a checkpoint was made meanwhile."""
@@ -140,6 +150,15 @@ class LakeSource:
     def __post_init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
+    def prepare(self) -> None:
+        """Load the extensions, and attach where the lake answers: its connections have threads of their own."""
+        from ragpulse_collector.store.lake_attach import load_extensions
+
+        with duckdb.connect(config=_SETTINGS) as connection, contextlib.suppress(StoreError):
+            load_extensions(connection)
+        with contextlib.suppress(duckdb.Error, StoreError):
+            self._attached()
+
     def answer(self, question: Question) -> Rows:
         """Answer from the lake as it is in the catalog now; attaches again after an outage."""
         from ragpulse_collector.store.lake_attach import NAME
@@ -179,6 +198,7 @@ def main() -> None:
     """Run until the input ends."""
     questions, answers = _pipes()
     source: Source = pickle.load(questions)
+    source.prepare()
     _limit_memory(source.memory_limit)
     _send(answers, "ready")
     for question in _read(questions):
@@ -226,7 +246,6 @@ def _send(answers: IO[bytes], outcome: object) -> None:
 def _limit_memory(memory_limit: str) -> None:
     """Bound this process's address space, and let it leave no image of its memory behind."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    duckdb.connect(config=_SETTINGS).close()  # what it reserves for itself does not count
     with contextlib.suppress(OSError, ValueError):  # not every system bounds it
         room = _in_use() + bytes_of(memory_limit) + _ROOM_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (room, room))

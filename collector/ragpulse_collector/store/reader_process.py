@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import shutil
 import signal
@@ -36,6 +37,9 @@ _CHILD = """import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from ragpulse_collector.store.reader_child import main
 main()"""
+
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
+"""Each thread would reserve 64 MB more of the address space that is bounded."""
 
 MakeSource = Callable[[Path], Any]
 """Makes what a process reads from, given its scratch folder."""
@@ -186,6 +190,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            env=os.environ | _ENVIRONMENT,
         )
 
     @property
