@@ -124,6 +124,13 @@ def given_up(error: duckdb.Error) -> bool:
     return isinstance(error, duckdb.FatalException) or "has been invalidated" in str(error)
 
 
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether this process has too little memory: nobody's statement or body is at fault."""
+    if isinstance(error, (MemoryError, duckdb.OutOfMemoryException)):
+        return True
+    return isinstance(error, duckdb.Error) and any(sign in str(error) for sign in ("bad_alloc", "Out of Memory"))
+
+
 def first_line(error: BaseException) -> str:
     """Return what the first line of an error says: DuckDB adds its own source after it."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -15,6 +15,7 @@ from ragpulse_collector.store.connection import attach_file, lock_down, open_fil
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, migrate
 from ragpulse_collector.store.outbox import outbox_folder
+from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.writing import Ways, Writing
 
@@ -50,6 +51,13 @@ class EmbeddedStore(Writing):
     ) -> None:
         self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), Ways(**ways))
+        if os.name == "posix":
+            self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
+
+    def _source(self, scratch: Path) -> object:
+        from ragpulse_collector.store.reader_child import FileSource
+
+        return FileSource(self.path, self._name, str(self._config["memory_limit"]), scratch)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = attach_file(self.path, self._name, self._config)
@@ -122,6 +130,7 @@ class FileReader(Reading):
             self._connection.close()
             raise
         super().__init__(Path(path), self._connection.cursor)
+        self._name = str(self._connection.execute("SELECT current_catalog()").fetchall()[0][0])
 
     def close(self) -> None:
         """Close the file."""

@@ -97,6 +97,10 @@ class Store(Protocol):
         """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
         ...
 
+    def limited(self) -> Store:
+        """Return this store with reads under the limits of users' SQL: for queries that hold a user's `where`."""
+        ...
+
     def used_bytes(self) -> int:
         """Return the bytes that hold data; deleted rows do not count."""
         ...

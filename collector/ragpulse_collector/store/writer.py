@@ -18,7 +18,7 @@ from ragpulse_collector.records import DecodeError
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.columnar import Part
-from ragpulse_collector.store.connection import fetch, first_line
+from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
 from ragpulse_collector.store.ingest import Ingest
 from ragpulse_collector.store.lately import KEPT, Lately
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
@@ -230,6 +230,8 @@ def _without_frames(error: BaseException) -> BaseException:
 
 def _stored_error(item: Item, error: BaseException) -> BaseException:
     """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
+    if is_short_of_memory(error):
+        return Busy(f"the store cannot write: {first_line(error)}")
     if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):
         _log.error("a body could not be stored: %s", error)
         return DecodeError(f"the body could not be stored: {first_line(error)}")

@@ -18,10 +18,12 @@ from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.lately import Lately
 from ragpulse_collector.store.prices import Prices
-from ragpulse_collector.store.protocol import Busy, StoreError, Transaction
+from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
 from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.user_sql import Question
 from ragpulse_collector.store.writer import Writer
 
 T = TypeVar("T")
@@ -75,6 +77,8 @@ class Writing(Reading):
 
     _name = "ragpulse"
     """What the store is attached as; every cursor chooses it first."""
+    _readers: Readers | None = None
+    """Where users' queries run; None where only this process can open the store."""
 
     def __init__(self, path: Path, ways: Ways) -> None:
         super().__init__(path, self._lend)
@@ -119,6 +123,9 @@ class Writing(Reading):
         self._queue.put(item)
         return item.future
 
+    def _ask(self, question: Question) -> Rows:
+        return super()._ask(question) if self._readers is None else self._readers.ask(question)
+
     def backlog(self) -> Backlog:
         """Return what was accepted and is not on disk yet."""
         return self._queue.backlog()
@@ -128,6 +135,7 @@ class Writing(Reading):
 
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
+        self.end_queries()
         self._queue.close()
         for thread in self._threads:
             thread.join()
@@ -143,6 +151,11 @@ class Writing(Reading):
     def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Commit the writer's transaction; raises duckdb.Error."""
         cursor.commit()
+
+    def end_queries(self) -> None:
+        """End users' queries at once, and take no more of them: nobody waits for them at the end."""
+        if self._readers is not None:
+            self._readers.close()
 
     def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do what is left to do with a drained store before it is closed."""

@@ -314,9 +314,9 @@ def _until(holds: Callable[[], bool]) -> None:
 @pytest.mark.timeout(600)
 def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> None:
     """The tests of the embedded store's contract, of its upkeep and of the sampler pass over a lake as they are."""
-    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep")]
+    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep", "sql_corpus")]
     chosen = (
-        "test_store_contract or late or repeated or restart or outermost or either_order"
+        "test_store_contract or test_sql_corpus or late or repeated or restart or outermost or either_order"
         " or older_than or search or remap or export_holds"
     )
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]

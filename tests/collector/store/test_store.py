@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from ragpulse_collector.records import Batch
+from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.store import Busy, EmbeddedStore, FileReader, StoreError, Transaction, embedded
 from ragpulse_collector.store.connection import ROWS_A_GROUP
 
@@ -134,7 +134,7 @@ def test_nothing_but_the_file_is_open(kit: Any) -> None:
     """Who asks what there is finds one database, and what does not fit into memory is written beside the file."""
     store = kit.store()
     listed = "SELECT database_name, path FROM duckdb_databases() WHERE NOT internal"
-    assert store.run_user_sql(listed).rows == [("ragpulse", str(kit.path))]
+    assert store.read(listed).rows == [("ragpulse", str(kit.path))]
     assert len(store.read("SELECT * FROM pragma_database_size()").rows) == 1
     assert store.read("SELECT current_setting('temp_directory')").rows == [(f"{kit.path}.tmp",)]
 
@@ -271,3 +271,27 @@ def _python(script: str, *arguments: str) -> str:
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("short", [MemoryError(), duckdb.OutOfMemoryException("Out of Memory Error: no room")])
+def test_too_little_memory_is_nobodys_fault(kit: Any, short: Exception) -> None:
+    """A body that memory was too short for is Busy, to be sent again, wherever it ran out; never a wrong body."""
+    failing = [True]
+
+    def decode(body: RawBody) -> Batch:
+        if failing[0]:
+            raise short
+        return Batch(records=[kit.span(1)])
+
+    store = kit.store(decode=decode)
+    with pytest.raises(Busy):
+        store.submit(kit.body()).result(20)
+    failing[0] = False
+    assert store.submit(kit.body()).result(20)
+
+    def work(_: Transaction) -> None:
+        raise short
+
+    with pytest.raises(Busy):
+        store.write(work).result(20)
+    assert store.read("SELECT count(*) FROM raw.spans").rows == [(1,)]
