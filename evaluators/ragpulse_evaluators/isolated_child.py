@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 
 from ragpulse_evaluators.entry import Entry
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.loading import load, load_module
 from ragpulse_evaluators.result import EvaluationResult
 
 __all__ = ("Source", "main", "read_frame", "write_frame")
@@ -102,6 +101,8 @@ def _end_in(seconds: float) -> None:
 
 def _made(setup: Mapping[str, Any]) -> Evaluator:
     kind, place = setup["source"]
+    from ragpulse_evaluators.loading import load, load_module  # imports all families, which the parent may not need
+
     found: dict[str, Evaluator | Entry] = {item.name: item for item in (load if kind == "file" else load_module)(place)}
     item = found[setup["name"]]
     return item.factory(**setup["params"]) if isinstance(item, Entry) else item

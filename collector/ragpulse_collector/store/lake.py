@@ -20,7 +20,7 @@ from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.commit_doubt import Doubt
-from ragpulse_collector.store.connection import first_line
+from ragpulse_collector.store.connection import Deadline, first_line
 from ragpulse_collector.store.lake_attach import NAME, attach_lake
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError

@@ -55,6 +55,14 @@ class Limited:
         """Return the bytes that hold data."""
         return self._store.used_bytes()
 
+    def problem(self) -> str | None:
+        """Return why the store takes nothing more, or None."""
+        return self._store.problem()
+
+    def check_files(self) -> None:
+        """Check that data files can be written; raises StoreError."""
+        self._store.check_files()
+
     def close(self) -> None:
         """Close the store."""
         self._store.close()
