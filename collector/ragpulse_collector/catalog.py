@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ from ragpulse_collector.settings import Settings
 
 if TYPE_CHECKING:
     from ragpulse_evaluators import Evaluator, Judge
-    from ragpulse_evaluators.registry import Registry
+    from ragpulse_evaluators.registry import Entry, Registry
 
+_log = logging.getLogger("ragpulse.collector")
 Wrap = Callable[["Judge"], "Judge"]
 
 
@@ -28,13 +29,16 @@ class Catalog:
         judge: str | None = None,
         loads: Iterable[str] = (),
         wrap: Wrap | None = None,
+        isolate: bool = False,
     ) -> None:
+        """`isolate` runs evaluators of loaded files and modules in processes of their own."""
         self._settings = settings or Settings()
         self.judge_model = judge or self._settings.judge.model
         folder = Path(self._settings.source).parent if self._settings.source else Path()
         given = tuple(loads)
         self._loads = (*(str(folder / file) for file in self._settings.evaluators.files), *given)
         self._wrap = wrap
+        self._isolate = isolate
         self._given = (judge, given)
         self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
@@ -44,9 +48,12 @@ class Catalog:
         """Every name this installation knows; raises ValueError naming the file or entry that is wrong."""
         from ragpulse_evaluators.registry import default_registry
 
+        self._warn_of_code()
         registry = self._loaded(default_registry(), self._loads)
         for module in self._settings.evaluators.modules:
-            registry = registry.with_(*_evaluators_in(import_module(module)))
+            from ragpulse_evaluators.loading import load_module
+
+            registry = registry.with_(*self._guarded(load_module(module), ("module", module)))
         specs = [{"name": spec.name, "use": spec.use, **spec.params} for spec in self._settings.evaluator]
         if specs:
             from ragpulse_evaluators.loading import configure_evaluators
@@ -63,7 +70,7 @@ class Catalog:
     def unrecorded(self) -> Catalog:
         """The same evaluators with judges that are really asked each time, whatever is recorded."""
         judge, loads = self._given
-        return Catalog(self._settings, judge=judge, loads=loads)
+        return Catalog(self._settings, judge=judge, loads=loads, isolate=self._isolate)
 
     def resolve(
         self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
@@ -79,12 +86,27 @@ class Catalog:
                 self._made[wanted] = self._loaded(self.registry, loads).get(name, judge=chosen, prompts=prompts)
             return self._made[wanted]
 
+    def _warn_of_code(self) -> None:
+        """Log which Python code the configuration file runs in this process: the folder may be somebody else's."""
+        code = self._settings.code()
+        if code:
+            _log.warning("%s runs Python code in this process: %s", self._settings.path(), ", ".join(code))
+
     def _loaded(self, registry: Registry, paths: Iterable[str]) -> Registry:
         for path in paths:
             from ragpulse_evaluators.loading import load
 
-            registry = registry.with_(*load(path))
+            registry = registry.with_(*self._guarded(load(path), ("file", str(Path(path).resolve()))))
         return registry
+
+    def _guarded(self, found: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
+        if not self._isolate:
+            return found
+        from ragpulse_evaluators.isolated import Limits, isolated
+
+        told = self._settings.evaluators
+        limits = Limits(time_s=told.time_limit_s, memory_mb=told.memory_limit_mb, processes=told.processes)
+        return [isolated(item, source, limits) for item in found]
 
     def _judge(self, model: str) -> Judge:
         from ragpulse_evaluators.judges.names import as_judge
@@ -130,9 +152,3 @@ class Catalog:
             "source": entry.source if entry else "this installation",
             "description": entry.description if entry else (made.__doc__ or "").partition("\n")[0] if made else "",
         }
-
-
-def _evaluators_in(module: Any) -> list[Evaluator]:
-    from ragpulse_evaluators import Evaluator
-
-    return [value for value in vars(module).values() if isinstance(value, Evaluator)]

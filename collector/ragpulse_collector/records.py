@@ -219,6 +219,8 @@ class Batch:
     """Spans or log records that were refused (bad ids); answered as partial success."""
     message: str | None = None
     """Why, in English; may be a warning with `rejected` 0."""
+    failed_blocks: int = 0
+    """Blocks that were mapped span by span because mapping them together raised an exception: a fault of ours."""
 
     @property
     def spans(self) -> list[SpanRecord]:
@@ -237,6 +239,8 @@ class Receipt:
     duplicates: int = 0
     accepted: int = 0
     """Spans and log records that were written."""
+    failed_blocks: int = 0
+    """As in the batch."""
 
 
 class DecodeError(ValueError):

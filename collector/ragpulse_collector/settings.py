@@ -91,10 +91,16 @@ class Price(_Section):
 
 
 class EvaluatorFiles(_Section):
-    """The `[evaluators]` table: Python modules and files to load evaluators from."""
+    """The `[evaluators]` table: Python modules and files to load evaluators from, and what each evaluator may use."""
 
     modules: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    time_limit_s: float = Field(30, gt=0)
+    """For one case; beyond it the evaluator's process is killed and the result is an `error`."""
+    memory_limit_mb: int = Field(2048, ge=256)
+    """Address space of an evaluator's process (POSIX only)."""
+    processes: int = Field(2, ge=1, le=64)
+    """How many cases of one evaluator are scored at once, each in a process."""
 
 
 class EvaluatorSpec(BaseModel):
@@ -195,6 +201,18 @@ class Settings(_Section):
             if names.count(name) > 1:
                 raise ValueError(f"the name {name!r} is used twice")
         return entries
+
+    def path(self) -> Path | None:
+        """Return the absolute path of the file these came from; None for defaults."""
+        return None if self.source is None else Path(self.source).absolute()
+
+    def code(self) -> list[str]:
+        """Return the Python files and modules that the configuration file loads, which runs their code."""
+        path = self.path()
+        if path is None:
+            return []
+        files = [str(path.parent / file) for file in self.evaluators.files if file.endswith(".py")]
+        return [*files, *(f"module {module}" for module in self.evaluators.modules)]
 
     def with_options(self, section: Literal["collector", "judge"], options: Mapping[str, Any]) -> Settings:
         """Return a copy in which the options given on the command line (not None) win."""

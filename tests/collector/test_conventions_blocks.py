@@ -10,6 +10,8 @@ import orjson
 import pytest
 from wire_support import SPAN, both_ways, otlp_json
 
+from ragpulse_collector.otlp import protobuf
+
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
 COPIES = 9
@@ -94,3 +96,42 @@ def test_documents_in_every_style() -> None:
         spans = [{"spanId": f"{n:016x}", "attributes": each} for n, each in enumerate(attributes, start=1)]
         batch, _ = both_ways(otlp_json(*spans))
         assert all(span.contexts is not None for span in batch.spans)
+
+
+def test_flattened_messages_and_documents_are_mapped_in_blocks() -> None:
+    """OpenInference's flattened LLM and retriever spans: an exception would send each block span by span."""
+    llm = {
+        "openinference.span.kind": "LLM",
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "a question",
+        "llm.output_messages.0.message.content": "an answer",
+        "input.value": "a question",
+    }
+    retriever = {
+        "openinference.span.kind": "RETRIEVER",
+        "retrieval.documents.0.document.id": "a",
+        "retrieval.documents.0.document.content": "text",
+    }
+    spans = [{"spanId": f"{n:016x}", "attributes": llm if n % 2 else retriever} for n in range(1, 41)]
+    batch, in_blocks = both_ways(otlp_json(*spans))
+    assert in_blocks == 40
+    assert {span.query for span in batch.spans} == {"a question", None}
+
+
+def test_texts_that_are_no_json_raise_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A column of documents may hold anything."""
+    spans = [
+        {"spanId": f"{n:016x}", "attributes": {"gen_ai.retrieval.documents": f"{n} no json"}} for n in range(1, 21)
+    ]
+    both_ways(otlp_json(*spans))
+    assert not caplog.records
+
+
+def test_spans_are_grouped_by_the_bytes_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To learn which attributes spans have, no value is decoded."""
+    spans = [{"spanId": f"{n:016x}", "attributes": {f"name{n % 2}": n}} for n in range(1, 41)]
+    rows = [(n, None, [b"\x0a\x01" + b"ab"[n % 2 : n % 2 + 1] + b"\x12\x03\x0a\x01%d" % n]) for n in range(10)]
+    monkeypatch.setattr(protobuf, "_KNOWN", {})
+    assert [(len(alike), sorted(found)) for alike, found in protobuf._alike(rows)] == [(5, ["a"]), (5, ["b"])]
+    monkeypatch.undo()
+    assert both_ways(otlp_json(*spans))[1] == 40

@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from jinja2 import TemplateError
+from packaging.requirements import Requirement
 from served import Served
 from traffic import rag_trace, send
 from waiting import eventually, until
@@ -344,7 +346,8 @@ def test_metrics_have_a_bounded_number_of_labels() -> None:
         "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0, "uptime_s": 1,
         "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
         "evaluations": {"by_status": {}, "dropped": {}, "due": 0, "oldest_s": 0.0},
-        "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
+        "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "undecided": {"traces": 0, "oldest_s": 0.0},
+        "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
     }  # fmt: skip
     quality: list[Mapping[str, Any]] = [
         {"evaluator": f'e{n}"}} 1\nfake{{a="', "value": 0.5, "n": 1} for n in range(100_000)
@@ -550,3 +553,23 @@ def test_grpc_speaks_tls_too(collector: Start, certificate: tuple[Path, Path]) -
         assert channel.unary_unary(method)(b"", timeout=60) == b""
     with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError):
         channel.unary_unary(method)(b"", timeout=60)
+
+
+# --- dependencies
+
+LAST_AFFECTED = {
+    "starlette": "1.3.0",  # CVE-2026-54282, CVE-2026-54283; before: CVE-2026-48817, -48818, -48710, CVE-2025-62727
+    "litellm": "1.83.14",  # CVE-2026-49468; before: CVE-2026-47101, -42208, -42271, -40217, and stolen keys in 1.82.7
+}
+"""The last version that an advisory names for each package (read in November 2026)."""
+
+
+def test_no_floor_admits_a_version_with_a_known_advisory() -> None:
+    """Whoever installs the oldest versions that we allow gets none that is known to be open."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(line) for lines in project["optional-dependencies"].values() for line in lines]
+    found = {one.name: one.specifier for one in needed if one.name in LAST_AFFECTED}
+    assert {name: found[name].contains(version) for name, version in LAST_AFFECTED.items()} == {
+        "starlette": False,
+        "litellm": False,
+    }

@@ -15,6 +15,7 @@ import time
 import urllib.error
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import pytest
 from loopback import LoopbackModel
 from served import Served
 from traffic import rag_trace, send
-from waiting import until
+from waiting import eventually, until
 
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.server import PortInUse, bind
@@ -153,6 +154,41 @@ def test_a_crash_while_evaluating_loses_and_doubles_no_score(
         assert len({row["trace_id"] for row in rows}) == traces
     # Two questions are under way at once; for each, two more cases may wait for their reply's commit.
     assert traces <= len(model.asked) <= traces + 3 * 2
+
+
+def test_the_start_names_the_configuration_and_the_code_it_runs(tmp_path: Path) -> None:
+    """`ragpulse.toml` of the folder it starts in, with its path; the log says so again before the code runs."""
+    (tmp_path / "own.py").write_text(
+        "from ragpulse_evaluators import evaluator\n\n@evaluator\ndef one(response: str) -> bool:\n    return True\n"
+    )
+    (tmp_path / "ragpulse.toml").write_text('[evaluators]\nfiles = ["own.py"]\n')
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        eventually(lambda: "configuration:" in process.output)
+        assert (
+            f"configuration: {tmp_path / 'ragpulse.toml'} (it runs Python code: {tmp_path / 'own.py'})"
+            in process.output
+        )
+        assert "one" in {one["name"] for one in connect(process.url).call("GET evaluators")["evaluators"]}
+        told = f"{tmp_path / 'ragpulse.toml'} runs Python code in this process: {tmp_path / 'own.py'}"
+        eventually(lambda: told in process.errors)
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="elsewhere SQL runs in the collector itself")
+def test_sigterm_does_not_wait_for_a_query(tmp_path: Path) -> None:
+    """A query that cannot be interrupted is ended with the collector, and whoever asked is told so."""
+    stubborn = "select max(levenshtein(repeat('a', 1e6::int), repeat('b', 1e6::int) || i)) from range(9) r(i)"
+    with Served(tmp_path / "ragpulse.duckdb") as process, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: connect(process.url).sql(stubborn).rows())
+        eventually(lambda: children(process.process.pid))
+        assert process.terminate() == 0
+        with pytest.raises(Exception, match="store is closed"):
+            asked.result(60)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 @contextmanager

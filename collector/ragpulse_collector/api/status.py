@@ -12,13 +12,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.metrics.runs import given_up
 from ragpulse_collector.otlp.intake import Counters
+from ragpulse_collector.sampler.statements import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.views import LOW
 
 VERSION = version("ragpulse")
+UNDECIDED = f"""
+    WITH since AS (SELECT CASE WHEN {LOW} > $now THEN TIMESTAMP '1970-01-01' ELSE {LOW} END AS low)
+    SELECT count(*), min(first_at) FROM (
+        SELECT trace_id, min(received_at) AS first_at FROM raw.spans
+        WHERE received_at >= (SELECT low FROM since) GROUP BY trace_id) s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id"""
+"""Traces received since the sampler's low-water mark that it has not decided; of all traces where the mark is wrong."""
 
 
 class Status:
@@ -38,10 +49,11 @@ class Status:
             "version": VERSION,
             "started_at": self._started_at,
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "db": _sizes(collector.db),
+            "db": _sizes(collector.db) | {"problem": self._store.problem()},
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
             "queue": asdict(self._backlog()),
+            "undecided": self._undecided(),
             "evaluations": self._evaluations(),
             "judge": self._judge(),
             "roles": list(collector.roles),
@@ -58,7 +70,10 @@ class Status:
         spans, newest, truncated = self._store.read(
             "SELECT count(*), max(start_time), count(*) FILTER (contexts_state = 'truncated') FROM raw.spans"
         ).rows[0]
-        late = self._store.read("SELECT coalesce(sum(late_spans), 0) FROM raw.trace_facts WHERE latest").rows[0][0]
+        late, large = self._store.read(
+            "SELECT coalesce(sum(late_spans), 0), count(*) FILTER (n_spans > $most) FROM raw.trace_facts WHERE latest",
+            {"most": MAX_DEDUPLICATED_SPANS},
+        ).rows[0]
         return {
             "received": {
                 "requests": taken,
@@ -68,10 +83,17 @@ class Status:
             },
             "rejected": {"spans": self._counters.rejected, "requests_by_code": by_code},
             "duplicates": self._counters.duplicates,
+            "failed_blocks": self._counters.failed_blocks,
             "newest_span": newest,
             "truncated": truncated,
             "late": int(late),
+            "not_deduplicated": large,
         }
+
+    def _undecided(self) -> dict[str, Any]:
+        """Count the traces that the sampler has not looked at yet, and say how long the oldest is there."""
+        traces, oldest = self._store.read(UNDECIDED, {"now": utc_now()}).rows[0]
+        return {"traces": traces, "oldest_s": _age_s(oldest)}
 
     def _evaluations(self) -> dict[str, Any]:
         by_status = dict(self._store.read("SELECT status, count(*) FROM raw.scores GROUP BY 1").rows)
@@ -81,14 +103,13 @@ class Status:
         ).rows
         due, oldest = self._store.read(
             "SELECT count(*), min(j.created_at) FROM raw.eval_jobs j WHERE NOT EXISTS (SELECT 1 FROM raw.scores s"
-            " WHERE s.job_id = j.job_id AND (s.status <> 'error' OR s.attempt >= 5))"
+            f" WHERE s.job_id = j.job_id AND (s.status <> 'error' OR {given_up('s')}))"
             " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.job_id = j.job_id)"
         ).rows[0]
         done = sum(count for status, count in by_status.items() if status != "error")
-        oldest_s = 0.0 if oldest is None else max(0.0, (utc_now() - oldest).total_seconds())
         return {
             "due": due,
-            "oldest_s": round(oldest_s, 3),
+            "oldest_s": _age_s(oldest),
             "done": done,
             "dropped": dict(dropped),
             "by_status": by_status,
@@ -102,9 +123,14 @@ class Status:
         return {"model": judge.model, "spent_today_usd": float(spent), "budget_usd": judge.budget_usd_per_day}
 
 
+def _age_s(oldest: datetime | None) -> float:
+    return 0.0 if oldest is None else round(max(0.0, (utc_now() - oldest).total_seconds()), 3)
+
+
 def _sizes(db: str) -> dict[str, Any]:
     path = Path(db)
-    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(path.with_name(path.name + ".wal"))}
+    kept = [str(log) for log in damaged_logs(path)]
+    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(log_path(path)), "damaged_logs": kept}
 
 
 def _size(path: Path) -> int:

@@ -178,6 +178,8 @@ class _Mapping:
         texts = self.values(field) or ()
         reference = {"$lifted": field}
         for name in dict.fromkeys(name for _, name, _ in options):
+            if name not in self._block.attributes:
+                continue  # a family: its reader has noted which member it lifted
             lifted = [reference if value == said else None for value, said in zip(self._raw[name], texts, strict=True)]
             noted = self._templates.get(name, lifted)
             self._templates[name] = [old or new for old, new in zip(noted, lifted, strict=True)]

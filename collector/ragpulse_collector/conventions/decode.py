@@ -65,6 +65,7 @@ def _add_spans(batch: Batch, body: RawBody, mapper: Mapper) -> None:
             spans += block.spans()
         else:
             batch.blocks.append(mapped)
+    batch.failed_blocks = mapper.failed_blocks
     for span in spans:
         if not (valid_trace_id(span.trace_id) and valid_span_id(span.span_id)):
             batch.rejected += 1

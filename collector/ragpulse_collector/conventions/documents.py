@@ -50,7 +50,7 @@ def documents_at_once(column: Sequence[Any], types: set[type]) -> Found | None:
 
     The value is all of them by column; None where anything is otherwise.
     """
-    lists = list(map(orjson.loads, column)) if types == {str} else []
+    lists = _parsed_lists(column) if types == {str} else []
     if set(map(type, lists)) != {list} or not all(lists):
         return None
     every = list(chain.from_iterable(lists))
@@ -60,11 +60,26 @@ def documents_at_once(column: Sequence[Any], types: set[type]) -> Found | None:
     if not all(kinds.issuperset(map(type, member)) for kinds, member in zip(_MEMBER_TYPES, members, strict=True)):
         return None
     style = style_of(column[0], lists[0]) if all(members[-1]) else None
-    if style is None or list(map(STYLES[style], lists)) != list(column):
+    if style is None or not _are_written(lists, column, style):
         return None
     template = {"$lifted": "contexts", "keys": list(every[0]), "style": style}
     ids, scores, texts = members
     return Found(ContextColumns(list(map(len, lists)), ids, scores, texts, [None] * len(every)), {"": template})
+
+
+def _parsed_lists(column: Sequence[str]) -> list[Any]:
+    try:
+        return list(map(orjson.loads, column))
+    except orjson.JSONDecodeError:
+        return []
+
+
+def _are_written(lists: Sequence[Any], column: Sequence[str], style: str) -> bool:
+    """Tell whether this style writes every list as exactly its text."""
+    try:
+        return list(map(STYLES[style], lists)) == list(column)
+    except (TypeError, ValueError, RecursionError):  # nested too deep, or a number no JSON can say
+        return False
 
 
 def documents_of_retrieval(value: Any, carrier: Carrier) -> Found | None:

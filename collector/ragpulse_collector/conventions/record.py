@@ -46,6 +46,7 @@ class Mapper:
     def __init__(self, book: RuleBook) -> None:
         self._book = book
         self._origins: dict[int, tuple[Origin, dict[str, Any]]] = {}
+        self.failed_blocks = 0
 
     def add(self, span: WireSpan, batch: Batch) -> None:
         """Add a span and the scores on it to the batch; a span that defeats the rules is kept raw, as `other`."""
@@ -64,7 +65,8 @@ class Mapper:
         try:
             return mapped(block, self._book.plan(block.attributes), self._shared(block.origin))
         except Exception:  # noqa: BLE001 - one strange span must not refuse the whole request; `add` names it
-            _log.debug("a block is mapped span by span", exc_info=True)
+            self.failed_blocks += 1
+            _log.warning("a block of %d spans is mapped span by span", len(block), exc_info=True)
             return None
 
     def resolve(self, span: WireSpan) -> Mapping:

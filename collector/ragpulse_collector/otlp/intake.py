@@ -48,6 +48,8 @@ class Counters:
     """Spans and log records refused inside bodies that were taken."""
     duplicates: int = 0
     """Spans that had been stored before."""
+    failed_blocks: int = 0
+    """Blocks of spans that were mapped one by one after an exception: a fault of the collector, and slow."""
     logs: int = 0
     """Log records whose content or score was kept."""
 
@@ -57,6 +59,7 @@ class Counters:
         self.body_bytes += size
         self.rejected += receipt.rejected
         self.duplicates += receipt.duplicates
+        self.failed_blocks += receipt.failed_blocks
         if signal == "logs":
             self.logs += receipt.accepted
 

@@ -129,29 +129,49 @@ def _blocks(spans_: Iterable[tuple[Any, int]], origin: Origin, unusual: list[int
 
 def _alike(rows: list[_Row]) -> Iterator[tuple[list[_Row], dict[str, Sequence[Any]]]]:
     """Yield spans whose attributes have the same names in the same order, and those by column."""
-    attributes = _columns(rows)
-    if attributes is not None:
-        yield rows, attributes
-        return
-    shapes: dict[tuple[str, ...], list[_Row]] = {}
+    for group_by in (None, _key, _name):
+        left: list[_Row] = []
+        for alike in [rows] if group_by is None else _grouped(rows, group_by):
+            attributes = _columns(alike, by_bytes=group_by is not _name)
+            if attributes is None:
+                left += alike
+            else:
+                yield alike, attributes
+        rows = left
+
+
+def _grouped(rows: list[_Row], by: Callable[[bytes], bytes | str]) -> Iterable[list[_Row]]:
+    groups: dict[tuple[bytes | str, ...], list[_Row]] = {}
     for row in rows:
-        shapes.setdefault(tuple([_KNOWN[pair][0] for pair in row[-1]]), []).append(row)
-    for alike in shapes.values():
-        yield alike, _columns(alike) or {}
+        groups.setdefault(tuple(map(by, row[-1])), []).append(row)
+    return groups.values()
 
 
-def _columns(rows: list[_Row]) -> dict[str, Sequence[Any]] | None:
-    """Return attributes by column, None where their names differ; a name that comes twice means its last value."""
+def _key(pair: bytes) -> bytes | str:
+    """Return the bytes that an attribute's name is usually in; the name itself where they are elsewhere."""
+    end = _end_of_key(pair)
+    return pair[:end] if end < len(pair) else _name(pair)
+
+
+def _name(pair: bytes) -> str:
+    return _KNOWN[pair][0]
+
+
+def _columns(rows: list[_Row], *, by_bytes: bool) -> dict[str, Sequence[Any]] | None:
+    """Return attributes by column, None where their names differ; a name that comes twice means its last value.
+
+    With `by_bytes`, names are different where their bytes are: no value is decoded only to learn its name.
+    """
     columns: dict[str, Sequence[Any]] = {}
     for pairs in zip(*[row[-1] for row in rows], strict=True):
-        column = _column(pairs)
+        column = _column(pairs, by_bytes=by_bytes)
         if column is None:
             return None
         columns[column[0]] = column[1]
     return columns
 
 
-def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]] | None:
+def _column(pairs: Sequence[bytes], *, by_bytes: bool) -> tuple[str, Sequence[Any]] | None:
     """Return the name and the values of attributes, None where they have several names."""
     first = pairs[0]
     if pairs.count(first) == len(pairs):
@@ -167,6 +187,8 @@ def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]] | None:
         if doubles and set(map(len, pairs)) == {end + len(_DOUBLE) + 8}:
             numbers = b"".join([pair[-8:] for pair in pairs])
             return _NAMES[first[2:end]], struct.unpack(f"<{len(pairs)}d", numbers)
+    elif by_bytes:
+        return None
     names, values = zip(*map(_KNOWN.__getitem__, pairs), strict=True)
     return (names[0], values) if names.count(names[0]) == len(names) else None
 

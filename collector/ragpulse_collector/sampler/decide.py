@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampler import cascade
+from ragpulse_collector.sampler import cascade, clock
 from ragpulse_collector.sampler import statements as sql
 from ragpulse_collector.sampler.force import force
 from ragpulse_collector.sampler.rule import OFFLINE, Rule
@@ -44,10 +44,16 @@ class _Due:
     """Nothing of them starts earlier."""
     told: bool
     """There is feedback in the store."""
+    spans: int
 
 
 def _summary(transaction: Transaction) -> _Due:
     return _Due(*transaction.execute(sql.SUMMARY).rows[0])
+
+
+def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
+    """Whether `last` is less than `interval` ago; an instant in the future (the clock was set back) is not."""
+    return last is not None and timedelta() <= now - last < interval
 
 
 def _unscaled(_evaluator: str) -> tuple[float, str]:
@@ -72,6 +78,7 @@ class Sampler:
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
         most_traces: int = 4_000,
+        most_spans: int = 100_000,
     ) -> None:
         self._store = store
         self._rules = rules
@@ -80,7 +87,7 @@ class Sampler:
         self._salt = salt
         self._pi_scale = pi_scale
         self._every = timedelta(seconds=every_s)
-        self._most = most_traces
+        self._most, self._most_spans = most_traces, most_spans
         self._low: datetime | None = None
         self._last: datetime | None = None
         self._heeded: datetime | None = None
@@ -94,7 +101,7 @@ class Sampler:
         if self._is_early(now):
             return 0
         decided = self._heed_scores(now)
-        if self._is_idle():
+        if self._is_idle(now):
             return decided
         while True:
             count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
@@ -117,9 +124,9 @@ class Sampler:
         """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
         rules = self._rules()
         names = cascade.named_in(rules)
-        if not names or (self._heeded is not None and now - self._heeded < self._every):
+        if not names or _within(self._heeded, now, self._every):
             return 0
-        since = now - _LOOK_BACK if self._heeded is None else self._heeded - _COMMITS
+        since = now - _LOOK_BACK if self._heeded is None or self._heeded > now else self._heeded - _COMMITS
         self._heeded, raised = now, 0
         while (news := cascade.news_since(self._store.read, names, since, self._most)) is not None:
             raised += self._redecide(rules, lo=news.first - timedelta(days=1), since=since)
@@ -138,18 +145,21 @@ class Sampler:
         return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
 
     def _is_early(self, now: datetime) -> bool:
-        return self._last is not None and now - self._last < self._every
+        return _within(self._last, now, self._every)
 
-    def _is_idle(self) -> bool:
-        return self._low is not None and not self._store.read(sql.NEWS, {"low": self._low}).rows
+    def _is_idle(self, now: datetime) -> bool:
+        if self._low is None or self._low > now:
+            return False
+        return not self._store.read(sql.NEWS, {"low": self._low}).rows
 
     def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
         low = self._low if self._low is not None else self._stored_low(transaction)
+        low = clock.recovered(transaction, low, max(now, transaction.at))
         transaction.execute(sql.WAITING, {"low": low, "settled": now - self._settle, "quiet": now - self._quiet})
         found = _summary(transaction)
-        more = found.traces > self._most
+        more = found.traces > self._most or (found.traces > 1 and found.spans > self._most_spans)
         if more:
-            transaction.execute(sql.LIMIT_DUE, {"most": self._most})
+            transaction.execute(sql.LIMIT_DUE, {"most": self._most, "most_spans": self._most_spans})
             found = _summary(transaction)
         # Whatever arrives from now on carries a later instant than this transaction's.
         next_low = found.pending or transaction.at
@@ -161,9 +171,12 @@ class Sampler:
     def _write(self, transaction: Transaction, found: _Due, low: datetime) -> None:
         lo, at = {"lo": found.lo}, {"at": transaction.at}
         run = transaction.execute
-        run(sql.MINE, {"since": _LONG_AGO if found.late else low} | lo)
+        since = {"since": _LONG_AGO if found.late else low}
+        run(sql.MINE, since | lo)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
-            run(sql.DROP_DOUBLES)
+            for removal in sql.REMOVE_DOUBLES:
+                run(removal, lo)
+            run(sql.MINE, since | lo)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})

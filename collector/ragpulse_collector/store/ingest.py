@@ -104,6 +104,7 @@ class Ingest:
         return Receipt(
             rejected=batch.rejected,
             message=batch.message,
+            failed_blocks=batch.failed_blocks,
             duplicates=len(batch.records) - new,
             accepted=new + sum(map(len, batch.blocks)) + len(batch.contents) + len(batch.scores),
         )
