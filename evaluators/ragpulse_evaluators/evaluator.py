@@ -1,4 +1,4 @@
-"""Turns a case into a result: the one contract every family, user function and adapter keeps."""
+"""Turns a case into a result: the contract of every family, user function and adapter."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What one case will cost, told before it is asked."""
+    """The expected cost of one case, known before it is asked."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -129,7 +129,7 @@ class Evaluator(ABC):
         return ""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the version is made of: a change of any byte breaks the series."""
+        """The parts of the version: a change of any byte breaks the series."""
         return {
             "label": self.label,
             "prompt": self.prompt(),
@@ -155,7 +155,7 @@ class Evaluator(ABC):
         return Estimate()
 
     async def __call__(self, case: Case) -> EvaluationResult:
-        """Score one case; never raises but for cancellation."""
+        """Score one case; raises nothing but cancellation."""
         calls: list[JudgeCall] = []
         try:
             self._demand(case)

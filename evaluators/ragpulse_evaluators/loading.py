@@ -1,4 +1,4 @@
-"""Evaluators of one's own: from a Python file, a YAML file, or `[[evaluator]]` entries of a configuration."""
+"""Users' evaluators: from a Python file, a YAML file, or `[[evaluator]]` entries of a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many cases through many evaluators: bounded concurrency, per-item retry, ordered results, a ceiling of money."""
+"""Many cases through many evaluators: bounded concurrency, retries per item, ordered results, a budget."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Named = str | Evaluator | Callable[..., Any] | Any
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """How often and how patiently an unreachable judge is asked again."""
+    """How often an unreachable judge is asked again, and after which waits."""
 
     times: int = 3
-    """Tries beyond the first; only results marked `retriable` are tried again."""
+    """Attempts beyond the first; only results marked `retriable` are attempted again."""
     first_s: float = 0.5
     """Wait before the first retry; it doubles each time."""
     longest_s: float = 10.0
@@ -66,9 +66,9 @@ async def evaluate(
     """Score every case with every evaluator; name → results in the order of the cases.
 
     `params` are per name, `shared` (language, api_base, ...) go to every evaluator that knows them. `concurrency`
-    bounds cases in flight over all evaluators, and the requests to `judge`. `max_usd` is a hard ceiling: what would
-    exceed it becomes an `error` result without being asked (`prices_usd`: per input and output token, where the model's
-    price is not known). Metrics over a set (accuracy, pass_rate, ...) return a one-item list. Raises
+    bounds cases in flight over all evaluators, and the requests to `judge`. `max_usd` is a hard limit: a question that
+    might exceed it is not asked and becomes an `error` result (`prices_usd`: per input and output token, where the
+    model's price is not known). Metrics over a set (accuracy, pass_rate, ...) return a one-item list. Raises
     `ConfigurationError` before the first question for unknown names and parameters, and where a judge is needed but
     none given.
     """
@@ -149,7 +149,7 @@ async def evaluate_queries(
     expected = [None] * len(queries) if references is None else list(references)
     if len(expected) != len(queries):
         raise ConfigurationError(f"{len(queries)} queries but {len(expected)} references")
-    gate = asyncio.Semaphore(workers)
+    gate = Gate(workers)
 
     async def answer(query: str, reference: str | Sequence[str] | None) -> Case:
         async with gate:
@@ -249,12 +249,12 @@ async def _run(
     report: Callable[[int, int], None],
     retry: Retry,
 ) -> list[EvaluationResult]:
-    """A fixed set of workers takes tasks in order: no task object waits for its turn."""
+    """A fixed number of workers takes the tasks in order."""
     results: dict[int, EvaluationResult] = {}
-    waiting = iter(enumerate(tasks))
+    pending = iter(enumerate(tasks))
 
     async def work() -> None:
-        for position, task in waiting:
+        for position, task in pending:
             results[position] = await _with_retry(task, cases, retry)
             report(len(results), len(tasks))
 
