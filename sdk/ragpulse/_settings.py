@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from . import attributes as names
-from ._batch import Gzip
-from ._content import ContentPolicy
+from ._export.batch import Gzip
 from ._guard import GUARD
-from ._redact import redaction
+from ._record.content import ContentPolicy
+from ._record.redaction import redaction
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
 SDK_VERSION = "0.1.0"

@@ -10,8 +10,8 @@ import io
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from ._call import Call
-from ._context import current, enter, leave, restore
+from ._record.call import Call
+from ._record.scope import current, enter, leave, restore
 
 _PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
 

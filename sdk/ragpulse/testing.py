@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ._content import ContentPolicy, all_attributes
-from ._feedback import Score
 from ._guard import GUARD
-from ._span import Span
-from ._state import STATE
-from ._tracer import Ids, Sampler, Tracer
+from ._record.call import STATE
+from ._record.content import ContentPolicy, Score, all_attributes
+from ._record.span import Span
+from ._record.tracer import Ids, Sampler, Tracer
 
 _EPOCH_NS = 1_700_000_000_000_000_000
 _TICK_NS = 1_000_000

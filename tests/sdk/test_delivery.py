@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from waiting import eventually
 
 import ragpulse
-from ragpulse._http import Poster
+from ragpulse._export.transport import Poster
 
 from .conftest import Collector, serve
 
@@ -115,7 +115,7 @@ def test_spans_of_an_outage_arrive_afterwards(collector: Collector) -> None:
 def test_a_full_queue_drops_counts_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """The queue is bounded by bytes; what does not fit is counted."""
     ragpulse.configure(endpoint="http://127.0.0.1:9")
-    from ragpulse._configure import PROCESS
+    from ragpulse._config import PROCESS
 
     assert PROCESS.runtime is not None
     PROCESS.runtime.exporter._max_bytes = 10_000
@@ -283,7 +283,7 @@ def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
 
 TROUBLED = """
 import re, sys, time
-import ragpulse, ragpulse._http
+import ragpulse, ragpulse._export.transport
 
 def peak():  # of this program alone: getrusage also tells of the one that started it
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])

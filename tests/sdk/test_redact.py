@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.util.types import Attributes
 
 import ragpulse
-from ragpulse._redact import _CARD, _KEYS, _luhn, marks, redaction
+from ragpulse._record.redaction import _CARD, _KEYS, _luhn, marks, redaction
 
 from .conftest import Collector
 

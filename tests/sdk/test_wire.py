@@ -16,14 +16,14 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from ragpulse import _wire
-from ragpulse._attach import Forwarded, Forwarder
-from ragpulse._content import ContentPolicy
-from ragpulse._contexts import Document, quoting, to_documents_json
-from ragpulse._plan import Plan, plan_for
-from ragpulse._redact import marks
-from ragpulse._scope import Scope
-from ragpulse._tracer import Sampler, Tracer
+from ragpulse._export import encoder as _wire
+from ragpulse._record.attach import Forwarded, Forwarder
+from ragpulse._record.content import ContentPolicy
+from ragpulse._record.contexts import Document, quoting, to_documents_json
+from ragpulse._record.recording import Plan, plan_for
+from ragpulse._record.redaction import marks
+from ragpulse._record.scope import Scope
+from ragpulse._record.tracer import Sampler, Tracer
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 scalar = text | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)

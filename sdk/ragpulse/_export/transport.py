@@ -13,10 +13,12 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ._batch import Answer
+from ragpulse._settings import Settings
+
+from .batch import Answer, Batch
 
 _MAX_BODY = 65_536
 _MAX_ANSWER = 4 * _MAX_BODY
@@ -200,3 +202,55 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128 or shift > 63:
             break
     return number, at
+
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+class HttpTransport:
+    """Carries batches to the collector over OTLP/HTTP."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._posters: dict[str, Poster] = {}
+
+    def send(self, batch: Batch, timeout: float | None) -> Answer:
+        """Deliver the batch; never raises."""
+        try:
+            return self._poster(batch.path).post(
+                batch.body, encoding="gzip" if batch.gzipped else None, timeout=timeout
+            )
+        except Exception as error:  # noqa: BLE001 - e.g. a certificate file that is not there
+            return Answer(0, message=f"{type(error).__name__}: {error}")
+
+    def _poster(self, path: str) -> "Poster":
+        if path not in self._posters:
+            destination = self._settings.destination
+            self._posters[path] = Poster(
+                destination.traces_url if path == "traces" else destination.logs_url,
+                headers=destination.headers,
+                timeout=destination.timeout,
+                context=self._tls(),
+            )
+        return self._posters[path]
+
+    def _tls(self) -> "SSLContext | None":
+        destination = self._settings.destination
+        if not destination.traces_url.startswith("https"):
+            return None
+        import ssl
+
+        context = ssl.create_default_context(cafile=destination.certificate)
+        if destination.client_certificate:
+            context.load_cert_chain(*destination.client_certificate)
+        return context
+
+    def close(self) -> None:
+        """Let connections go."""
+        for poster in self._posters.values():
+            poster.close()
+
+    def forked(self) -> None:
+        """In a forked child: the parent's connections are not ours to use."""
+        self._posters = {}

@@ -6,9 +6,11 @@ against the stock encoder: both must parse to the same message.
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
+
+from ragpulse._guard import GUARD
 
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
@@ -213,3 +215,38 @@ def log_record(time_ns: int, event_name: str, trace_id: int, span_id: int, attri
         parts += (b"\x52\x08", span_id.to_bytes(8, "big"))
     parts += (fixed64(b"\x59", time_ns), delimited(b"\x62", utf8(event_name)))
     return b"".join(parts)
+
+
+class Record(Protocol):
+    """A finished span or score."""
+
+    def size(self) -> int:
+        """Estimates the bytes it holds in memory."""
+        ...
+
+
+Origin = tuple[str, bytes, bytes]
+"""Path (`traces` or `logs`), encoded resource and encoded scope of a record."""
+
+
+def encode_requests(
+    records: Iterable[Any], encode: Callable[[Any], tuple[Origin, bytes]]
+) -> list[tuple[str, bytes, int]]:
+    """Encodes records of any origin as export requests: path, body and count of each.
+
+    A record that cannot be encoded is left out, so that it does not spoil its batch.
+    """
+    groups: dict[Origin, list[bytes]] = {}
+    for record in records:
+        try:
+            origin, data = encode(record)
+        except Exception as error:  # noqa: BLE001 - one bad record must not spoil its batch
+            GUARD.limiter.warn("encode", f"a span could not be encoded: {error!r}", exc_info=True)
+            continue
+        groups.setdefault(origin, []).append(data)
+    requests: dict[str, tuple[list[bytes], int]] = {}
+    for (path, encoded_resource, encoded_scope), encoded in groups.items():
+        bodies, count = requests.get(path, ([], 0))
+        bodies.append(request(encoded_resource, encoded_scope, encoded))
+        requests[path] = (bodies, count + len(encoded))
+    return [(path, b"".join(bodies), count) for path, (bodies, count) in requests.items()]

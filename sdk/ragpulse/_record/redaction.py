@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._guard import GUARD
+from ragpulse._guard import GUARD
 
 Redactor = Callable[[str], str]
 Guard = Callable[[bytes, bytes], bool]

@@ -9,11 +9,12 @@ from opentelemetry import trace
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import SpanKind, set_span_in_context
 
-from . import attributes as names
-from ._content import ContentPolicy
-from ._plan import Plan
-from ._scope import EMPTY, SCOPE_KEY, Scope, scope_in
-from ._span import Span
+from ragpulse import attributes as names
+
+from .content import ContentPolicy
+from .recording import Plan
+from .scope import EMPTY, SCOPE_KEY, Scope, scope_in
+from .span import Span
 
 SPAN_KEY = next(iter(set_span_in_context(trace.INVALID_SPAN, Context())))
 """Where OpenTelemetry keeps the current span in a context."""

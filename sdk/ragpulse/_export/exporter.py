@@ -13,11 +13,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from ._batch import Answer, Batch, Gzip
-from ._encode import Encoder, Record
-from ._guard import GUARD
+from ragpulse._guard import GUARD
+
+from .batch import Answer, Batch, Gzip
+from .encoder import Origin, Record, encode_requests
 
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -77,7 +78,7 @@ class Exporter:
 
     def __init__(
         self,
-        encode: Encoder,
+        encode: Callable[[Any], tuple[Origin, bytes]],
         transport: Transport,
         *,
         max_bytes: int,
@@ -285,7 +286,7 @@ class Exporter:
         if not records:
             return
         batches = []
-        for path, body, count in self._encode(records):
+        for path, body, count in encode_requests(records, self._encode):
             batch = Batch(path, body, count, gzipped=False)
             batches.append(batch.compressed() if self._gzip == "sent" else batch)
         with self._lock:

@@ -18,14 +18,14 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace import Status as SpanStatus
 
-from . import attributes as names
-from ._attach import Forwarder, encode_span, record_failure
-from ._call import Discarded
-from ._content import ContentPolicy, all_attributes, cleaned, encode_attributes
-from ._plan import CLIENT, Plan
-from ._recording import Recording
-from ._scope import Scope, scope_in
-from ._tracer import SPAN_KEY, inside
+from ragpulse import attributes as names
+
+from .attach import Forwarder, encode_span, record_failure
+from .call import Discarded
+from .content import ContentPolicy, all_attributes, cleaned, encode_attributes
+from .recording import CLIENT, Plan, Recording
+from .scope import Scope, scope_in
+from .tracer import SPAN_KEY, inside
 
 _UNSET = SpanStatus()
 _RANDOM = 2  # the W3C flag; the name of the constant came late to opentelemetry-api

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from . import attributes as names
-from ._contexts import Document, quoting, to_documents_json
-from ._plain import KEPT, CutText, JsonText, to_json
-from ._plan import Plan
-from ._redact import Redaction, marks
-from ._scope import Scope
-from ._wire import SPAN_ATTRIBUTES, key_value_parts, utf8
+from ragpulse import attributes as names
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
+
+from .contexts import Document, quoting, to_documents_json
+from .recording import Plan
+from .redaction import Redaction, marks
+from .scope import Scope
+from .values import KEPT, CutText, JsonText, to_json
 
 _IDENTITIES = frozenset(
     {
@@ -210,3 +211,30 @@ def _render_texts(recording: Recorded, rendering: _Rendering, out: dict[str, Any
             out[names.OUTPUT_MIME_TYPE] = names.JSON
     for key, text in (recording.texts or {}).items():
         out[key] = rendering.text(key, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One finished score, ready for the exporter."""
+
+    trace_number: int
+    span_number: int
+    time_ns: int
+    name: str
+    score: float
+    comment: str | None
+
+    def size(self) -> int:
+        """Bytes it holds in memory, about."""
+        return 300 + len(self.comment or "")
+
+    def encode(self, policy: ContentPolicy) -> bytes:
+        """The score as an OTLP log record, its comment redacted like any text."""
+        attributes: dict[str, Any] = {
+            names.EVALUATION_NAME: self.name,
+            names.EVALUATION_SCORE: self.score,
+            names.SCORE_SOURCE: names.SCORE_SOURCE_HUMAN,
+        }
+        if self.comment and policy.capture:
+            attributes[names.EVALUATION_EXPLANATION] = policy.redact(self.comment, [])
+        return log_record(self.time_ns, names.EVALUATION_EVENT, self.trace_number, self.span_number, attributes)

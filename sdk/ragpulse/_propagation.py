@@ -12,10 +12,9 @@ from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from . import attributes as names
-from ._context import current, enter, leave
 from ._guard import GUARD
-from ._scope import scope_attributes, scope_in, with_scope
-from ._tracer import RECORDING_KEY
+from ._record.scope import current, enter, leave, scope_attributes, scope_in, with_scope
+from ._record.tracer import RECORDING_KEY
 
 _PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import attributes as names
-from ._plain import fields_of, read
+from ragpulse import attributes as names
+
+from .values import fields_of, read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

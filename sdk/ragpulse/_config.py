@@ -10,21 +10,21 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from . import _wire
 from . import attributes as names
-from ._attach import AttachTracer, Forwarder
-from ._content import ContentPolicy
-from ._encode import Origin, encoder
-from ._export import Exporter
-from ._feedback import Score
+from ._export import encoder as _wire
+from ._export.batch import Batch
+from ._export.encoder import Origin
+from ._export.exporter import Exporter, Stats
+from ._export.lifecycle import EXIT_SECONDS, Lifecycle
+from ._export.transport import HttpTransport
 from ._guard import GUARD, logger
-from ._lifecycle import EXIT_SECONDS, Lifecycle
-from ._plan import Plan
+from ._record.attach import AttachTracer, Forwarder
+from ._record.call import STATE
+from ._record.content import Score
+from ._record.recording import Plan
+from ._record.span import Span
+from ._record.tracer import PulseTracerProvider, Sampler, Tracer
 from ._settings import SDK_VERSION, Settings, read_settings
-from ._span import Span
-from ._state import STATE
-from ._tracer import PulseTracerProvider, Sampler, Tracer
-from ._transport import HttpTransport
 
 
 class Runtime:
@@ -40,11 +40,11 @@ class Runtime:
         self._traces, self._logs = self._origins()
         spool = None
         if settings.spool_dir:
-            from ._spool import DiskSpool  # few need it, and it loads pathlib
+            from ._export.spool import DiskSpool  # few need it, and it loads pathlib
 
             spool = DiskSpool(settings.spool_dir)
         self.exporter = Exporter(
-            encoder(self._part, settings.policy),
+            self._encode,
             self.transport,
             max_bytes=settings.max_queue_bytes,
             gzip=settings.destination.gzip,
@@ -64,7 +64,8 @@ class Runtime:
         scope = _wire.scope("ragpulse", SDK_VERSION)
         return ("traces", resource, scope), ("logs", resource, scope)
 
-    def _part(self, record: Any, policy: ContentPolicy) -> tuple[Origin, bytes]:
+    def _encode(self, record: Any) -> tuple[Origin, bytes]:
+        policy = self.settings.policy
         if isinstance(record, Span):
             return self._traces, record.encode(policy)
         if isinstance(record, Score):
@@ -94,7 +95,9 @@ class Runtime:
             resource=named,
         )
         provider.add_span_processor(self._forwarder)
-        from ._guest import GuestTracer  # loads the SDK, which an application without a provider need not pay for
+        from ._record.guest import (
+            GuestTracer,
+        )  # loads the SDK, which an application without a provider need not pay for
 
         tracer = provider.get_tracer("ragpulse")
         return (GuestTracer if GuestTracer.fits(tracer) else AttachTracer)(tracer, self._forwarder)
@@ -255,3 +258,40 @@ def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str
             PROCESS.runtime.exporter.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("feedback", error)
+
+
+def stats() -> Stats:
+    """The counts since `configure`; all zero when nothing is configured."""
+    return Stats() if PROCESS.runtime is None else PROCESS.runtime.exporter.stats()
+
+
+def doctor(timeout: float = 2.0) -> str:
+    """A readable self-examination: settings, whether the collector answers an empty request, counts, and the mend."""
+    runtime = PROCESS.runtime
+    if runtime is None:
+        return "not recording: call ragpulse.configure(), or see whether OTEL_SDK_DISABLED is set"
+    transport = HttpTransport(runtime.settings)  # the exporting thread's own connection is not ours to use
+    answer = transport.send(Batch("traces", b"", 0, False), timeout)
+    transport.close()
+    reached = "answers" if answer.accepted else f"does not accept: {answer.message or answer.status}"
+    told = stats()
+    lines = [
+        describe(runtime.settings),
+        f"provider: {runtime.mode}",
+        f"collector: {reached}",
+        f"spans: {told.exported} exported, {told.pending} pending, {told.dropped} dropped, {told.rejected} rejected",
+        *[f"  {count} {reason}" for reason, count in told.reasons.items()],
+    ]
+    if answer.status == 0:
+        lines.append("mend: start the collector (`ragpulse serve`) or set endpoint=")
+    elif answer.status in (401, 403):
+        lines.append("mend: set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest")
+    elif not answer.accepted:
+        lines.append("mend: the address answers, but not as an OTLP/HTTP receiver; check endpoint=")
+    return "\n".join(lines)
+
+
+def tracer_provider() -> trace.TracerProvider:
+    """The provider our spans are made on, to hand to other instrumentations so that theirs reach the collector too."""
+    runtime = PROCESS.runtime
+    return PulseTracerProvider(runtime.own) if runtime is not None else trace.NoOpTracerProvider()

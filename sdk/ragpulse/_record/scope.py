@@ -4,15 +4,38 @@ They live in the OpenTelemetry context, so whatever carries that (tasks, `to_thr
 them. The few that identify a request also travel as W3C baggage; tags and metadata never leave the process that way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, Token
 from typing import Any
 
 from opentelemetry import baggage
+from opentelemetry import context as otel
 from opentelemetry.context import Context, create_key
 
-from . import attributes as names
-from ._plain import JsonText, to_json
-from ._wire import SPAN_ATTRIBUTES, key_values
+from ragpulse import attributes as names
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
+
+from .values import JsonText, to_json
+
+enter: Callable[[Context], Token[Context]] = otel.attach
+"""Make a context current; the token restores the one before."""
+current: Callable[[], Context] = otel.get_current
+"""The current context."""
+restore: Callable[[Token[Context]], Any] = otel.detach
+"""Put back what was current before; only where it was entered."""
+
+_variable = getattr(getattr(otel, "_RUNTIME_CONTEXT", None), "_current_context", None)
+if isinstance(_variable, ContextVar):
+    enter, current, restore = _variable.set, _variable.get, _variable.reset
+
+
+def leave(token: Token[Context]) -> None:
+    """Restore the context before; a step that was entered elsewhere (an abandoned coroutine) has nothing to restore."""
+    try:  # noqa: SIM105 - on the path of every call; `suppress` costs more than the rest of this function
+        restore(token)
+    except ValueError:
+        pass
+
 
 SCOPE_KEY = create_key("ragpulse-scope")
 _BAGGAGE_KEY = next(iter(baggage.set_baggage("probe", "", Context())))

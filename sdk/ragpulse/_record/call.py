@@ -10,15 +10,15 @@ from typing import Any, Protocol
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
-from . import attributes as names
-from ._capture import Capture
-from ._context import current, enter, leave
-from ._contexts import Document, document
-from ._guard import GUARD
-from ._plain import CutText, JsonText, keep, to_json
-from ._plan import Plan
-from ._recording import Recording
-from ._usage import add_facts, reply_text
+from ragpulse import attributes as names
+from ragpulse._guard import GUARD
+
+from .capture import Capture
+from .contexts import Document, document
+from .recording import Plan, Recording
+from .scope import current, enter, leave
+from .usage import add_facts, reply_text
+from .values import CutText, JsonText, keep, to_json
 
 _MAX_KEPT = 1024 * 1024
 
@@ -231,3 +231,15 @@ def begin(
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("starting a span", error)
     return call or Call(Discarded(), capture, context)
+
+
+class State:
+    """The process's current tracer. `configure` and `shutdown` set it; nobody else does."""
+
+    __slots__ = ("starter",)
+
+    def __init__(self) -> None:
+        self.starter: Starter | None = None
+
+
+STATE = State()

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext, StatusCode, TraceFlags, TraceState
 
-from . import _wire
-from . import attributes as names
-from ._content import ContentPolicy, encode_attributes
-from ._plan import Plan
-from ._recording import Recording, error_message, error_name, exception_attributes
-from ._scope import Scope
+from ragpulse import attributes as names
+from ragpulse._export import encoder as _wire
+
+from .content import ContentPolicy, encode_attributes
+from .recording import Plan, Recording, error_message, error_name, exception_attributes
+from .scope import Scope
 
 _NO_STATE = TraceState()
 _MAX_EVENTS = 128

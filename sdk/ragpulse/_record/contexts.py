@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 
-from ._plain import KEPT, keep, read, to_json
+from .values import KEPT, keep, read, to_json
 
 _TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
 _ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")

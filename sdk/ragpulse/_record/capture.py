@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import attributes as names
-from ._contexts import nested_documents
-from ._guard import GUARD
-from ._plain import JsonText, keep, plain, read, to_json
-from ._recording import Recording, snapshot_text
-from ._usage import reply_facts, reply_text, usage_facts
+from ragpulse import attributes as names
+from ragpulse._guard import GUARD
+
+from .contexts import nested_documents
+from .recording import Recording, snapshot_text
+from .usage import reply_facts, reply_text, usage_facts
+from .values import JsonText, keep, plain, read, to_json
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",

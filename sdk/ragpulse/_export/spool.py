@@ -10,8 +10,9 @@ import time
 import zlib
 from pathlib import Path
 
-from ._batch import Batch
-from ._guard import GUARD
+from ragpulse._guard import GUARD
+
+from .batch import Batch
 
 try:
     import fcntl

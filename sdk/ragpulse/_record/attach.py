@@ -17,15 +17,14 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind
 
-from . import _wire
-from . import attributes as names
-from ._content import ContentPolicy, all_attributes, cleaned, encode_attributes
-from ._context import current
-from ._export import Exporter
-from ._plan import CLIENT, Plan
-from ._recording import Recording, error_message, error_name, exception_attributes
-from ._scope import Scope, scope_in
-from ._tracer import RECORDING_KEY, inside
+from ragpulse import attributes as names
+from ragpulse._export import encoder as _wire
+from ragpulse._export.exporter import Exporter
+
+from .content import ContentPolicy, all_attributes, cleaned, encode_attributes
+from .recording import CLIENT, Plan, Recording, error_message, error_name, exception_attributes
+from .scope import Scope, current, scope_in
+from .tracer import RECORDING_KEY, inside
 
 _FOREIGN_GENAI = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _MAX_OPEN = 65_536
