@@ -1,79 +1,90 @@
-"""`configure` and what it composes: settings, transport, exporter, tracer. The first span starts the thread."""
+"""`configure` and what it sets up: settings, exporter, tracer and provider. The first span starts the thread."""
 
 import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 
 from . import attributes as names
-from ._export import encoder as _wire
-from ._export.batch import Batch
+from ._export import encoder
+from ._export.batch import Batch, Stats
 from ._export.encoder import Origin
-from ._export.exporter import Exporter, Stats
-from ._export.lifecycle import EXIT_SECONDS, Lifecycle
-from ._export.transport import HttpTransport
+from ._export.exporter import Exporter
+from ._export.lifecycle import Lifecycle
 from ._guard import GUARD, logger
-from ._record.attach import AttachTracer, Forwarder
 from ._record.call import STATE
 from ._record.content import Score
+from ._record.provider import Provider
 from ._record.recording import Plan
 from ._record.span import Span
-from ._record.tracer import PulseTracerProvider, Sampler, Tracer
-from ._settings import SDK_VERSION, Settings, read_settings
+from ._record.tracer import SDK_VERSION, Sampler, Tracer
+from ._settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from ._record.attach import Forwarder
+
+PROVIDER = Provider()
+EXIT_SECONDS = 1.5
+"""How long the end of a process may be delayed."""
 
 
 class Runtime:
-    """One configuration at work. Chooses the provider when the first span starts."""
+    """One configuration in use. Chooses the provider when the first span starts."""
 
     def __init__(self, settings: Settings, tracer_provider: Any = None) -> None:
+        # Imported here: it loads `http.client` and `ssl`, which a program that is never configured does not use. Not on
+        # the exporting thread: a child that is forked in the middle of an import keeps half a module.
+        from ._export.transport import HttpTransport
+
         self.settings = settings
+        self.connect: Callable[[], HttpTransport] = partial(HttpTransport, settings.destination)
         self.mode = "not started"
         self._given = tracer_provider
         self._lock = threading.Lock()
         self._forwarder: Forwarder | None = None
-        self.transport = HttpTransport(settings)
-        self._traces, self._logs = self._origins()
+        self._resource = self._identified()
         spool = None
         if settings.spool_dir:
-            from ._export.spool import DiskSpool  # few need it, and it loads pathlib
+            from ._export.spool import DiskSpool  # few applications need it
 
             spool = DiskSpool(settings.spool_dir)
         self.exporter = Exporter(
             self._encode,
-            self.transport,
+            self.connect,
             max_bytes=settings.max_queue_bytes,
             gzip=settings.destination.gzip,
             spool=spool,
+            on_start=self._started,
         )
-        self.exporter.on_start = self._started
         self.own = Tracer(
-            self.exporter,
+            self.exporter.offer,
             policy=settings.policy,
             sampler=_sampler(settings),
+            resource=settings.resource,
+            processors=PROVIDER.processors,
             isolated=settings.isolated,
         )
 
-    def _origins(self) -> tuple[Origin, Origin]:
-        """Of spans and of scores: the resource, with an identity of this process unless it was given one."""
-        resource = _wire.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self.settings.resource})
-        scope = _wire.scope("ragpulse", SDK_VERSION)
-        return ("traces", resource, scope), ("logs", resource, scope)
+    def _identified(self) -> bytes:
+        """The encoded resource, with an identity of this process unless it was given one."""
+        return encoder.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self.settings.resource})
 
     def _encode(self, record: Any) -> tuple[Origin, bytes]:
-        policy = self.settings.policy
-        if isinstance(record, Span):
-            return self._traces, record.encode(policy)
-        if isinstance(record, Score):
-            return self._logs, record.encode(policy)
-        return ("traces", *record.origin()), record.encode(policy)
+        data = record.encode(self.settings.policy)
+        if isinstance(record, (Span, Score)):
+            library = record.plan.library if isinstance(record, Span) else None
+            scope = encoder.scope(library.name, library.version) if library else encoder.scope("ragpulse", SDK_VERSION)
+            return ("traces" if isinstance(record, Span) else "logs", self._resource, scope), data
+        return record.origin(), data
 
     def start(self, plan: Plan, context: Context) -> Any:
-        """The first span: choose the provider, then step aside."""
+        """Starts the first span: chooses the tracer that starts all others."""
         with self._lock:
             if STATE.starter is self:
                 STATE.starter = self._choose()
@@ -81,50 +92,51 @@ class Runtime:
         return self.own.start(plan, context) if starter is None else starter.start(plan, context)
 
     def _choose(self) -> Any:
-        provider = self._given or (None if self.settings.isolated else _global_sdk_provider())
-        if provider is None or not hasattr(provider, "add_span_processor"):
+        provider: Any = self._given or (None if self.settings.isolated else trace.get_tracer_provider())
+        if isinstance(provider, Provider) or not hasattr(provider, "add_span_processor"):
             self.mode = "own provider"
             return self.own
+        # Imported here: it loads the OpenTelemetry SDK, which an application without a provider does not use.
+        from ._record.attach import AttachTracer, Forwarder
+
         self.mode = "the application's provider"
-        wanted = self.settings.content_on_foreign_spans
-        named = {key: self.settings.resource[key] for key in ("service.name",) if self.settings.service_given}
+        service = {key: self.settings.resource[key] for key in (names.SERVICE_NAME,) if self.settings.service_given}
         self._forwarder = Forwarder(
             self.exporter,
             self.settings.policy,
-            content_on_spans=wanted if wanted is not None else self._given is not None,
-            resource=named,
+            content_on_spans=self.settings.content_on_foreign_spans,
+            resource=service,
         )
         provider.add_span_processor(self._forwarder)
-        from ._record.guest import (
-            GuestTracer,
-        )  # loads the SDK, which an application without a provider need not pay for
-
-        tracer = provider.get_tracer("ragpulse")
-        return (GuestTracer if GuestTracer.fits(tracer) else AttachTracer)(tracer, self._forwarder)
+        return AttachTracer(provider.get_tracer("ragpulse", SDK_VERSION), self._forwarder)
 
     def _started(self) -> None:
-        """The exporting thread of this process has started: by now a server's handlers are in place."""
+        """Runs when the exporting thread has started: by now a server has installed its signal handlers."""
         PROCESS.lifecycle.watch_workers()
         PROCESS.lifecycle.watch_sigterm()
 
-    def terminating(self) -> None:
-        """SIGTERM came: deliver now, and from here on at once."""
-        self.exporter.hasten(1.0)
+    def terminate(self) -> None:
+        """Delivers now, and from here on each span as it ends: SIGTERM was received."""
+        self.exporter.terminate(1.0)
 
     def shutdown(self, timeout: float) -> bool:
-        """Deliver within `timeout` and stop."""
+        """Delivers within `timeout` seconds and stops."""
         if self._forwarder is not None:
             self._forwarder.active = False
         return self.exporter.shutdown(timeout)
 
+    def exit(self) -> None:
+        """Delivers and stops within the time that a process may take to end."""
+        self.shutdown(EXIT_SECONDS)
+        PROVIDER.shutdown()
+
     def forked(self) -> None:
         """In a forked child: new identities, an empty queue, a thread and connections of its own."""
         self._lock = threading.Lock()
-        self._traces, self._logs = self._origins()
+        self._resource = self._identified()
         self.own.forked()
         if self._forwarder is not None:
             self._forwarder.forked()
-        self.transport.forked()
         self.exporter.forked()
 
 
@@ -134,27 +146,22 @@ def _sampler(settings: Settings) -> Sampler:
     return Sampler(min(max(ratio, 0.0), 1.0), follow_parent=name.startswith("parentbased"))
 
 
-def _global_sdk_provider() -> Any:
-    """The application's global provider, if it set a real one; asking must not create one."""
-    provider = trace.get_tracer_provider()
-    return provider if hasattr(provider, "add_span_processor") else None
-
-
 class Process:
-    """The one configuration of this process; replaced by each `configure`."""
+    """The current configuration of this process; each `configure` replaces it."""
 
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
         self.lifecycle = Lifecycle(lambda: self.runtime)
 
-    def install(self, runtime: Runtime | None) -> None:
-        """Make `runtime` the current one, delivering what its predecessor still has."""
+    def use(self, runtime: Runtime | None) -> Runtime | None:
+        """Makes `runtime` the current one, and returns the one before."""
         previous, self.runtime = self.runtime, runtime
         STATE.starter = runtime
-        if previous is not None:
-            previous.shutdown(EXIT_SECONDS)
+        PROVIDER.tracer = None if runtime is None else runtime.own
+        PROVIDER.flush = flush
         if runtime is not None:
             self.lifecycle.hook()
+        return previous
 
 
 PROCESS = Process()
@@ -178,13 +185,14 @@ def configure(
     strict: bool | None = None,
     max_text_bytes: int = 65_536,
 ) -> None:
-    """Start recording decorated functions and sending their spans to a collector.
+    """Starts recording decorated functions and sending their spans to a collector.
 
     Every argument is optional; `OTEL_*` variables are honoured. Call it once, before the first decorated call; a second
     call replaces the first. It opens no connection and starts no thread.
 
     - `endpoint`: the collector's base address (default: RAGPULSE_ENDPOINT, OTEL_*, then `http://127.0.0.1:4318`).
-    - `capture_content`: False sends figures only. Default: True, except to an OTEL_* endpoint on another computer.
+    - `capture_content`: False sends figures only. Default: True, except to an OTEL_* endpoint on another computer. The
+      spans of an application's own provider carry content only where it is True explicitly.
     - `redact`: what to remove from texts before they are sent: see the SDK guide. Default: credentials, card numbers.
     - `tracer_provider`: the OpenTelemetry provider to use; `isolated=True` uses our own whatever the application has;
       `set_global=True` makes ours the global one, where there is none yet.
@@ -214,18 +222,16 @@ def configure(
 
 
 def _install(settings: Settings, tracer_provider: Any) -> None:
-    if not settings.enabled:
-        PROCESS.install(None)
-        logger.info("ragpulse: disabled")
-        return
-    runtime = Runtime(settings, tracer_provider)
-    PROCESS.install(runtime)
-    if settings.set_global and not isinstance(trace.get_tracer_provider(), PulseTracerProvider):
-        if _global_sdk_provider() is None:
-            trace.set_tracer_provider(PulseTracerProvider(runtime.own))
-        else:
+    runtime = Runtime(settings, tracer_provider) if settings.enabled else None
+    previous = PROCESS.use(runtime)
+    if previous is not None:
+        previous.shutdown(EXIT_SECONDS)
+    if runtime is not None and settings.set_global and not isinstance(trace.get_tracer_provider(), Provider):
+        if hasattr(trace.get_tracer_provider(), "add_span_processor"):
             logger.warning("ragpulse: set_global=True was ignored, the application has a global provider")
-    logger.info("ragpulse: %s", describe(settings))
+        else:
+            trace.set_tracer_provider(PROVIDER)
+    logger.info("ragpulse: %s", "disabled" if runtime is None else describe(settings))
 
 
 def describe(settings: Settings) -> str:
@@ -239,19 +245,20 @@ def describe(settings: Settings) -> str:
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Send everything that is finished; True when it is delivered, False when `timeout` seconds ran out first."""
+    """Sends everything that is finished; True when it is delivered, False when `timeout` seconds ran out first."""
     return PROCESS.runtime is None or PROCESS.runtime.exporter.flush(timeout)
 
 
 def shutdown(timeout: float = 2.0) -> bool:
-    """Deliver what is finished within `timeout` seconds and stop recording. True when nothing was left behind."""
-    runtime, PROCESS.runtime = PROCESS.runtime, None
-    STATE.starter = None
-    return runtime is None or runtime.shutdown(timeout)
+    """Delivers what is finished within `timeout` seconds and stops recording. True when nothing was left."""
+    runtime = PROCESS.use(None)
+    done = runtime is None or runtime.shutdown(timeout)
+    PROVIDER.shutdown()
+    return done
 
 
 def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str | None = None) -> None:
-    """Send a person's score for a trace (`current_span().trace_id`); higher is better."""
+    """Sends a person's score for a trace (`current_span().trace_id`); higher is better."""
     try:
         if PROCESS.runtime is not None:
             number = int(trace_id, 16)
@@ -266,32 +273,31 @@ def stats() -> Stats:
 
 
 def doctor(timeout: float = 2.0) -> str:
-    """A readable self-examination: settings, whether the collector answers an empty request, counts, and the mend."""
+    """A readable check: settings, whether the collector answers an empty request, counts, and how to fix it."""
     runtime = PROCESS.runtime
     if runtime is None:
-        return "not recording: call ragpulse.configure(), or see whether OTEL_SDK_DISABLED is set"
-    transport = HttpTransport(runtime.settings)  # the exporting thread's own connection is not ours to use
+        return "not recording: call ragpulse.configure(), or check whether OTEL_SDK_DISABLED is set"
+    transport = runtime.connect()
     answer = transport.send(Batch("traces", b"", 0, False), timeout)
     transport.close()
-    reached = "answers" if answer.accepted else f"does not accept: {answer.message or answer.status}"
-    told = stats()
+    counts = stats()
     lines = [
         describe(runtime.settings),
         f"provider: {runtime.mode}",
-        f"collector: {reached}",
-        f"spans: {told.exported} exported, {told.pending} pending, {told.dropped} dropped, {told.rejected} rejected",
-        *[f"  {count} {reason}" for reason, count in told.reasons.items()],
+        f"collector: {'answers' if answer.accepted else f'does not accept: {answer.message or answer.status}'}",
+        f"spans: {counts.exported} exported, {counts.pending} pending, {counts.dropped} dropped, "
+        f"{counts.rejected} rejected",
+        *[f"  {count} {reason}" for reason, count in counts.reasons.items()],
     ]
     if answer.status == 0:
-        lines.append("mend: start the collector (`ragpulse serve`) or set endpoint=")
+        lines.append("fix: start the collector (`ragpulse serve`) or set endpoint=")
     elif answer.status in (401, 403):
-        lines.append("mend: set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest")
+        lines.append("fix: set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest")
     elif not answer.accepted:
-        lines.append("mend: the address answers, but not as an OTLP/HTTP receiver; check endpoint=")
+        lines.append("fix: the address answers, but not as an OTLP/HTTP receiver; check endpoint=")
     return "\n".join(lines)
 
 
-def tracer_provider() -> trace.TracerProvider:
-    """The provider our spans are made on, to hand to other instrumentations so that theirs reach the collector too."""
-    runtime = PROCESS.runtime
-    return PulseTracerProvider(runtime.own) if runtime is not None else trace.NoOpTracerProvider()
+def tracer_provider() -> Provider:
+    """Our provider, to hand to other instrumentations so that their spans reach the collector, too."""
+    return PROVIDER

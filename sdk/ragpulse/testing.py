@@ -125,9 +125,9 @@ class RecordedSpans:
 
 
 def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
-    attributes = all_attributes(span, span.scope, policy, {})
+    attributes = all_attributes(span, span.scope, policy)
     return RecordedSpan(
-        name=span.plan.name,
+        name=span.name,
         kind=str(attributes.get("ragpulse.span.kind", "")),
         trace_id=format(span.trace_number, "032x"),
         span_id=format(span.span_number, "016x"),
@@ -146,9 +146,10 @@ def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
     spans.policy = policy or spans.policy
     before, strict = STATE.starter, GUARD.strict
     STATE.starter = Tracer(
-        spans,
+        spans.offer,
         policy=spans.policy,
         sampler=Sampler(),
+        resource={},
         isolated=True,
         ids=CountingIds(),
         clock=TickingClock(),

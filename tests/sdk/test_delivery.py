@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from waiting import eventually
 
 import ragpulse
+from ragpulse._export.batch import Destination
 from ragpulse._export.transport import Poster
 
 from .conftest import Collector, serve
@@ -203,6 +204,11 @@ def _read_request(connection: socket.socket) -> None:
         heard += more
 
 
+def _poster(port: int, timeout: float) -> Poster:
+    url = f"http://127.0.0.1:{port}/v1/traces"
+    return Poster(url, Destination(traces_url=url, logs_url=url, headers={}, chosen_by="argument", timeout=timeout))
+
+
 def _endless(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
     for _ in range(1000):
@@ -230,7 +236,7 @@ def _redirecting(connection: socket.socket) -> None:
 def test_a_dripping_answer_ends_at_the_deadline() -> None:
     """However many bytes still come: the exporting thread is free again for the next attempt."""
     server, port = _raw_server(_dripping)
-    poster = Poster(f"http://127.0.0.1:{port}/v1/traces", headers={}, timeout=0.5)
+    poster = _poster(port, timeout=0.5)
     assert "TimeoutError" in poster.post(b"x", encoding=None).message  # and not all 50 s of it
     poster.close()
     server.close()
@@ -274,7 +280,7 @@ def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
         connection.sendall(b"too old")
 
     server, port = _raw_server(refuse)
-    poster = Poster(f"http://127.0.0.1:{port}/v1/traces", headers={}, timeout=5)
+    poster = _poster(port, timeout=5)
     told = [poster.post(b"x", encoding=None) for _ in range(3)]
     assert [(one.status, one.message) for one in told] == [(400, "too old")] * 3
     poster.close()
@@ -354,4 +360,4 @@ def test_doctor_tells_what_is_wrong_and_the_mend(pulse: Collector) -> None:
     ragpulse.flush(timeout=20)
     assert "collector: answers" in ragpulse.doctor()
     ragpulse.configure(endpoint="http://127.0.0.1:9")
-    assert "mend: start the collector" in ragpulse.doctor(timeout=0.5)
+    assert "fix: start the collector" in ragpulse.doctor(timeout=0.5)

@@ -1,8 +1,8 @@
-"""One POST, with everything a hostile or broken server could do to us bounded: time, bytes, redirects.
+"""POSTs batches over OTLP/HTTP, with bounds on time, on bytes and on redirects.
 
-The standard library's client reads what it is given for as long as it is given; here each read of the socket is held
-to one deadline for the whole exchange, and a body is read to 64 KiB and no further. Imported with the first request:
-`http.client` and `ssl` take longer to load than all the rest of the SDK.
+`http.client` reads an answer for as long as the server sends one. Here each read of the socket is held to one deadline
+for the whole exchange, an answer to 256 KiB, and its body to 64 KiB; redirects are not followed. `configure`
+imports this module, because `http.client` and `ssl` take long to load.
 """
 
 import io
@@ -10,118 +10,89 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Mapping
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from ragpulse._settings import Settings
-
-from .batch import Answer, Batch
+from .batch import Answer, Batch, Destination
 
 _MAX_BODY = 65_536
 _MAX_ANSWER = 4 * _MAX_BODY
 
 
-class _Timed(io.RawIOBase):
-    """A socket's read side that keeps to one deadline and one allowance of bytes over all reads together."""
+class HttpTransport:
+    """Carries batches to the collector over kept connections. For one thread at a time."""
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock = sock
-        # Holds the socket open: `http.client` closes it before the body is read where the server ends the connection.
-        self._stream = sock.makefile("rb", buffering=0)
-        self._deadline = deadline
-        self._allowance = _MAX_ANSWER
+    def __init__(self, destination: Destination) -> None:
+        self._posters = {
+            "traces": Poster(destination.traces_url, destination),
+            "logs": Poster(destination.logs_url, destination),
+        }
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the answer took too long")
-        if self._allowance <= 0:
-            raise OSError("the answer is too long")
-        self._sock.settimeout(left)
-        count = self._stream.readinto(buffer) or 0
-        self._allowance -= count
-        return count
+    def send(self, batch: Batch, timeout: float | None) -> Answer:
+        """Delivers the batch; never raises."""
+        return self._posters[batch.path].post(batch.body, encoding="gzip" if batch.gzipped else None, timeout=timeout)
 
     def close(self) -> None:
-        self._stream.close()
-        super().close()
-
-
-class _TimedSocket:
-    """As much of a socket as `HTTPResponse` asks for."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._raw = _Timed(sock, deadline)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self._raw, 8192)
+        """Closes the connections."""
+        for poster in self._posters.values():
+            poster.close()
 
 
 class Poster:
-    """Posts to one URL over a kept connection. Not for use by several threads at once."""
+    """Posts to one URL over a kept connection."""
 
-    def __init__(
-        self, url: str, *, headers: Mapping[str, str], timeout: float, context: ssl.SSLContext | None = None
-    ) -> None:
-        parts = urlsplit(url)
-        self._https = parts.scheme == "https"
-        self._host, self._port = parts.hostname or "", parts.port
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": "ragpulse", **headers}
-        self._timeout = timeout
-        self._context = context
+    def __init__(self, url: str, destination: Destination) -> None:
+        self._url = url
+        self._destination = destination
+        self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": "ragpulse", **destination.headers}
         self._connection: HTTPConnection | None = None
 
     def post(self, body: bytes, *, encoding: str | None, timeout: float | None = None) -> Answer:
-        """Send `body`; never raises. A kept connection that the server closed meanwhile is opened anew, once."""
-        deadline = time.monotonic() + min(timeout or self._timeout, self._timeout)
-        reused = self._connection is not None
-        try:
-            return self._exchange(body, encoding, deadline)
-        except (OSError, HTTPException, ValueError) as error:
-            self.close()
-            if not reused or isinstance(error, TimeoutError):
-                return Answer(0, message=f"{type(error).__name__}: {error}")
-        try:
-            return self._exchange(body, encoding, deadline)
-        except (OSError, HTTPException, ValueError) as error:
-            self.close()
-            return Answer(0, message=f"{type(error).__name__}: {error}")
+        """Sends `body`; never raises. Opens a kept connection again, once, that the server has closed."""
+        deadline = time.monotonic() + min(timeout or self._destination.timeout, self._destination.timeout)
+        while True:
+            reused = self._connection is not None
+            try:
+                return self._exchange(body, encoding, deadline)
+            except (OSError, HTTPException, ValueError) as error:  # ssl.SSLError is an OSError
+                self.close()
+                if not reused or isinstance(error, TimeoutError):
+                    return Answer(0, message=f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Close the connection; the next post opens another."""
+        """Closes the connection; the next post opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _connect(self, left: float) -> HTTPConnection:
         if self._connection is None:
-            if self._https:
-                context = self._context or ssl.create_default_context()
-                self._connection = HTTPSConnection(self._host, self._port, timeout=left, context=context)
+            url = urlsplit(self._url)
+            host, port = url.hostname or "", url.port
+            if url.scheme == "https":
+                connection: HTTPConnection = HTTPSConnection(host, port, timeout=left, context=self._tls())
             else:
-                self._connection = HTTPConnection(self._host, self._port, timeout=left)
-            self._connection.connect()
-            self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection = HTTPConnection(host, port, timeout=left)
+            connection.connect()
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connection = connection
         return self._connection
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._destination.certificate)
+        if self._destination.client_certificate:
+            context.load_cert_chain(*self._destination.client_certificate)
+        return context
 
     def _exchange(self, body: bytes, encoding: str | None, deadline: float) -> Answer:
         connection = self._connect(max(deadline - time.monotonic(), 0.05))
         connection.sock.settimeout(max(deadline - time.monotonic(), 0.05))
-        connection.putrequest("POST", self._path, skip_accept_encoding=True)
-        for name, value in self._headers.items():
-            connection.putheader(name, value)
-        if encoding:
-            connection.putheader("Content-Encoding", encoding)
-        connection.putheader("Content-Length", str(len(body)))
-        connection.endheaders(body)
-        connection.response_class = partial(_timed_response, deadline=deadline)  # type: ignore[assignment]
+        headers = self._headers if encoding is None else {**self._headers, "Content-Encoding": encoding}
+        connection.response_class = partial(_bounded_response, deadline=deadline)  # type: ignore[assignment]
+        url = urlsplit(self._url)
+        connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
         with connection.getresponse() as response:
             answer = _answer(response)
             kept = response.isclosed() and not response.will_close
@@ -130,19 +101,54 @@ class Poster:
         return answer
 
 
-def _timed_response(sock: socket.socket, *args: Any, deadline: float, **options: Any) -> HTTPResponse:
-    return HTTPResponse(_TimedSocket(sock, deadline), *args, **options)  # type: ignore[arg-type]
+class _BoundedReader(io.RawIOBase):
+    """A socket's read side with one deadline and one limit of bytes over all reads together."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        # Holds the socket open: `http.client` closes it before the body is read where the server ends the connection.
+        self._stream = sock.makefile("rb", buffering=0)
+        self._deadline = deadline
+        self._allowed = _MAX_ANSWER
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """The only method of a socket that `HTTPResponse` calls."""
+        return io.BufferedReader(self, 8192)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer took too long")
+        if self._allowed <= 0:
+            raise OSError("the answer is too long")
+        self._sock.settimeout(left)
+        count = self._stream.readinto(buffer) or 0
+        self._allowed -= count
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _bounded_response(sock: socket.socket, *args: Any, deadline: float, **options: Any) -> HTTPResponse:
+    return HTTPResponse(_BoundedReader(sock, deadline), *args, **options)  # type: ignore[arg-type]
 
 
 def _answer(response: HTTPResponse) -> Answer:
     body = response.read(_MAX_BODY)
-    kind = response.headers.get_content_type()
     rejected, message = 0, ""
-    if 200 <= response.status < 300 and body:
-        rejected, message = _partial_success_json(body) if kind == "application/json" else _partial_success(body)
-    elif body:
+    if not 200 <= response.status < 300:
         message = _error_text(body)
-    return Answer(response.status, rejected, message, _retry_after(response.headers.get("Retry-After")))
+    elif response.headers.get_content_type() == "application/json":
+        rejected, message = _partial_success_json(body)
+    else:
+        rejected, message = _partial_success(body)
+    wait = response.headers.get("Retry-After", "")
+    return Answer(response.status, rejected, message, float(wait) if wait.isdigit() else None)
 
 
 def _error_text(body: bytes) -> str:
@@ -151,42 +157,35 @@ def _error_text(body: bytes) -> str:
     return "".join(char for char in text if char.isprintable()).strip("\ufffd ")[:300]
 
 
-def _retry_after(value: str | None) -> float | None:
-    return float(value) if value is not None and value.isdigit() else None
-
-
 def _partial_success_json(body: bytes) -> tuple[int, str]:
     try:
-        told = json.loads(body).get("partialSuccess") or {}
-        count = told.get("rejectedSpans", told.get("rejectedLogRecords", 0))
-        return int(count or 0), str(told.get("errorMessage", ""))
+        partial_success = json.loads(body).get("partialSuccess") or {}
+        count = partial_success.get("rejectedSpans", partial_success.get("rejectedLogRecords", 0))
+        return int(count or 0), str(partial_success.get("errorMessage", ""))
     except (ValueError, AttributeError, TypeError):
         return 0, ""
 
 
 def _partial_success(body: bytes) -> tuple[int, str]:
     """ExportTraceServiceResponse and ExportLogsServiceResponse alike: field 1 holds a count (1) and a message (2)."""
-    for number, value in _fields(body):
-        if number == 1 and isinstance(value, bytes):
-            inner = dict(_fields(value))
-            count, text = inner.get(1, 0), inner.get(2, b"")
-            message = text.decode("utf-8", "replace") if isinstance(text, bytes) else ""
-            return (count if isinstance(count, int) else 0), message
-    return 0, ""
+    inner = _fields(body).get(1, b"")
+    found = _fields(inner) if isinstance(inner, bytes) else {}
+    count, text = found.get(1, 0), found.get(2, b"")
+    return count if isinstance(count, int) else 0, text.decode("utf-8", "replace") if isinstance(text, bytes) else ""
 
 
-def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
-    """The varint and length-delimited fields of a protobuf message; stops at the first thing that is neither."""
-    found: list[tuple[int, int | bytes]] = []
+def _fields(data: bytes) -> dict[int, int | bytes]:
+    """The varint and length-delimited fields of a protobuf message; stops at the first other field."""
+    found: dict[int, int | bytes] = {}
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         value, at = _varint(data, at)
         if tag & 7 == 2:
-            found.append((tag >> 3, data[at : at + value]))
+            found[tag >> 3] = data[at : at + value]
             at += value
         elif tag & 7 == 0:
-            found.append((tag >> 3, value))
+            found[tag >> 3] = value
         else:
             break
     return found
@@ -202,55 +201,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128 or shift > 63:
             break
     return number, at
-
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
-
-class HttpTransport:
-    """Carries batches to the collector over OTLP/HTTP."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._posters: dict[str, Poster] = {}
-
-    def send(self, batch: Batch, timeout: float | None) -> Answer:
-        """Deliver the batch; never raises."""
-        try:
-            return self._poster(batch.path).post(
-                batch.body, encoding="gzip" if batch.gzipped else None, timeout=timeout
-            )
-        except Exception as error:  # noqa: BLE001 - e.g. a certificate file that is not there
-            return Answer(0, message=f"{type(error).__name__}: {error}")
-
-    def _poster(self, path: str) -> "Poster":
-        if path not in self._posters:
-            destination = self._settings.destination
-            self._posters[path] = Poster(
-                destination.traces_url if path == "traces" else destination.logs_url,
-                headers=destination.headers,
-                timeout=destination.timeout,
-                context=self._tls(),
-            )
-        return self._posters[path]
-
-    def _tls(self) -> "SSLContext | None":
-        destination = self._settings.destination
-        if not destination.traces_url.startswith("https"):
-            return None
-        import ssl
-
-        context = ssl.create_default_context(cafile=destination.certificate)
-        if destination.client_certificate:
-            context.load_cert_chain(*destination.client_certificate)
-        return context
-
-    def close(self) -> None:
-        """Let connections go."""
-        for poster in self._posters.values():
-            poster.close()
-
-    def forked(self) -> None:
-        """In a forked child: the parent's connections are not ours to use."""
-        self._posters = {}

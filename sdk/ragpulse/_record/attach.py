@@ -1,83 +1,49 @@
-"""On a provider of the application: ordinary SDK spans for it, and a copy of ours for the collector.
+"""Recording on a provider of the application: its own tracer makes the span, and our recording lies beside it.
 
-Content is on its spans only where the application asked for it: it handed the provider in, or said
-`capture_content=True`; otherwise content goes to our collector alone. Other tenants' spans are none of our business:
-we forward what happens below one of ours, and GenAI spans.
-
-On the SDK's own provider our spans are made by `_guest`. `AttachTracer` serves a provider that wraps one: our recording
-lies beside an ordinary span of its making, which is given the attributes when it ends.
+The application's span carries figures. Content goes to our collector only, unless the application asked for it on its
+own spans with `capture_content=True`. Our collector receives our spans, the spans below them, and spans of GenAI and
+OpenInference instrumentations; it never receives any other span of the application.
 """
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import SpanKind
 
 from ragpulse import attributes as names
-from ragpulse._export import encoder as _wire
+from ragpulse._export import encoder
+from ragpulse._export.encoder import Origin
 from ragpulse._export.exporter import Exporter
 
-from .content import ContentPolicy, all_attributes, cleaned, encode_attributes
-from .recording import CLIENT, Plan, Recording, error_message, error_name, exception_attributes
-from .scope import Scope, current, scope_in
+from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, figures
+from .recording import CLIENT, Plan, Recording, error_name, error_status, exception_attributes
+from .scope import Scope, current, scope_of
 from .tracer import RECORDING_KEY, inside
 
-_FOREIGN_GENAI = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
+_GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _MAX_OPEN = 65_536
-
-
-def record_failure(recording: Recording, carrier: Any, error: BaseException, policy: ContentPolicy) -> None:
-    """Put an exception with its stack, and the status ERROR, on a span that the application's exporters will see."""
-    recording.put(names.ERROR_TYPE, error_name(error))
-    clean = policy.redact
-    carrier.add_event(
-        names.EXCEPTION_EVENT, {key: clean(text, []) for key, text in exception_attributes(error).items()}
-    )
-    message = clean(f"{error_name(error)}: {error_message(error)}", [])
-    carrier.set_status(trace.Status(trace.StatusCode.ERROR, message))
-
-
-def encode_span(span: Any, attributes: Iterable[bytes], events: Iterable[Any], links: Iterable[Any]) -> bytes:
-    """An SDK span as an OTLP protobuf message, its attributes encoded already."""
-    identity, parent, status = span.get_span_context(), span.parent, span.status
-    parts = [
-        _wire.span_identity(
-            identity.trace_id, identity.span_id, parent.span_id if parent else 0, identity.trace_state.to_header()
-        ),
-        _wire.span_head(span.name, span.kind.value + 1),
-        _wire.span_times(span.start_time, span.end_time),
-        *attributes,
-        *[_wire.event(event.timestamp, event.name, event.attributes or {}) for event in events],
-        *[_link(link) for link in links],
-        _wire.status(status.status_code.value, status.description),
-        _wire.flags(bool(parent and parent.is_remote)),
-    ]
-    return b"".join(parts)
-
-
-def _link(link: Any) -> bytes:
-    return _wire.link(link.context.trace_id, link.context.span_id, link.context.is_remote, link.attributes or {})
 
 
 class AttachedSpan(Recording):
     """A recording beside a span that the application's provider made."""
 
-    __slots__ = ("_forwarder", "_open", "carrier", "own", "scope", "start_ns")
+    __slots__ = ("_forwarder", "_identity", "_open", "_span", "exception", "scope", "start_ns", "status")
 
-    def __init__(self, plan: Plan, scope: Scope, carrier: Any, forwarder: "Forwarder") -> None:
+    def __init__(self, plan: Plan, scope: Scope, span: trace.Span, forwarder: "Forwarder") -> None:
         self.plan = plan
         self.query = self.response = self.documents = self.facts = self.texts = None
         self.scope = scope
-        self.carrier = carrier
-        self.own: Mapping[str, Any] = {}
-        """What others set on the carrying span."""
-        self.start_ns = getattr(carrier, "start_time", None) or time.time_ns()
+        self._span = span
+        self._identity = span.get_span_context()
+        self.start_ns = time.time_ns()
+        self.exception: tuple[int, dict[str, str]] | None = None
+        self.status: str | None = None
         self._forwarder = forwarder
-        self._open = bool(carrier.is_recording())
+        self._open = span.is_recording()
 
     @property
     def records(self) -> bool:
@@ -85,142 +51,170 @@ class AttachedSpan(Recording):
         return self._open
 
     def get_span_context(self) -> trace.SpanContext:
-        """The identity of the carrying span."""
-        return self.carrier.get_span_context()  # type: ignore[no-any-return]
+        """The identity of the application's span."""
+        return self._identity
 
     def fail(self, error: BaseException) -> None:
-        """Record an exception with its stack, and the status ERROR."""
-        if self._open:
-            record_failure(self, self.carrier, error, self._forwarder.policy)
+        """Records an exception with its stack, and the status ERROR."""
+        self.put(names.ERROR_TYPE, error_name(error))
+        self.exception = time.time_ns(), exception_attributes(error)
+        self.status = error_status(error)
 
     def end(self) -> None:
-        """End the carrying span, which shows from then on what was recorded."""
+        """Puts on the application's span what it may carry, and ends it."""
+        span, self._span = self._span, trace.INVALID_SPAN
         if self._open:
             self._open = False
-            self.own = dict(getattr(self.carrier, "attributes", None) or {})
-            self.carrier.set_attributes(all_attributes(self, self.scope, self._forwarder.shown, {}))
-            self._forwarder.completes(self)
-        self.carrier.end()
+            self._forwarder.complete(self, span)
+        span.end()
 
 
 class AttachTracer:
-    """Starts our spans on a provider of the application through OpenTelemetry's interface alone."""
+    """Starts our spans with a tracer of the application's provider."""
 
-    def __init__(self, tracer: Any, forwarder: "Forwarder") -> None:
+    def __init__(self, tracer: trace.Tracer, forwarder: "Forwarder") -> None:
         self._tracer = tracer
         self._forwarder = forwarder
 
     def start(self, plan: Plan, context: Context) -> tuple[AttachedSpan, Context]:
         """A span below the context's current one, and the context in which it is current."""
-        scope = scope_in(context)
-        if plan.scope:
-            scope = scope.joined(plan.scope)
+        scope = scope_of(context, plan.scope)
         kind = SpanKind.CLIENT if plan.span_kind == CLIENT else SpanKind.INTERNAL
-        carrier = self._tracer.start_span(plan.name, context, kind, plan.constants)
-        span = AttachedSpan(plan, scope, carrier, self._forwarder)
+        span = self._tracer.start_span(plan.name, context, kind, {**plan.labels, **scope.attributes})
+        recording = AttachedSpan(plan, scope, span, self._forwarder)
         if scope.metadata:
-            span.put_text(names.METADATA, scope.metadata_json())
-        return span, inside(context, carrier, span, scope)
+            recording.put_text(names.METADATA, scope.metadata_json())
+        return recording, inside(context, span, recording, scope)
 
 
-class Forwarded:
-    """A finished span of the application's provider, on its way to our collector."""
+class ForwardedSpan:
+    """A finished span of the application's provider, queued for our collector."""
 
-    __slots__ = ("_beside", "_forwarder", "_span")
+    __slots__ = ("_forwarder", "_recording", "_span")
 
-    def __init__(self, span: Any, beside: AttachedSpan | None, forwarder: "Forwarder") -> None:
+    def __init__(self, span: Any, recording: AttachedSpan | None, forwarder: "Forwarder") -> None:
         self._span = span
-        self._beside = beside
+        self._recording = recording
         self._forwarder = forwarder
 
     def size(self) -> int:
-        """Bytes it holds in memory, about."""
-        if self._beside is not None:
-            return 2000 + self._beside.size()
-        shown = (self._span.attributes or {}).values()
-        return 2000 + sum([len(value) for value in shown if isinstance(value, str)])
+        """Estimates the bytes it holds in memory."""
+        if self._recording is not None:
+            return 2000 + self._recording.size()
+        return 2000 + sum([len(value) for value in (self._span.attributes or {}).values() if isinstance(value, str)])
 
-    def encode(self, policy: ContentPolicy) -> bytes:
-        """The span as an OTLP protobuf message, under our policy whatever the application's provider was shown."""
-        span, beside = self._span, self._beside
-        if beside is None:
-            own = cleaned(span.attributes or {}, policy)
-            attributes = _wire.key_value_parts(_wire.SPAN_ATTRIBUTES, own.items())
-            attributes += (b"\x50", _wire.varint(span.dropped_attributes))
-        else:
-            attributes = encode_attributes(beside, beside.scope, policy, cleaned(beside.own, policy))
-        return encode_span(span, attributes, span.events, span.links)
-
-    def origin(self) -> tuple[bytes, bytes]:
-        """Resource and instrumentation scope as OTLP protobuf."""
+    def origin(self) -> Origin:
+        """The path, resource and instrumentation scope it is sent with."""
         return self._forwarder.origin(self._span)
 
+    def encode(self, policy: ContentPolicy) -> bytes:
+        """The span as an OTLP protobuf message, under our own content policy."""
+        span, recording = self._span, self._recording
+        own = cleaned(span.attributes or {}, policy)
+        if recording is None:
+            attributes = encoder.key_value_parts(encoder.SPAN_ATTRIBUTES, own.items())
+            attributes += (b"\x50", encoder.varint(span.dropped_attributes))
+        else:
+            attributes = encode_attributes(recording, recording.scope, policy, own)
+        return b"".join([*self._head(), *attributes, *self._events(policy), *self._links(), self._status(policy)])
 
-class Forwarder:
-    """A span processor on the application's provider; knows which spans are ours to forward."""
+    def _head(self) -> list[bytes]:
+        span, identity, parent = self._span, self._span.get_span_context(), self._span.parent
+        state = identity.trace_state.to_header()
+        return [
+            encoder.span_identity(identity.trace_id, identity.span_id, parent.span_id if parent else 0, state),
+            encoder.span_head(span.name, span.kind.value + 1),
+            encoder.span_times(span.start_time, span.end_time),
+            encoder.flags(bool(parent and parent.is_remote)),
+        ]
+
+    def _events(self, policy: ContentPolicy) -> list[bytes]:
+        """The span's events; our recording of its exception replaces the reduced one that the span carries."""
+        found = [(event.timestamp, event.name, event.attributes or {}) for event in self._span.events]
+        exception = None if self._recording is None else self._recording.exception
+        if exception is not None:
+            found = [event for event in found if event[:2] != (exception[0], names.EXCEPTION_EVENT)]
+            found.append((exception[0], names.EXCEPTION_EVENT, exception[1]))
+        return [encoder.event(at, name, cleaned(attributes, policy)) for at, name, attributes in found]
+
+    def _links(self) -> list[bytes]:
+        return [
+            encoder.link(link.context.trace_id, link.context.span_id, link.context.is_remote, link.attributes or {})
+            for link in self._span.links
+        ]
+
+    def _status(self, policy: ContentPolicy) -> bytes:
+        status = self._span.status
+        ours = None if self._recording is None else self._recording.status
+        return encoder.status(status.status_code.value, policy.description(ours or status.description))
+
+
+class Forwarder(SpanProcessor):
+    """A span processor on the application's provider: selects the spans that our collector receives."""
 
     def __init__(
         self, exporter: Exporter, policy: ContentPolicy, *, content_on_spans: bool, resource: Mapping[str, Any]
     ) -> None:
-        self.policy = policy
-        self.shown = policy if content_on_spans else replace(policy, capture=False)
-        """What the application's own exporters may see of what we record."""
         self.active = True
+        self._policy = policy
+        self._content_on_spans = content_on_spans and policy.capture
         self._born_ns = 0
         self._exporter = exporter
         self._resource = resource
-        self._origins: dict[tuple[int, int], tuple[Any, Any, tuple[bytes, bytes]]] = {}
+        self._resources: dict[int, tuple[Any, bytes]] = {}
         self._ours: dict[int, AttachedSpan | None] = {}
 
-    def completes(self, span: AttachedSpan) -> None:
-        """The carrying span is about to end: remember the recording for our copy of it."""
-        self._ours[span.get_span_context().span_id] = span
+    def complete(self, recording: AttachedSpan, span: trace.Span) -> None:
+        """Puts figures (and content, where asked for) on the span, and keeps the recording for our copy of it."""
+        policy = self._policy
+        self._ours[recording.get_span_context().span_id] = recording
+        if self._content_on_spans:
+            span.set_attributes(all_attributes(recording, recording.scope, policy))
+        elif recording.facts:
+            for key, value in figures(recording.facts, policy).items():
+                span.set_attribute(key, value)  # for a few, cheaper than `set_attributes`
+        if recording.exception is not None:
+            shows = policy.with_capture(self._content_on_spans)
+            at, attributes = recording.exception
+            span.add_event(names.EXCEPTION_EVENT, cleaned(attributes, shows), at)
+            span.set_status(trace.Status(trace.StatusCode.ERROR, shows.description(recording.status)))
 
-    def origin(self, span: Any) -> tuple[bytes, bytes]:
-        """The encoded resource (with the service that was named to `configure`) and scope of a span; there are few."""
+    def origin(self, span: Any) -> Origin:
+        """The path, encoded resource (with the service that `configure` was given) and scope of a span."""
         resource, scope = span.resource, span.instrumentation_scope
-        known = self._origins.get((id(resource), id(scope)))
+        known = self._resources.get(id(resource))
         if known is None:
-            named = _wire.scope(scope.name, scope.version) if scope is not None else _wire.scope("", None)
-            known = (resource, scope, (_wire.resource({**resource.attributes, **self._resource}), named))
-            self._origins[id(resource), id(scope)] = known
-        return known[2]
+            known = resource, encoder.resource({**resource.attributes, **self._resource})
+            self._resources[id(resource)] = known
+        return "traces", known[1], encoder.scope(scope.name, scope.version) if scope else encoder.scope("", None)
 
-    # --- opentelemetry.sdk.trace.SpanProcessor, without importing it ------------------------------------------------
+    # --- opentelemetry.sdk.trace.SpanProcessor ------------------------------------------------------------------
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:
-        """Remember spans that begin below one of ours."""
-        if isinstance(span, Recording) or not self.active:
-            return
-        if RECORDING_KEY in (current() if parent_context is None else parent_context):
+        """Remembers a span that begins below one of ours."""
+        if self.active and RECORDING_KEY in (current() if parent_context is None else parent_context):
             if len(self._ours) >= _MAX_OPEN:
                 self._ours.clear()
             self._ours[span.get_span_context().span_id] = None
 
-    def _on_ending(self, span: Any) -> None:
-        pass
-
     def on_end(self, span: Any) -> None:
-        """Forward the span if it is ours, or a GenAI span of another instrumentation."""
+        """Queues the span if it is ours, below one of ours, or a GenAI span of another instrumentation."""
         identity = span.get_span_context()
-        wanted = self.active and identity.trace_flags & 1 and (span.start_time or 0) >= self._born_ns
-        if isinstance(span, Recording):
-            if wanted:
-                self._exporter.offer(span)
-            return
         below = identity.span_id in self._ours
-        beside = self._ours.pop(identity.span_id, None)
-        if wanted and (below or any(key in (span.attributes or {}) for key in _FOREIGN_GENAI)):
-            self._exporter.offer(Forwarded(span, beside, self))
+        recording = self._ours.pop(identity.span_id, None)
+        if not self.active or not identity.trace_flags & 1 or (span.start_time or 0) < self._born_ns:
+            return
+        if below or not (span.attributes or {}).keys().isdisjoint(_GENAI_KEYS):
+            self._exporter.offer(ForwardedSpan(span, recording, self))
 
     def forked(self) -> None:
-        """In a forked child: spans that were open belong to the parent."""
+        """In a forked child: the parent sends the spans that were open."""
         self._ours.clear()
         self._born_ns = time.time_ns()
 
     def shutdown(self) -> None:
-        """The provider is going away: send what there is."""
+        """Sends what is finished; the provider shuts down."""
         self._exporter.flush(2.0)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Send what there is within the time."""
+        """Sends what is finished within the time."""
         return self._exporter.flush(timeout_millis / 1000)

@@ -23,30 +23,22 @@ from .values import CutText, JsonText, keep, to_json
 _MAX_KEPT = 1024 * 1024
 
 
-class Discarded(Recording):
-    """The recording of a call whose span could not be started, or is not wanted."""
+class Unrecorded(Recording):
+    """Stands for the recording of a call whose span could not be started."""
 
-    __slots__ = ("_identity", "start_ns")
-
-    def __init__(self, identity: SpanContext = INVALID_SPAN_CONTEXT) -> None:
-        super().__init__(_NO_PLAN)
-        self.start_ns = 0
-        self._identity = identity
-
-    @property
-    def records(self) -> bool:
-        """Never."""
-        return False
+    __slots__ = ()
+    records = False
+    start_ns = 0
 
     def get_span_context(self) -> SpanContext:
-        """The identity that its sampler saw, if a sampler decided against it."""
-        return self._identity
+        """No identity."""
+        return INVALID_SPAN_CONTEXT
 
     def fail(self, error: BaseException) -> None:
-        """Nobody is told."""
+        """Does nothing."""
 
     def end(self) -> None:
-        """Nothing is sent."""
+        """Does nothing."""
 
 
 _NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})
@@ -230,7 +222,7 @@ def begin(
             capture.arguments(recording, args, kwargs)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("starting a span", error)
-    return call or Call(Discarded(), capture, context)
+    return call or Call(Unrecorded(_NO_PLAN), capture, context)
 
 
 class State:

@@ -5,15 +5,16 @@ Runs on the exporting thread wherever it can. Strings are immutable, so what a s
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
 
 from .contexts import Document, quoting, to_documents_json
-from .recording import Plan
+from .recording import Recording
 from .redaction import Redaction, marks
 from .scope import Scope
 from .values import KEPT, CutText, JsonText, to_json
@@ -31,31 +32,26 @@ _CONTENT = (
     "gen_ai.tool.definitions", "gen_ai.prompt.variable.", "gen_ai.prompt.0", "gen_ai.prompt.1", "gen_ai.completion",
     "llm.input_messages", "llm.output_messages", "llm.prompts", "llm.prompt_template", "llm.function_call",
     "retrieval.documents", "reranker.input_documents", "reranker.output_documents", "embedding.embeddings",
-    "traceloop.entity.input", "traceloop.entity.output", "langfuse.observation.input", "langfuse.observation.output",
+    names.EXCEPTION_MESSAGE, "traceloop.entity.input", "traceloop.entity.output",
+    "langfuse.observation.input", "langfuse.observation.output",
 )  # fmt: skip
-"""How the names of attributes begin that hold texts, in every dialect that instrumentations speak."""
+"""Prefixes of the names of attributes that hold texts, in the vocabularies of all instrumentations."""
+_FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
+"""A stack frame: file, line and function, without the source line."""
 
 
 def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that hold figures and identities only."""
-    return {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
+    kept = {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
+    if names.EXCEPTION_STACKTRACE in kept:
+        kept[names.EXCEPTION_STACKTRACE] = "\n".join(_FRAME.findall(str(kept[names.EXCEPTION_STACKTRACE])))
+    return kept
 
 
 def cleaned(attributes: Mapping[str, Any], policy: "ContentPolicy") -> dict[str, Any]:
-    """Attributes that others set, as our policy lets them leave."""
+    """Applies the policy to attributes of a span or event that did not come from a recording."""
     kept = attributes if policy.capture else without_content(attributes)
     return {key: policy.redact(value, []) if isinstance(value, str) else value for key, value in kept.items()}
-
-
-class Recorded(Protocol):
-    """What a recording holds when it is rendered."""
-
-    plan: Plan
-    query: str | None
-    response: str | None
-    documents: tuple[Document, ...] | None
-    facts: dict[str, Any] | None
-    texts: dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +64,21 @@ class ContentPolicy:
     max_text_bytes: int = 65_536
     """A longer text is cut, with a visible mark, its length and a hash."""
 
+    def with_capture(self, capture: bool) -> "ContentPolicy":
+        """The same policy with or without content."""
+        return self if capture is self.capture else replace(self, capture=capture)
+
+    def description(self, text: str | None) -> str | None:
+        """A status description as it may be sent: it often holds the message of an exception."""
+        return self.redact(text, []) if text and self.capture else None
+
 
 class _Rendering:
     """One span's content under one policy; notes what it redacted and cut."""
 
     __slots__ = ("_as_it_is", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
 
-    def __init__(self, policy: ContentPolicy, recording: Recorded) -> None:
+    def __init__(self, policy: ContentPolicy, recording: Recording) -> None:
         data = " ".join(_texts(recording)).encode("utf-8", "surrogatepass")
         self._marks = marked = marks(data)
         self._policy = policy
@@ -149,7 +153,7 @@ class _Rendering:
         return None if len(utf8(text)) > self._policy.max_text_bytes else text
 
 
-def _texts(recording: Recorded) -> list[str]:
+def _texts(recording: Recording) -> list[str]:
     """Every text of a recording, so that one look tells whether any of them needs redaction."""
     found = [recording.query or "", recording.response or ""]
     for _, _, text, metadata in recording.documents or ():
@@ -161,7 +165,7 @@ def _texts(recording: Recorded) -> list[str]:
     return found
 
 
-def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:
+def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
     """Everything the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
     rendering = _Rendering(policy, recording)
     out: dict[str, Any] = {}
@@ -181,15 +185,24 @@ def render(recording: Recorded, policy: ContentPolicy) -> dict[str, Any]:
     return out
 
 
-def all_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything on a recorded span: its `own` attributes (set by others), constants, scope, and what was recorded."""
-    return {**own, **recording.plan.constants, **scope.attributes, **render(recording, policy)}
+def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) -> dict[str, Any]:
+    """Everything that is sent of a recording: its constants, its scope and its content."""
+    return {**recording.plan.constants, **scope.attributes, **render(recording, policy)}
 
 
-def encode_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> list[bytes]:
-    """As `all_attributes`, in OTLP protobuf; what is constant was encoded before, and is taken unless overridden.
+def figures(facts: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
+    """Token counts, times and identities among recorded facts: what may be sent where content may not."""
+    return {
+        key: policy.redact(value, []) if type(value) is str and key not in _IDENTITIES else value
+        for key, value in facts.items()
+        if type(value) is not str or not key.startswith(_CONTENT)
+    }
 
-    The parts are joined by the caller, with the rest of the span: a text is copied often enough.
+
+def encode_attributes(recording: Recording, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> list[bytes]:
+    """Encodes `all_attributes` and `own` (set on the span by others) as parts of an OTLP protobuf message.
+
+    Constants were encoded before; their bytes are used unless a value overrides them.
     """
     plan, dynamic = recording.plan, render(recording, policy)
     if not own and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
@@ -197,7 +210,7 @@ def encode_attributes(recording: Recorded, scope: Scope, policy: ContentPolicy, 
     return key_value_parts(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
 
 
-def _render_texts(recording: Recorded, rendering: _Rendering, out: dict[str, Any]) -> None:
+def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, Any]) -> None:
     query, response = recording.query, recording.response
     if query is not None:
         shown = rendering.text(names.INPUT_VALUE, query)

@@ -22,6 +22,8 @@ _QUERY_KEYS = {
     "retriever": (names.RETRIEVAL_QUERY, names.INPUT_VALUE),
     "reranker": (names.RERANKER_QUERY, names.INPUT_VALUE),
 }
+_REDUNDANT = (names.OPENINFERENCE_KIND, names.WORKFLOW_NAME, names.AGENT_NAME, names.TOOL_NAME)
+"""Constants that repeat our kind or the span's name in the words of another convention."""
 _NAME_KEYS = {"rag": names.WORKFLOW_NAME, "agent": names.AGENT_NAME, "tool": names.TOOL_NAME}
 
 
@@ -38,12 +40,17 @@ class Plan:
     scope: dict[str, Any] = field(default_factory=dict)
     """Attributes that the function gives to its own span and to all below it."""
     query_keys: tuple[str, ...] = (names.INPUT_VALUE,)
+    library: Any = None
+    """The InstrumentationScope of the instrumentation that made the span; None for our own."""
+    labels: dict[str, Any] = field(default_factory=dict)
+    """The constants on a span of the application's provider, where each costs its caller a microsecond."""
     head: bytes = b""
     encoded: bytes = b""
 
     def __post_init__(self) -> None:
         self.head = span_head(self.name, self.span_kind)
         self.encoded = key_values(SPAN_ATTRIBUTES, self.constants.items())
+        self.labels = {key: value for key, value in self.constants.items() if key not in _REDUNDANT}
 
 
 def plan_for(
@@ -91,6 +98,11 @@ def error_message(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - an exception's own __str__ may fail
         return "<the exception's text is not available>"
+
+
+def error_status(error: BaseException) -> str:
+    """The description of a failed span's status."""
+    return f"{error_name(error)}: {error_message(error)}"
 
 
 def exception_attributes(error: BaseException) -> dict[str, str]:

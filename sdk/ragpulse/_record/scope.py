@@ -5,7 +5,7 @@ them. The few that identify a request also travel as W3C baggage; tags and metad
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import Token
 from typing import Any
 
 from opentelemetry import baggage
@@ -18,15 +18,18 @@ from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
 from .values import JsonText, to_json
 
 enter: Callable[[Context], Token[Context]] = otel.attach
-"""Make a context current; the token restores the one before."""
+"""Makes a context current; the token restores the one before."""
 current: Callable[[], Context] = otel.get_current
-"""The current context."""
+"""Returns the current context."""
 restore: Callable[[Token[Context]], Any] = otel.detach
-"""Put back what was current before; only where it was entered."""
+"""Restores the context before; only where it was entered."""
 
-_variable = getattr(getattr(otel, "_RUNTIME_CONTEXT", None), "_current_context", None)
-if isinstance(_variable, ContextVar):
-    enter, current, restore = _variable.set, _variable.get, _variable.reset
+_token = otel.attach(otel.get_current())
+if isinstance(_token, Token):
+    # The context variable itself: a stream enters and leaves a context at each item, and OpenTelemetry's functions
+    # around the variable take twice as long. `detach` also logs an error where an abandoned coroutine is closed.
+    enter, current, restore = _token.var.set, _token.var.get, _token.var.reset
+otel.detach(_token)
 
 
 def leave(token: Token[Context]) -> None:
@@ -86,6 +89,12 @@ def scope_in(context: Context) -> Scope:
         return EMPTY
     carried = baggage.get_all(context)
     return Scope({key: str(carried[key]) for key in _TRAVELLING if key in carried})
+
+
+def scope_of(context: Context, more: dict[str, Any]) -> Scope:
+    """The scope of a span in `context` whose function adds `more` to it."""
+    scope = scope_in(context)
+    return scope.joined(more) if more else scope
 
 
 def with_scope(context: Context, scope: Scope) -> Context:

@@ -1,25 +1,32 @@
-"""Starts spans on our own provider: identity, parentage, sampling, scope; hands finished ones to the exporter."""
+"""Starts spans on our own provider: identity, parentage, sampling and scope."""
 
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context, get_current
-from opentelemetry.trace import SpanKind, set_span_in_context
+from opentelemetry.context import Context
+from opentelemetry.trace import set_span_in_context
 
 from ragpulse import attributes as names
+from ragpulse._guard import GUARD
 
 from .content import ContentPolicy
 from .recording import Plan
-from .scope import EMPTY, SCOPE_KEY, Scope, scope_in
+from .scope import EMPTY, SCOPE_KEY, Scope, scope_of
 from .span import Span
 
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+SDK_VERSION = "0.1.0"
 SPAN_KEY = next(iter(set_span_in_context(trace.INVALID_SPAN, Context())))
-"""Where OpenTelemetry keeps the current span in a context."""
+"""The key of the current span in an OpenTelemetry context."""
 RECORDING_KEY = "ragpulse-recording"
-"""Where we keep the innermost recording, which a foreign span may hide."""
+"""The key of the innermost recording in a context; a span of another instrumentation may be current below it."""
 
 
 def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
@@ -27,23 +34,15 @@ def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> 
     return Context({**context, SPAN_KEY: span, RECORDING_KEY: recording, SCOPE_KEY: scope})
 
 
-class Sink(Protocol):
-    """Takes finished spans; never blocks."""
-
-    def offer(self, span: Any, /) -> None:
-        """Queue a span for export, or count it as dropped."""
-        ...
-
-
 class Ids:
-    """Random identities from our own generator, which an application that seeds `random` does not touch."""
+    """Random identities from our own generator, which `random.seed()` in the application does not affect."""
 
     def __init__(self) -> None:
         self._source = random.Random()
         self._bits = self._source.getrandbits
 
     def reseed(self) -> None:
-        """Take new entropy, as every forked child must."""
+        """Takes new entropy, as every forked child must."""
         self._source.seed()
 
     def trace_id(self) -> int:
@@ -53,73 +52,6 @@ class Ids:
     def span_id(self) -> int:
         """64 random bits, not all zero."""
         return self._bits(64) or 1
-
-
-class Tracer:
-    """Our own fast provider's tracer."""
-
-    def __init__(
-        self,
-        sink: Sink,
-        *,
-        policy: ContentPolicy,
-        sampler: "Sampler",
-        isolated: bool = False,
-        ids: Ids | None = None,
-        clock: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self.policy = policy
-        self.ids = ids or Ids()
-        self.clock = clock
-        self.finished: Callable[[Any], None] = sink.offer
-        self._sink = sink
-        self._sampler = sampler
-        self._isolated = isolated
-
-    def forked(self) -> None:
-        """In a forked child: new identities; spans that were open belong to the parent, which sends them."""
-        self.ids.reseed()
-        born, offer = self.clock(), self._sink.offer
-        self.finished = lambda span: offer(span) if span.start_ns >= born else None
-
-    def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
-        """A span below the context's current one, and the context in which it is current."""
-        parent = context.get(SPAN_KEY)
-        if type(parent) is Span:
-            scope: Any = context.get(SCOPE_KEY, EMPTY)
-            if plan.scope:
-                scope = scope.joined(plan.scope)
-            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
-            span.sampled = parent.sampled
-            span.trace_state = parent.trace_state
-        else:
-            scope = scope_in(context)
-            if plan.scope:
-                scope = scope.joined(plan.scope)
-            span = self._local_root(plan, parent, scope)
-        if scope.metadata:
-            span.put_text(names.METADATA, scope.metadata_json())
-        return span, inside(context, span, span, scope)
-
-    def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
-        """A span without a parent of ours: it joins a foreign or remote trace, or begins one."""
-        foreign = parent.get_span_context() if isinstance(parent, trace.Span) else trace.INVALID_SPAN_CONTEXT
-        joins = foreign.is_valid and (foreign.is_remote or not self._isolated)
-        trace_number = foreign.trace_id if joins else self.ids.trace_id()
-        parent_id = foreign.span_id if joins else 0
-        span = Span(plan, self, trace_number, self.ids.span_id(), parent_id, scope, self.clock())
-        span.sampled = self._sampler.samples(trace_number, foreign.trace_flags.sampled if joins else None)
-        if joins:
-            span.parent_is_remote = foreign.is_remote
-            span.trace_state = foreign.trace_state.to_header()
-        elif foreign.is_valid:
-            span.add_link(foreign)
-        return span
-
-    def clean(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Event attributes after redaction."""
-        redact = self.policy.redact
-        return {k: redact(v, []) if isinstance(v, str) else v for k, v in attributes.items()}
 
 
 class Sampler:
@@ -136,55 +68,106 @@ class Sampler:
         return (trace_number & 0xFFFFFFFFFFFFFFFF) < self._bound
 
 
-_SPAN_KINDS = {
-    SpanKind.INTERNAL: 1,
-    SpanKind.SERVER: 2,
-    SpanKind.CLIENT: 3,
-    SpanKind.PRODUCER: 4,
-    SpanKind.CONSUMER: 5,
-}
+class Tracer:
+    """Starts spans of our own, and hands finished ones to the exporter and to the provider's span processors."""
 
-
-class PulseTracer(trace.Tracer):
-    """Our tracer under OpenTelemetry's interface, for other instrumentations."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
-
-    def start_span(
+    def __init__(
         self,
-        name: str,
-        context: Context | None = None,
-        kind: SpanKind = SpanKind.INTERNAL,
-        attributes: Any = None,
-        links: Any = None,
-        start_time: int | None = None,
-        record_exception: bool = True,
-        set_status_on_exception: bool = True,
-    ) -> trace.Span:
-        """Start a span; the caller ends it."""
-        plan = Plan(name=name, kind="", span_kind=_SPAN_KINDS.get(kind, 1), constants={})
-        span, _ = self._tracer.start(plan, get_current() if context is None else context)
-        span.start_ns = start_time or span.start_ns
-        span.set_attributes(attributes or {})
-        for link in links or ():
-            span.add_link(link.context, link.attributes)
+        offer: Callable[[Any], None],
+        *,
+        policy: ContentPolicy,
+        sampler: Sampler,
+        resource: Mapping[str, Any],
+        processors: list[Any] | None = None,
+        isolated: bool = False,
+        ids: Ids | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.policy = policy
+        self.ids = ids or Ids()
+        self.clock = clock
+        self._processors = [] if processors is None else processors
+        self._resource = resource
+        self._offer = offer
+        self._born_ns = 0
+        self._sampler = sampler
+        self._isolated = isolated
+
+    def forked(self) -> None:
+        """In a forked child: new identities; the parent sends the spans that were open."""
+        self.ids.reseed()
+        self._born_ns = self.clock()
+
+    @cached_property
+    def resource(self) -> "Resource":
+        """The resource of this process as an object of the OpenTelemetry SDK."""
+        from opentelemetry.sdk.resources import Resource
+
+        return Resource(self._resource)
+
+    @cached_property
+    def library(self) -> "InstrumentationScope":
+        """The instrumentation scope of decorated functions."""
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        return InstrumentationScope("ragpulse", SDK_VERSION)
+
+    def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
+        """A span below the context's current one, and the context in which it is current."""
+        span = self.start_span(plan, context)
+        if self._processors and span.sampled:
+            self.started(span, context)
+        return span, inside(context, span, span, span.scope)
+
+    def start_span(self, plan: Plan, context: Context) -> Span:
+        """A span below the context's current one, before the processors know of it."""
+        parent = context.get(SPAN_KEY)
+        if type(parent) is Span:
+            scope: Any = context.get(SCOPE_KEY, EMPTY)
+            if plan.scope:
+                scope = scope.joined(plan.scope)
+            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
+            span.sampled = parent.sampled
+            span.trace_state = parent.trace_state
+        else:
+            scope = scope_of(context, plan.scope)
+            span = self._local_root(plan, parent, scope)
+        if scope.metadata:
+            span.put_text(names.METADATA, scope.metadata_json())
         return span
 
-    def start_as_current_span(self, name: str, context: Context | None = None, *args: Any, **options: Any) -> Any:
-        """Start a span that is current within a `with` block (or a decorated function)."""
-        end_on_exit = options.pop("end_on_exit", True)
-        behaviour = {key: options.get(key, True) for key in ("record_exception", "set_status_on_exception")}
-        span = self.start_span(name, context, *args, **options)
-        return trace.use_span(span, end_on_exit=end_on_exit, **behaviour)
+    def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
+        """A span whose parent is not ours: it joins a foreign or remote trace, or begins one."""
+        foreign = parent.get_span_context() if isinstance(parent, trace.Span) else trace.INVALID_SPAN_CONTEXT
+        joins = foreign.is_valid and (foreign.is_remote or not self._isolated)
+        trace_number = foreign.trace_id if joins else self.ids.trace_id()
+        parent_id = foreign.span_id if joins else 0
+        span = Span(plan, self, trace_number, self.ids.span_id(), parent_id, scope, self.clock())
+        span.sampled = self._sampler.samples(trace_number, foreign.trace_flags.sampled if joins else None)
+        if joins:
+            span.parent_is_remote = foreign.is_remote
+            span.trace_state = foreign.trace_state.to_header()
+        elif foreign.is_valid:
+            span.add_link(foreign)
+        return span
 
+    def started(self, span: Span, context: Context) -> None:
+        """Calls `on_start` of the processors."""
+        for processor in self._processors:
+            try:
+                processor.on_start(span, parent_context=context)
+            except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
+                GUARD.contain("a span processor's on_start", error)
 
-class PulseTracerProvider(trace.TracerProvider):
-    """Our own provider under OpenTelemetry's interface."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
-
-    def get_tracer(self, *args: Any, **options: Any) -> trace.Tracer:
-        """The one tracer there is: instrumentation scopes are not told apart."""
-        return PulseTracer(self._tracer)
+    def finished(self, span: Span) -> None:
+        """Queues a finished span and calls `on_end` of the processors."""
+        if span.start_ns < self._born_ns:
+            return
+        self._offer(span)
+        if self._processors:
+            readable = span.readable()
+            for processor in self._processors:
+                try:
+                    processor.on_end(readable)
+                except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
+                    GUARD.contain("a span processor's on_end", error)

@@ -1,27 +1,18 @@
-"""On the SDK provider of an application our spans are its own: asked, told, limited and exported as any other."""
+"""On a provider of the application its own tracer makes our spans, under its sampler, limits and processors."""
 
-import copy
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from opentelemetry import context as otel
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_ON,
     Decision,
-    ParentBased,
     Sampler,
     SamplingResult,
-    TraceIdRatioBased,
 )
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState
+from opentelemetry.trace import SpanKind, TraceState
 
 import ragpulse
 
@@ -52,7 +43,7 @@ def attached(collector: Collector) -> Callable[..., Seen]:
     def make(**options: Any) -> Seen:
         provider, seen = TracerProvider(**options), Seen()
         provider.add_span_processor(seen)
-        ragpulse.configure(endpoint=collector.url, tracer_provider=provider)
+        ragpulse.configure(endpoint=collector.url, tracer_provider=provider, capture_content=True)
         return seen
 
     return make
@@ -108,21 +99,13 @@ def test_the_providers_limits_hold_for_its_exporters_and_not_for_our_copy(
     assert (len(shown), shown["output.value"]) == (4, "x" * 10)
     assert seen.ended[0].dropped_attributes > 0
     ours = collector.one("generate")
-    assert len(ours.attributes) > 6
+    assert {
+        "ragpulse.span.kind",
+        "openinference.span.kind",
+        "gen_ai.request.model",
+        "input.value",
+    } < ours.attributes.keys()
     assert ours.attributes["output.value"] == "x" * 100
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_processor_may_change_a_copy(attached: Callable[..., Seen], copied: Callable[[Any], Any]) -> None:
-    """As some do before they hand a span on; the span itself stays as it was."""
-    seen = attached()
-    answer("Where?")
-    ragpulse.shutdown(timeout=20)
-    span = seen.ended[0]
-    theirs = copied(span)
-    theirs._attributes = {"output.value": "masked"}
-    assert (theirs.name, dict(theirs.attributes), len(theirs.events)) == ("generate", {"output.value": "masked"}, 1)
-    assert (span.attributes or {})["output.value"] == "x" * 100
 
 
 class Choosy(Sampler):
@@ -163,47 +146,3 @@ def test_the_sampler_sees_what_is_constant_and_decides(collector: Collector, att
     assert [span.name for span in collector.spans] == ["answer"]
     assert collector.one("answer").attributes["sampling.rule"] == "r1"
     assert collector.one("answer").message.trace_state == "k=v"
-
-
-class Ids(RandomIdGenerator):
-    """The same trace for everybody."""
-
-    def generate_trace_id(self) -> int:
-        """One number."""
-        return 0x1234
-
-
-@pytest.mark.parametrize("sampler", [None, ALWAYS_ON, ParentBased(TraceIdRatioBased(0.5)), Choosy()])
-@pytest.mark.parametrize("parent", ["none", "local", "remote", "remote, unsampled"])
-def test_identity_and_decision_are_those_of_the_sdks_own_tracer(
-    attached: Callable[..., Seen], sampler: Sampler | None, parent: str
-) -> None:
-    """Whatever the sampler and the parent: the same flags, trace state and decision as the stock tracer gives."""
-    above = SpanContext(7, 8, parent != "local", TraceFlags("unsampled" not in parent), TraceState([("a", "b")]))
-    context = trace.set_span_in_context(trace.NonRecordingSpan(above)) if parent != "none" else Context()
-    stock = TracerProvider(sampler=sampler, id_generator=Ids()).get_tracer("x").start_span("s", context)
-    attached(sampler=sampler, id_generator=Ids())
-    token = otel.attach(context)
-    with ragpulse.span("s"):
-        ours = trace.get_current_span()
-        assert ours.is_recording() == stock.is_recording()
-    otel.detach(token)
-    ragpulse.shutdown(timeout=1)
-    expected, found = stock.get_span_context(), ours.get_span_context()
-    assert (found.trace_id, found.trace_flags) == (expected.trace_id, expected.trace_flags)
-    assert found.trace_state == expected.trace_state
-
-
-def test_the_sdks_own_metrics_count_our_spans(attached: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the application measures its SDK, started and live spans include ours."""
-    if "meter_provider" not in inspect.signature(TracerProvider).parameters:
-        pytest.skip("this version of the SDK does not measure itself")
-    monkeypatch.setenv("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")
-    reader = InMemoryMetricReader()
-    attached(meter_provider=MeterProvider([reader]))
-    answer("Where?")
-    ragpulse.shutdown(timeout=20)
-    told: Any = reader.get_metrics_data()
-    metrics = {metric.name: metric.data.data_points for metric in told.resource_metrics[0].scope_metrics[0].metrics}
-    assert sum(point.value for point in metrics["otel.sdk.span.started"]) == 2
-    assert sum(point.value for point in metrics["otel.sdk.span.live"]) == 0

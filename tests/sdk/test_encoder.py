@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from ragpulse._export import encoder as _wire
-from ragpulse._record.attach import Forwarded, Forwarder
+from ragpulse._export import encoder as encoder
+from ragpulse._record.attach import ForwardedSpan, Forwarder
 from ragpulse._record.content import ContentPolicy
 from ragpulse._record.contexts import Document, quoting, to_documents_json
 from ragpulse._record.recording import Plan, plan_for
@@ -61,8 +61,8 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 
 def _ours(span: ReadableSpan) -> bytes:
     forwarder = Forwarder(_Kept(), ContentPolicy(), content_on_spans=True, resource={})  # type: ignore[arg-type]
-    forwarded = Forwarded(span, None, forwarder)
-    return _wire.request(*forwarded.origin(), [forwarded.encode(ContentPolicy())])
+    forwarded = ForwardedSpan(span, None, forwarder)
+    return encoder.request(*forwarded.origin()[1:], [forwarded.encode(ContentPolicy())])
 
 
 @given(spans())
@@ -88,7 +88,7 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
 ) -> None:
     """Constants encoded beforehand, scope and dynamic attributes together are one ordinary span, without doubles."""
     kept = _Kept()
-    tracer = Tracer(kept, policy=ContentPolicy(), sampler=Sampler(), clock=lambda: started)
+    tracer = Tracer(kept.offer, policy=ContentPolicy(), sampler=Sampler(), resource={}, clock=lambda: started)
     plan = Plan(name=name, kind="", span_kind=1, constants=constants)
     span, _ = tracer.start(plan, {})  # type: ignore[arg-type]
     span.scope = Scope({"session.id": "s1"})
@@ -117,21 +117,21 @@ def test_our_own_span_is_encoded_as_the_stock_encoder_does(
 @given(st.integers(0, 2**64 - 1))
 def test_varints_read_back(whole: int) -> None:
     """A varint is what protobuf reads as the same number."""
-    message = AnyValue.FromString(b"\x18" + _wire.varint(whole))
+    message = AnyValue.FromString(b"\x18" + encoder.varint(whole))
     assert message.int_value % 2**64 == whole
 
 
 def test_values_that_otlp_cannot_hold_are_written_as_text() -> None:
     """A lone surrogate, a too large integer, an unknown object: still one valid message."""
-    read = [AnyValue.FromString(_wire.any_value(bad)).string_value for bad in ("\ud800", 2**70, object())]
+    read = [AnyValue.FromString(encoder.any_value(bad)).string_value for bad in ("\ud800", 2**70, object())]
     assert read == ["\\ud800", str(2**70), "<builtins.object>"]
-    assert math.isnan(AnyValue.FromString(_wire.any_value(float("nan"))).double_value)
+    assert math.isnan(AnyValue.FromString(encoder.any_value(float("nan"))).double_value)
 
 
 def test_a_score_is_a_log_record_with_event_name_and_trace() -> None:
     """The log record parses with the stock message type."""
-    record = _wire.log_record(5, "gen_ai.evaluation.result", 1, 2, {"a": 1.5})
-    body = _wire.request(_wire.resource({"service.name": "x"}), _wire.scope("ragpulse", "1"), [record])
+    record = encoder.log_record(5, "gen_ai.evaluation.result", 1, 2, {"a": 1.5})
+    body = encoder.request(encoder.resource({"service.name": "x"}), encoder.scope("ragpulse", "1"), [record])
     (found,) = ExportLogsServiceRequest.FromString(body).resource_logs[0].scope_logs[0].log_records
     assert (found.event_name, found.time_unix_nano, found.severity_number) == ("gen_ai.evaluation.result", 5, 9)
     assert (int.from_bytes(found.trace_id), int.from_bytes(found.span_id)) == (1, 2)
