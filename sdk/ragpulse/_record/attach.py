@@ -1,6 +1,7 @@
 """Recording on a provider of the application: its own tracer makes the span, and our recording lies beside it.
 
-The application's span carries figures. Content goes to our collector only, unless the application asked for it on its
+The application's span carries figures, and names of session, user and prompt where they begin to hold: each attribute
+costs its caller a microsecond there (`benchmarks/sdk_overhead.py`). Content goes to our collector only, unless the application asked for it on its
 own spans with `capture_content=True`. Our collector receives our spans, the spans below them, and spans of GenAI and
 OpenInference instrumentations; it never receives any other span of the application.
 """
@@ -21,7 +22,7 @@ from ragpulse._export.exporter import Exporter
 
 from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, figures
 from .recording import CLIENT, Plan, Recording, error_name, error_status, exception_attributes
-from .scope import Scope, current, scope_of
+from .scope import SCOPE_KEY, Scope, current, scope_of
 from .tracer import RECORDING_KEY, inside
 
 _GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
@@ -80,7 +81,9 @@ class AttachTracer:
         """A span below the context's current one, and the context in which it is current."""
         scope = scope_of(context, plan.scope)
         kind = SpanKind.CLIENT if plan.span_kind == CLIENT else SpanKind.INTERNAL
-        span = self._tracer.start_span(plan.name, context, kind, {**plan.labels, **scope.attributes})
+        above = context.get(SCOPE_KEY) if RECORDING_KEY in context else None
+        labels = plan.labels if scope is above else {**plan.labels, **scope.attributes}
+        span = self._tracer.start_span(plan.name, context, kind, labels)
         recording = AttachedSpan(plan, scope, span, self._forwarder)
         if scope.metadata:
             recording.put_text(names.METADATA, scope.metadata_json())
