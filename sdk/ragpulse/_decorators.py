@@ -46,7 +46,7 @@ class CurrentSpan:
         cost_usd: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record what is given. It wins over what the decorator finds by itself."""
+        """Records what is given. It overrides what the decorator reads by itself."""
         recording = self._recording
         if recording is None or not recording.records:
             return
@@ -138,7 +138,7 @@ _NOTHING = Capture(lambda: None, "", Declared(capture_inputs=False, capture_outp
 
 
 class Options(TypedDict, total=False):
-    """What a decorator may be told; every option may be left out."""
+    """The options of a decorator; each may be left out."""
 
     kind: str | None
     """The span's kind, for `span`: guardrail, evaluator, or a word of your own."""
@@ -271,7 +271,7 @@ class StreamFunction:
     """A decorated (async) generator function.
 
     An object rather than a function, so that the context is taken when it is called although nothing runs before the
-    first step, while `inspect.isgeneratorfunction` and `isasyncgenfunction` still tell the truth: they read `__code__`.
+    first step. `inspect.isgeneratorfunction` and `isasyncgenfunction` stay correct: they read `__code__`.
     """
 
     def __init__(self, function: Any, plan: Plan, capture: Capture, driver: Callable[..., Any]) -> None:

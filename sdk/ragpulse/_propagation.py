@@ -1,4 +1,4 @@
-"""What reaches the spans below: request facts, experiment options; and how context crosses threads and services."""
+"""Request attributes and experiment options for the spans below; context across threads and services."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -20,7 +20,7 @@ _PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePr
 
 
 class Attributes:
-    """`ragpulse.attributes(...)`: facts about the request, for all spans below.
+    """`ragpulse.attributes(...)`: attributes of the request, for all spans below.
 
     The module of attribute names has the same name; its constants can be read here, too.
     """
@@ -36,7 +36,7 @@ class Attributes:
         prompt_version: str | None = None,
         variant: str | None = None,
     ) -> Any:
-        """A context manager (also usable as a decorator) that gives these to every span started within it.
+        """A context manager (also usable as a decorator) that puts these on every span started within it.
 
         Session, user, prompt and variant also travel to other services where the application propagates OpenTelemetry
         context (as W3C baggage, readable by them); tags and metadata stay in this process.
@@ -141,7 +141,7 @@ def traced_executor(executor: Executor) -> Executor:
 
 
 def inject(headers: MutableMapping[str, str]) -> MutableMapping[str, str]:
-    """Write the current trace and request facts into outgoing headers (W3C traceparent and baggage); returns them."""
+    """Writes the current trace and request attributes into outgoing headers (W3C traceparent and baggage)."""
     try:
         _PROPAGATOR.inject(headers)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
@@ -151,7 +151,7 @@ def inject(headers: MutableMapping[str, str]) -> MutableMapping[str, str]:
 
 @contextmanager
 def extract(headers: Mapping[str, str]) -> Iterator[Context]:
-    """Continue the trace that incoming headers tell of, within the `with` block; yields the context."""
+    """Continues the trace of incoming headers within the `with` block; yields the context."""
     token = None
     context = current()
     try:

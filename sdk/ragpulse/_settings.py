@@ -1,4 +1,4 @@
-"""`configure`'s arguments and the environment -> one frozen value. Nothing else of the SDK reads the environment."""
+"""Reads `configure`'s arguments and the environment. No other module reads the environment, except `_guard`."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Streams: a span lives from the first step of a generator to its end, early close or error.
+"""Records streams: a span lasts from the first step of a generator to its end, early close or error.
 
 A generator function's wrapper returns a real (async) generator that drives the function's own, step by step; an
 iterator that a plain function returned is wrapped by a proxy. Either way the span is current only while the source

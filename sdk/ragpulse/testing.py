@@ -88,7 +88,7 @@ class RecordedSpans:
         self.policy = ContentPolicy()
 
     def offer(self, span: Any, /) -> None:
-        """Take a finished span, as the exporter would."""
+        """Takes a finished span, as the exporter would."""
         if not isinstance(span, Score):
             self._spans.append(span)
 
@@ -99,7 +99,7 @@ class RecordedSpans:
         return len(self._spans)
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
+        """Removes what was recorded so far."""
         self._spans.clear()
 
     def one(self, name: str | None = None, *, kind: str | None = None) -> RecordedSpan:
@@ -141,7 +141,7 @@ def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
 
 @contextmanager
 def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
-    """Record into memory within the block, instead of wherever ragpulse is configured to send; strict."""
+    """Records into memory within the block instead of sending; strict."""
     spans = RecordedSpans()
     spans.policy = policy or spans.policy
     before, strict = STATE.starter, GUARD.strict

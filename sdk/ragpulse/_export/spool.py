@@ -1,7 +1,7 @@
-"""Batches on disk while the collector is away: bounded, replayed in order, whole or not there at all.
+"""Keeps batches on disk while the collector is away: bounded, in order, each whole or absent.
 
-Each process writes to a folder of its own under `spool_dir` and holds a lock on it. A process that finds a folder whose
-owner is gone takes it over, so what a crash or a restart left behind is still delivered.
+Each process writes to a folder of its own under `spool_dir` and holds a lock on it. A process that finds a folder
+whose owner has ended adopts it, so that what a crash or a restart left behind is still delivered.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class DiskSpool:
         self._sequence = 0
 
     def _open(self) -> None:
-        """On first use, and again in a forked child: an own folder, and those of processes that are gone."""
+        """Opens a folder of its own, and those of processes that have ended; again in a forked child."""
         if self._pid == os.getpid():
             return
         self._pid = os.getpid()
@@ -67,7 +67,7 @@ class DiskSpool:
             self._bytes += path.stat().st_size
 
     def put(self, batch: Batch) -> bool:
-        """Keep a batch; False when the spool is full or the disk refuses."""
+        """Writes a batch; False when the spool is full or the disk refuses."""
         try:
             self._open()
             header = f"{batch.path} {batch.count} {int(batch.gzipped)} {zlib.crc32(batch.body)}\n".encode()
@@ -90,21 +90,21 @@ class DiskSpool:
         return True
 
     def head(self) -> tuple[str, Batch] | None:
-        """The oldest batch and its key; files that are damaged are put aside."""
+        """The oldest batch and its key; damaged files are renamed."""
         with contextlib.suppress(OSError):
             self._open()
         while self._files:
             batch = _read(self._files[0])
             if batch is not None:
                 return str(self._files[0]), batch
-            GUARD.limiter.warn("spool damaged", f"{self._files[0].name} in the spool is damaged and is put aside")
+            GUARD.limiter.warn("spool damaged", f"{self._files[0].name} in the spool is damaged and is not sent")
             with contextlib.suppress(OSError):
                 self._files[0].rename(self._files[0].with_suffix(".damaged"))
             self._files.pop(0)
         return None
 
     def remove(self, key: str) -> None:
-        """Forget a delivered batch."""
+        """Removes a delivered batch."""
         path = Path(key)
         with contextlib.suppress(OSError):
             self._bytes -= path.stat().st_size

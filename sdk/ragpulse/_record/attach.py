@@ -1,9 +1,9 @@
 """Recording on a provider of the application: its own tracer makes the span, and our recording lies beside it.
 
 The application's span carries figures, and names of session, user and prompt where they begin to hold: each attribute
-costs its caller a microsecond there (`benchmarks/sdk_overhead.py`). Content goes to our collector only, unless the application asked for it on its
-own spans with `capture_content=True`. Our collector receives our spans, the spans below them, and spans of GenAI and
-OpenInference instrumentations; it never receives any other span of the application.
+costs its caller a microsecond there (`benchmarks/sdk_overhead.py`). Content goes to our collector only, unless the
+application asked for it on its own spans with `capture_content=True`. Our collector receives our spans, the spans below
+them, and spans of GenAI and OpenInference instrumentations; it never receives any other span of the application.
 """
 
 import time
@@ -57,6 +57,8 @@ class AttachedSpan(Recording):
 
     def fail(self, error: BaseException) -> None:
         """Records an exception with its stack, and the status ERROR."""
+        if not self._open:
+            return
         self.put(names.ERROR_TYPE, error_name(error))
         self.exception = time.time_ns(), exception_attributes(error)
         self.status = error_status(error)

@@ -1,4 +1,4 @@
-"""One call of a decorated function: its recording, its context, and what becomes of its result or its stream."""
+"""One call of a decorated function: its recording, its context, and its result or stream."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ _NO_PLAN = Plan(name="", kind="", span_kind=1, constants={})
 
 
 class Starter(Protocol):
-    """Starts spans: on our own provider, on the application's, or in a test."""
+    """Starts spans on our own provider, on the application's, or in a test."""
 
     def start(self, plan: Plan, context: Context) -> tuple[Any, Context]:
         """A span below the context's current one, and the context in which it is current."""
@@ -69,7 +69,7 @@ class Call:
 
     # --- a plain result --------------------------------------------------------------------------------------------
     def finished(self, result: Any) -> None:
-        """Record the result and end the span."""
+        """Records the result and ends the span."""
         try:
             if self.recording.records:
                 self._capture.result(self.recording, result)
@@ -79,7 +79,7 @@ class Call:
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Record the exception that leaves the function, and end the span."""
+        """Records the exception that leaves the function, and ends the span."""
         if isinstance(error, GeneratorExit):
             self.closed_early()
             return
@@ -104,17 +104,17 @@ class Call:
 
     # --- a stream --------------------------------------------------------------------------------------------------
     def item(self, item: Any) -> int:
-        """Record one item of the stream; how many characters of plain text its driver may `write` by itself next."""
+        """Records one item of the stream; returns how many characters of text the driver may `write` by itself next."""
         text = self._text or self._first()
         room = _MAX_KEPT - text.tell()
         try:
             if self._items is not None:
                 self._items.append(item)
                 return 0
-            told = item if type(item) is str else self._told(item)
+            text_of_item = item if type(item) is str else self._text_of(item)
             if room > 0:
-                return room - text.write(told)
-            self._lost += len(told)
+                return room - text.write(text_of_item)
+            self._lost += len(text_of_item)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("recording a stream's item", error)
         return 0
@@ -135,8 +135,8 @@ class Call:
             recording.put(names.REQUEST_STREAM, True)
         return self._text
 
-    def _told(self, item: Any) -> str:
-        """The text of an item that is none itself; what else it tells is put aside."""
+    def _text_of(self, item: Any) -> str:
+        """The text of an item that is not a string; documents, usage and other values are kept apart."""
         if self._capture.takes_documents:
             self._documents.append(document(item))
             return ""
@@ -150,7 +150,7 @@ class Call:
         return text or ""
 
     def _keep_stream(self) -> None:
-        """What was read of the stream becomes the response."""
+        """Records what was read of the stream as the response."""
         if self._text is None or not self.recording.records:
             return
         if self._facts:
@@ -190,7 +190,7 @@ class Call:
 
     @contextmanager
     def step(self, end: type[BaseException]) -> Iterator[None]:
-        """Around one step of a stream's source: the span is current, and `end` means that the stream is read."""
+        """Makes the span current for one step of a stream's source; `end` means that the stream is read."""
         token = enter(self.context)
         try:
             yield
@@ -205,7 +205,7 @@ class Call:
             leave(token)
 
     def release(self, token: Token[Context], error: BaseException) -> None:
-        """Leave the span's context; an abandoned coroutine may be closed where it never was entered."""
+        """Leaves the span's context; an abandoned coroutine may be closed where it was never entered."""
         if not isinstance(error, GeneratorExit) or current() is self.context:
             leave(token)
 
@@ -213,7 +213,7 @@ class Call:
 def begin(
     starter: Starter, plan: Plan, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], context: Context
 ) -> Call:
-    """Start the span of a call and record its arguments."""
+    """Starts the span of a call and records its arguments."""
     call = None
     try:
         recording, inner = starter.start(plan, context)
@@ -226,7 +226,7 @@ def begin(
 
 
 class State:
-    """The process's current tracer. `configure` and `shutdown` set it; nobody else does."""
+    """The process's current tracer. Only `configure`, `shutdown` and `testing.capture` set it."""
 
     __slots__ = ("starter",)
 

@@ -1,4 +1,4 @@
-"""From a call's arguments and result to a recording: what each kind of span takes, and what the user declared."""
+"""Reads a call's arguments and result into a recording, by the kind of span and what the user declared."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ Getter = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What the user said about capture on the decorator; None where nothing was said."""
+    """The decorator's options about capture; None where an option was not given."""
 
     query: str | Callable[[Mapping[str, Any]], Any] | None = None
     contexts: Callable[[Any], Any] | None = None
@@ -70,7 +70,7 @@ def _own_parameters(signature: inspect.Signature) -> list[str]:
 
 
 class Capture:
-    """How one decorated function's calls are read. Made once, when it is decorated."""
+    """Reads the calls of one decorated function. Made once, when it is decorated."""
 
     def __init__(self, function: Callable[..., Any], kind: str, declared: Declared) -> None:
         self.kind = kind
@@ -115,7 +115,7 @@ class Capture:
         """All arguments by name, as a plain mapping; a single text stays a text."""
         try:
             bound = dict(self._bound(args, kwargs))
-        except TypeError:  # the call itself is wrong and will say so
+        except TypeError:  # the call itself is wrong and raises
             return None
         bound.pop("self", None)
         bound.pop("cls", None)
@@ -123,7 +123,7 @@ class Capture:
         return values[0] if len(values) == 1 and isinstance(values[0], str) else bound or None
 
     def arguments(self, recording: Recording, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Record the query (and what else the arguments tell) before the function may change them."""
+        """Records the query and `top_k` before the function may change its arguments."""
         if self._query is not None:
             value = self._query(args, kwargs)
             if type(value) is str:
@@ -145,7 +145,7 @@ class Capture:
         recording.query = _message_text(asked[-1]) if asked else None
 
     def result(self, recording: Recording, result: Any) -> None:
-        """Record what the function returned, under the user's declarations and the kind's habits."""
+        """Records what the function returned, by the user's declarations and the kind of span."""
         declared = self.declared
         if self._reads_facts and type(result) is not str:
             facts = reply_facts(result)
@@ -193,7 +193,7 @@ class Capture:
 def _declared_usage(value: Any) -> dict[str, Any]:
     found = usage_facts(value)
     if not found:
-        raise ValueError(f"usage= returned {type(value).__name__}, which tells no token counts")
+        raise ValueError(f"usage= returned {type(value).__name__}, which has no token counts")
     return found
 
 

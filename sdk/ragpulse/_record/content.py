@@ -1,4 +1,4 @@
-"""Recorded content -> attributes as they are sent: redacted, truncated by bytes, or withheld.
+"""Turns recorded content into attributes as they are sent: redacted, truncated by bytes, or withheld.
 
 Runs on the exporting thread wherever it can. Strings are immutable, so what a span recorded cannot change in between.
 """
@@ -74,7 +74,7 @@ class ContentPolicy:
 
 
 class _Rendering:
-    """One span's content under one policy; notes what it redacted and cut."""
+    """One span's content under one policy, with what was redacted and cut."""
 
     __slots__ = ("_as_it_is", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
 
@@ -85,7 +85,7 @@ class _Rendering:
         self._limit = policy.max_text_bytes
         self._redacts = policy.redact.suspects(data, marked)
         self._as_it_is = not self._redacts and len(data) * 2 <= self._limit and len(data) < KEPT
-        """Nothing to redact, and nothing that was or will be cut: so it is with nearly every span."""
+        """Nothing to redact and nothing to cut, as with nearly every span."""
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}
 
@@ -95,7 +95,7 @@ class _Rendering:
             return text if kind is str else str(text)
         clean = text
         if self._redacts:
-            # What is cut off below need not be searched; a secret at the edge is still seen whole.
+            # What is cut off below is not searched; a secret at the edge is still seen whole.
             kept = text[: self._limit + 4096] if kind is CutText else text
             clean = self._redacted_json(kept) if kind is JsonText else self._policy.redact(kept, self.redacted)
         limit = self._limit
@@ -110,7 +110,7 @@ class _Rendering:
         return self._cut(key, text, limit, len(data), hashlib.sha256(data).hexdigest()[:16])
 
     def _redacted_json(self, text: str) -> str:
-        """JSON stays JSON: it is first looked at whole, and only if something is found, leaf by leaf."""
+        """JSON stays JSON: the whole text is searched first, and each leaf only if something is found."""
         if self._policy.redact(text, []) == text:
             return text
         return to_json(self._leaves(json.loads(text)))
@@ -154,7 +154,7 @@ class _Rendering:
 
 
 def _texts(recording: Recording) -> list[str]:
-    """Every text of a recording, so that one look tells whether any of them needs redaction."""
+    """Every text of a recording, so that one examination decides whether any of them needs redaction."""
     found = [recording.query or "", recording.response or ""]
     for _, _, text, metadata in recording.documents or ():
         found += (text or "", metadata or "")
@@ -166,7 +166,7 @@ def _texts(recording: Recording) -> list[str]:
 
 
 def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
-    """Everything the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
+    """What the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
     rendering = _Rendering(policy, recording)
     out: dict[str, Any] = {}
     if recording.documents is not None:

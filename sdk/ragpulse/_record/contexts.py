@@ -1,4 +1,4 @@
-"""What a retriever returned -> typed contexts, whatever library made it. None of those libraries is imported."""
+"""Turns what a retriever returned into typed contexts, for every library. None of those libraries is imported."""
 
 from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring, encode_basestring_ascii
@@ -46,7 +46,7 @@ def _quote_ordinary(text: str) -> str:
 
 
 def quoting(marks: bytes) -> Callable[[str], str]:
-    """What makes JSON of texts fastest, told by the digits and the characters to escape that are in them."""
+    """Chooses the fastest function that makes JSON of texts with these marks (see `redaction.marks`)."""
     if not marks or marks.isdigit():
         return _quote_plain
     return _quote if marks.strip(_PLAIN_ESCAPES) else _quote_ordinary

@@ -29,7 +29,7 @@ class Provider(trace.TracerProvider):
 
     @property
     def resource(self) -> "Resource":
-        """What `configure` was told of this service; empty before it is called."""
+        """The service that `configure` named; empty before it is called."""
         from opentelemetry.sdk.resources import Resource
 
         return Resource.get_empty() if self.tracer is None else self.tracer.resource

@@ -1,4 +1,4 @@
-"""What one decorated call records, whichever provider carries its span.
+"""What one decorated call records, on whichever provider its span is made.
 
 A recording holds snapshots only: strings (immutable), numbers, and JSON made on the spot for what could change.
 `Span` on our own provider and `AttachedSpan` on the application's add how it is started, ended and sent.
@@ -29,16 +29,16 @@ _NAME_KEYS = {"rag": names.WORKFLOW_NAME, "agent": names.AGENT_NAME, "tool": nam
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """The constant part of every span of one decorated function (or of one foreign span)."""
+    """The constant part of every span of one decorated function (or of one span of another instrumentation)."""
 
     name: str
     kind: str
-    """Our span kind; empty for a span that somebody else's instrumentation made on our provider."""
+    """Our span kind; empty for a span of another instrumentation on our provider."""
     span_kind: int
     """OTLP's number: 1 internal, 3 client."""
     constants: dict[str, Any]
     scope: dict[str, Any] = field(default_factory=dict)
-    """Attributes that the function gives to its own span and to all below it."""
+    """Attributes of the function's own span and of all spans below it."""
     query_keys: tuple[str, ...] = (names.INPUT_VALUE,)
     library: Any = None
     """The InstrumentationScope of the instrumentation that made the span; None for our own."""
@@ -137,26 +137,26 @@ class Recording:
         raise TypeError("a recording is carried by a span")
 
     def put(self, key: str, value: Any) -> None:
-        """Record a figure or an identity."""
+        """Records a figure or an identity."""
         if self.facts is None:
             self.facts = {}
         self.facts[key] = value
 
     def put_text(self, key: str, text: str) -> None:
-        """Record a further text, which the content policy may withhold, redact or cut."""
+        """Records a further text, which the content policy may withhold, redact or cut."""
         if self.texts is None:
             self.texts = {}
         self.texts[key] = text
 
     def put_facts(self, facts: dict[str, Any]) -> None:
-        """Record several figures at once; the dict becomes the recording's."""
+        """Records several figures at once; the dict becomes the recording's."""
         if self.facts is None:
             self.facts = facts
         else:
             self.facts.update(facts)
 
     def put_contexts(self, contexts: Any) -> None:
-        """Record retrieved contexts; a value that is no list of documents becomes the response."""
+        """Records retrieved contexts; a value that is no list of documents becomes the response."""
         found = documents_in(contexts)
         if found is None:
             self.response = snapshot_text(contexts)
@@ -164,7 +164,7 @@ class Recording:
             self.documents = found
 
     def put_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Record the application's own facts as a JSON object, added to those already there."""
+        """Records the application's metadata as a JSON object, added to what is already there."""
         known = (self.texts or {}).get(names.METADATA)
         self.put_text(names.METADATA, to_json({**(json.loads(known) if known else {}), **metadata}))
 

@@ -1,8 +1,8 @@
-"""Secrets out of texts before they leave the process, on the exporting thread.
+"""Removes secrets from texts before they leave the process, on the exporting thread.
 
 Each pattern is guarded by something that is much cheaper than a regular expression: a key has a run of sixteen letters
 and digits and a known beginning (or stands behind `password=`), a card number has thirteen digits, a blank or hyphen
-apart at most. Ordinary text is only looked at, in two passes of `bytes.translate`, never matched.
+apart at most. Ordinary text is examined in two passes of `bytes.translate` and never matched.
 """
 
 import re
@@ -42,7 +42,7 @@ _SAID = {
     ord(":"): re.compile(rb":(?i:(?<=password:)|(?<=api-key:)) "),
     ord("-"): re.compile(rb"-----BEGIN"),
 }
-"""How the keys of `_KEYS` are announced that need no long run."""
+"""What stands before the keys of `_KEYS` that have no long run."""
 _CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?!\d)", re.ASCII)
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}")
 _ORDINARY = bytes(byte for byte in range(32, 256) if byte not in b'0123456789"\\')
@@ -54,7 +54,7 @@ _AT = ord("@")
 
 
 def marks(data: bytes) -> bytes:
-    """The digits of a text, and the characters that JSON escapes: few, and they tell much about the whole."""
+    """The digits of a text and the characters that JSON escapes: enough to decide about cards and quoting."""
     return data.translate(None, _ORDINARY)
 
 
@@ -116,12 +116,12 @@ _SETS: dict[str, tuple[str, ...]] = {"default": ("key", "card"), "all": ("key", 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """An ordered list of named rules, each a function from text to text and the guard that tells when to call it."""
+    """An ordered list of named rules, each a function from text to text and the guard that decides when to call it."""
 
     rules: tuple[tuple[str, Redactor, Guard], ...] = ()
 
     def suspects(self, data: bytes, marked: bytes) -> bool:
-        """Whether any rule could change a text, told by its bytes and their `marks`; exact only in saying no."""
+        """Whether any rule could change a text with these bytes and `marks`; False is exact."""
         for _, _, guard in self.rules:  # noqa: SIM110 - a generator for `any` would cost as much as the guards
             if guard(data, marked):
                 return True
@@ -168,7 +168,7 @@ def _rules(part: Any) -> list[tuple[str, Redactor, Guard]]:
         return [("custom", lambda text: part.sub("[redacted]", text), _unguarded)]
     if callable(part):
         return [("custom", _contained(part), _unguarded)]
-    raise ValueError(f"redact= takes names, patterns and functions, not {part!r}")
+    raise ValueError(f"redact= accepts names, patterns and functions, not {part!r}")
 
 
 def _contained(function: Redactor) -> Redactor:

@@ -1,7 +1,7 @@
-"""Facts about a request (session, user, prompt, variant) that reach every span below, in and across processes.
+"""Attributes of a request (session, user, prompt, variant) that reach every span below, in and across processes.
 
-They live in the OpenTelemetry context, so whatever carries that (tasks, `to_thread`, instrumented executors) carries
-them. The few that identify a request also travel as W3C baggage; tags and metadata never leave the process that way.
+They are kept in the OpenTelemetry context, and travel with it through tasks, `to_thread` and instrumented executors.
+Those that identify a request also travel as W3C baggage; tags and metadata never leave the process that way.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ otel.detach(_token)
 
 
 def leave(token: Token[Context]) -> None:
-    """Restore the context before; a step that was entered elsewhere (an abandoned coroutine) has nothing to restore."""
+    """Restores the context before; does nothing for a step that was entered elsewhere (an abandoned coroutine)."""
     try:  # noqa: SIM105 - on the path of every call; `suppress` costs more than the rest of this function
         restore(token)
     except ValueError:

@@ -91,6 +91,8 @@ class Span(Recording, trace.Span):
 
     def fail(self, error: BaseException) -> None:
         """Records an exception with its stack, and the status ERROR."""
+        if not self.records:
+            return
         self.record_exception(error)
         self.put(names.ERROR_TYPE, error_name(error))
         self._status = (StatusCode.ERROR.value, error_status(error))

@@ -1,6 +1,6 @@
-"""What a model returned -> text, tokens, model, finish reason and the provider's own price.
+"""Reads text, tokens, model, finish reason and the provider's own price from what a model returned.
 
-One reader serves every provider, since each names the same few figures: OpenAI (chat and responses), Anthropic,
+One reader serves every provider, because all name the same few figures: OpenAI (chat and responses), Anthropic,
 LiteLLM, Google, Bedrock, Cohere, Ollama and LangChain shapes, as objects or dicts, whole or in stream chunks.
 Canonical counts follow OpenTelemetry: input includes cached tokens, output includes reasoning tokens. Providers that
 count them apart (Anthropic, Bedrock; Google for reasoning) are added up here.
@@ -44,7 +44,7 @@ _APART = {
     "cache_creation_input_tokens": names.CACHE_WRITE_TOKENS, "cacheWriteInputTokens": names.CACHE_WRITE_TOKENS,
     "thoughts_token_count": names.REASONING_TOKENS, "thoughtsTokenCount": names.REASONING_TOKENS,
 }  # fmt: skip
-"""Counted beside the input (cached) or the output (reasoning) where a provider tells them under these names."""
+"""Under these names a provider counts apart from the input (cached) or the output (reasoning)."""
 _DETAILS = {
     "prompt_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
     "input_tokens_details": {"cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS},
@@ -68,7 +68,7 @@ _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageS
 _TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
 
 Facts = dict[str, Any]
-"""Span attributes that a result tells about itself."""
+"""Span attributes that are read from a result."""
 
 
 def reply_facts(result: Any) -> Facts:
@@ -90,7 +90,7 @@ def reply_facts(result: Any) -> Facts:
 
 
 def add_facts(known: Facts, chunk: Any) -> None:
-    """Take what a later chunk tells: cumulative counts are replaced, but not by a count that was left at zero."""
+    """Adds the facts of a later chunk: cumulative counts are replaced, but not by a count that was left at zero."""
     for key, value in reply_facts(chunk).items():
         if value or key not in known:
             known[key] = value
@@ -119,10 +119,10 @@ def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
     for key in ("response_metadata", "metadata"):
         if key in fields:
             margin = fields_of(fields[key])
-            told: Facts = {}
-            _read(margin, told)
-            told.pop(names.RESPONSE_ID, None)
-            facts.update({key: value for key, value in told.items() if key not in facts})
+            found: Facts = {}
+            _read(margin, found)
+            found.pop(names.RESPONSE_ID, None)
+            facts.update({key: value for key, value in found.items() if key not in facts})
     if "eval_count" in fields and names.OUTPUT_TOKENS not in facts:
         facts.update(usage_facts(fields))
 
@@ -195,13 +195,13 @@ def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     choices = fields.get("choices") or fields.get("candidates")
     if isinstance(choices, list):
-        told = [_finish_reason(fields_of(choice)) for choice in choices]
+        reasons = [_finish_reason(fields_of(choice)) for choice in choices]
     else:
-        told = [_finish_reason(fields)]
+        reasons = [_finish_reason(fields)]
         for key in ("delta", "messageStop"):
             if key in fields:
-                told.append(_finish_reason(fields_of(fields[key])))
-    return tuple([reason for reason in told if reason is not None])
+                reasons.append(_finish_reason(fields_of(fields[key])))
+    return tuple([reason for reason in reasons if reason is not None])
 
 
 def _finish_reason(source: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Arbitrary values of the application -> plain, immutable snapshots, without running its code where it can be avoided.
+"""Turns values of the application into plain, immutable snapshots, and runs its code as little as possible.
 
 `repr` is never called: it may raise, be slow, or (a lazy query set) do work. Objects of unknown types become their
 type's name. The walk is bounded in nodes and depth, so that a huge argument costs the caller microseconds.
