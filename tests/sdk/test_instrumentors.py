@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -90,7 +91,7 @@ def test_a_span_has_what_the_sdks_span_has(pulse: Collector, seen: InMemorySpanE
     above = SpanContext(7, 8, is_remote=True, trace_flags=TraceFlags(1))
     context = trace.set_span_in_context(trace.NonRecordingSpan(above))
     links = [Link(SpanContext(9, 10, is_remote=False), {"why": "cause"})]
-    span = tracer.start_span("first", context, SpanKind.SERVER, {"a": 1}, links, start_time=5)
+    span: Any = tracer.start_span("first", context, SpanKind.SERVER, {"a": 1}, links, start_time=5)
     span.set_attributes({"b": [1, 2], "input.value": "x"})
     span.add_event("happened", {"n": 1}, 6)
     span.record_exception(ValueError("no"))
@@ -101,9 +102,11 @@ def test_a_span_has_what_the_sdks_span_has(pulse: Collector, seen: InMemorySpanE
     assert not span.is_recording()
     span.set_attribute("late", True)
     span.update_name("third")
+    copy: Any
     (copy,) = seen.get_finished_spans()
     assert type(copy) is ReadableSpan
-    for one in (span, copy):
+    both: tuple[Any, Any] = (span, copy)
+    for one in both:
         assert (one.name, one.kind, one.start_time, one.end_time) == ("second", SpanKind.SERVER, 5, 9)
         assert one.parent == above
         assert one.context == span.get_span_context()
@@ -115,6 +118,23 @@ def test_a_span_has_what_the_sdks_span_has(pulse: Collector, seen: InMemorySpanE
         assert one.resource.attributes["service.name"] == "tests"
         assert (one.instrumentation_scope.name, one.instrumentation_scope.version) == ("library", "1.2")
     assert span.to_json() == copy.to_json()
+
+
+def test_a_decorator_of_our_tracer_makes_a_span_a_call(pulse: Collector) -> None:
+    """`start_as_current_span` also decorates functions; an exception fails the span and leaves the function."""
+
+    @ragpulse.tracer_provider().get_tracer("library").start_as_current_span("step")
+    def step(number: int) -> int:
+        answer(str(number))
+        return 1 // number
+
+    assert step(1) == 1
+    with pytest.raises(ZeroDivisionError):
+        step(0)
+    ragpulse.flush(timeout=20)
+    steps = [span for span in pulse.spans if span.name == "step"]
+    assert [span.message.status.code for span in steps] == [0, 2]
+    assert {span.parent for span in pulse.spans if span not in steps} == {span.id for span in steps}
 
 
 class Marking(SpanProcessor):

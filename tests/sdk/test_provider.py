@@ -120,6 +120,18 @@ def test_content_never_reaches_another_exporter_unasked(
         assert ours.attributes["ragpulse.content.captured"] is False
 
 
+def test_without_content_an_exception_is_its_type_and_where_it_was_raised(collector: Collector) -> None:
+    """On our own provider, too: no message, no source line, no status description."""
+    ragpulse.configure(endpoint=collector.url, isolated=True, capture_content=False)
+    ask(SECRET)
+    ragpulse.shutdown(timeout=20)
+    assert "Jane" not in str(collector.spans)
+    failed = collector.one("refuse")
+    ((name, attributes),) = failed.events
+    assert (name, attributes["exception.type"], failed.message.status.code) == ("exception", "ValueError", 2)
+    assert attributes["exception.stacktrace"].endswith("in refuse")
+
+
 def test_content_reaches_another_exporter_when_asked(
     collector: Collector, provider: TracerProvider, seen: InMemorySpanExporter
 ) -> None:
