@@ -77,10 +77,12 @@ class Runtime:
 
     def _encode(self, record: Any) -> tuple[Origin, bytes]:
         data = record.encode(self.settings.policy)
-        if isinstance(record, (Span, Score)):
-            library = record.plan.library if isinstance(record, Span) else None
+        if isinstance(record, Span):
+            library = record.plan.library
             scope = encoder.scope(library.name, library.version) if library else encoder.scope("ragpulse", SDK_VERSION)
-            return ("traces" if isinstance(record, Span) else "logs", self._resource, scope), data
+            return ("traces", self._resource, scope), data
+        if isinstance(record, Score):
+            return ("logs", self._resource, encoder.scope("ragpulse", SDK_VERSION)), data
         return record.origin(), data
 
     def start(self, plan: Plan, context: Context) -> Any:

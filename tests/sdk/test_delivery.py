@@ -50,9 +50,9 @@ def test_partial_success_counts_the_rejected(pulse: Collector) -> None:
     for _ in range(3):
         answer("q")
     ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.rejected, told.pending) == (1, 2, 0)
-    assert "too old" in told.last_error
+    stats = ragpulse.stats()
+    assert (stats.exported, stats.rejected, stats.pending) == (1, 2, 0)
+    assert "too old" in stats.last_error
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 400, 401, 404, 413, 500])
@@ -61,8 +61,8 @@ def test_refusals_and_redirects_are_failures(pulse: Collector, status: int) -> N
     pulse.respond = _answer(status, b"no", Location="http://127.0.0.1:9/v1/traces")
     answer("q")
     assert ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.rejected, told.reasons) == (0, 1, {f"HTTP {status}": 1})
+    stats = ragpulse.stats()
+    assert (stats.exported, stats.rejected, stats.reasons) == (0, 1, {f"HTTP {status}": 1})
     assert len(pulse.requests) == 1
 
 
@@ -122,9 +122,9 @@ def test_a_full_queue_drops_counts_and_says_so(caplog: pytest.LogCaptureFixture)
     PROCESS.runtime.exporter._max_bytes = 10_000
     for _ in range(50):
         answer("x" * 1000)
-    told = ragpulse.stats()
-    assert told.dropped >= 40
-    assert told.reasons["queue full"] == told.dropped
+    stats = ragpulse.stats()
+    assert stats.dropped >= 40
+    assert stats.reasons["queue full"] == stats.dropped
     assert caplog.text.count("queue full") == 1
     ragpulse.shutdown(timeout=0)
 
@@ -266,13 +266,13 @@ def test_a_server_that_closes_after_each_answer_gets_everything_once(pulse: Coll
     for number in range(5):
         answer(str(number))
         assert ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.rejected, told.reasons) == (5, 0, {})
+    stats = ragpulse.stats()
+    assert (stats.exported, stats.rejected, stats.reasons) == (5, 0, {})
     assert [span.attributes["input.value"] for span in pulse.spans] == list("01234")
 
 
 @pytest.mark.parametrize("framed", [True, False])
-def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
+def test_the_reason_of_a_closing_server_is_reported(framed: bool) -> None:
     """The reason stands in a body that comes after the connection is given up, with and without a length."""
 
     def refuse(connection: socket.socket) -> None:
@@ -281,8 +281,8 @@ def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
 
     server, port = _raw_server(refuse)
     poster = _poster(port, timeout=5)
-    told = [poster.post(b"x", encoding=None) for _ in range(3)]
-    assert [(one.status, one.message) for one in told] == [(400, "too old")] * 3
+    answers = [poster.post(b"x", encoding=None) for _ in range(3)]
+    assert [(one.status, one.message) for one in answers] == [(400, "too old")] * 3
     poster.close()
     server.close()
 
@@ -315,7 +315,9 @@ def test_a_hostile_collector_costs_neither_memory_nor_time(reply: Any) -> None:
         done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
         return list(map(float, done.stdout.split()))
 
-    grown_kib, _ = eventually(grown_and_took, lambda told: told[1] < 3 * 0.7 + 1 + 2)  # others can only make it longer
+    grown_kib, _ = eventually(
+        grown_and_took, lambda stats: stats[1] < 3 * 0.7 + 1 + 2
+    )  # others can only make it longer
     assert grown_kib < 5 * 1024
     server.close()
 
@@ -354,7 +356,7 @@ def test_a_damaged_spool_file_is_put_aside(tmp_path: Path, collector: Collector)
     assert list(folder.glob("*.damaged"))
 
 
-def test_doctor_tells_what_is_wrong_and_the_mend(pulse: Collector) -> None:
+def test_doctor_says_what_is_wrong_and_how_to_fix_it(pulse: Collector) -> None:
     """With a collector: it answers; without: what to start."""
     answer("q")
     ragpulse.flush(timeout=20)

@@ -25,10 +25,10 @@ def test_attributes_reach_all_spans_below_and_none_after(ragpulse_spans: Recorde
         step(1)
     step(2)
     inner, outer = list(ragpulse_spans)
-    told = inner.attributes
-    assert (told["session.id"], told["gen_ai.conversation.id"], told["user.id"]) == ("s", "s", "u")
-    assert (told["tag.tags"], json.loads(told["metadata"])) == (("a", "b"), {"x": 1, "y": 2})
-    assert (told["gen_ai.prompt.version"], told["ragpulse.variant"]) == ("v7", "blue")
+    recorded = inner.attributes
+    assert (recorded["session.id"], recorded["gen_ai.conversation.id"], recorded["user.id"]) == ("s", "s", "u")
+    assert (recorded["tag.tags"], json.loads(recorded["metadata"])) == (("a", "b"), {"x": 1, "y": 2})
+    assert (recorded["gen_ai.prompt.version"], recorded["ragpulse.variant"]) == ("v7", "blue")
     assert "session.id" not in outer.attributes
 
 
@@ -62,8 +62,8 @@ def test_headers_carry_trace_session_and_prompt_to_another_service(ragpulse_span
     with ragpulse.extract({key.title(): value for key, value in headers.items()}):
         step()
     ragpulse_spans.assert_nested("step", "caller")
-    told = ragpulse_spans.one("step").attributes
-    assert (told["session.id"], told["user.id"], told["gen_ai.prompt.name"]) == ("s 1", "ü", "qa")
+    recorded = ragpulse_spans.one("step").attributes
+    assert (recorded["session.id"], recorded["user.id"], recorded["gen_ai.prompt.name"]) == ("s 1", "ü", "qa")
 
 
 def test_what_a_request_brings_reaches_all_spans_below(ragpulse_spans: RecordedSpans) -> None:

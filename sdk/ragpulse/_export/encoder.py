@@ -190,11 +190,12 @@ def resource(attributes: Mapping[str, Any]) -> bytes:
     return delimited(b"\x0a", key_values(_RESOURCE_ATTRIBUTES, attributes.items()))
 
 
-def scope(name: str, version: str | None, attributes: Mapping[str, Any] | None = None) -> bytes:
+@lru_cache(maxsize=256)
+def scope(name: str, version: str | None) -> bytes:
     """An instrumentation scope, as field 1 of its parent."""
     body = delimited(b"\x0a", utf8(name)) if name else b""
     body += delimited(b"\x12", utf8(version)) if version else b""
-    return delimited(b"\x0a", body + key_values(b"\x1a", (attributes or {}).items()))
+    return delimited(b"\x0a", body)
 
 
 def request(encoded_resource: bytes, encoded_scope: bytes, records: Sequence[bytes]) -> bytes:
