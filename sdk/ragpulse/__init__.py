@@ -6,13 +6,11 @@ Decorate, `configure()`, and look at the collector's page. Nothing here ever cha
 results, exceptions and signatures stay as they are, and a failure of ours is logged, not raised.
 """
 
-from ._configure import configure, feedback, flush, shutdown
-from ._current import CurrentSpan, current_span
-from ._decorators import agent, embedding, llm, rag, reranker, retriever, span, tool
-from ._export import Stats
-from ._propagate import attributes, extract, inject, traced_executor, variant
-from ._report import doctor, stats, tracer_provider
-from ._usage import Usage
+from ._config import configure, doctor, feedback, flush, shutdown, stats, tracer_provider
+from ._decorators import CurrentSpan, agent, current_span, embedding, llm, rag, reranker, retriever, span, tool
+from ._export.batch import Stats
+from ._propagation import attributes, extract, inject, traced_executor, variant
+from ._record.usage import Usage
 
 __all__ = [
     "CurrentSpan",

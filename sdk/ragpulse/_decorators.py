@@ -6,15 +6,73 @@ from collections.abc import Callable, Mapping
 from types import MethodType, TracebackType
 from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
-from ._call import Call, begin
-from ._capture import Capture, Declared
-from ._context import current, enter, leave
-from ._current import CurrentSpan
+from . import attributes as names
 from ._guard import GUARD
-from ._plan import Plan, plan_for
-from ._scope import scope_attributes
-from ._state import STATE
+from ._record.call import STATE, Call, begin
+from ._record.capture import Capture, Declared
+from ._record.recording import Plan, plan_for, snapshot_text
+from ._record.scope import current, enter, leave, scope_attributes
+from ._record.tracer import RECORDING_KEY
+from ._record.usage import Usage, usage_facts
 from ._streams import adrive, drive, is_stream, observed
+
+
+class CurrentSpan:
+    """A handle on one recorded call. Outside a span, and after its end, it does nothing."""
+
+    __slots__ = ("_recording",)
+
+    def __init__(self, recording: Any) -> None:
+        self._recording = recording
+
+    @property
+    def trace_id(self) -> str:
+        """32 hex digits, for `feedback`; empty outside a span."""
+        return "" if self._recording is None else format(self._recording.get_span_context().trace_id, "032x")
+
+    @property
+    def span_id(self) -> str:
+        """16 hex digits; empty outside a span."""
+        return "" if self._recording is None else format(self._recording.get_span_context().span_id, "016x")
+
+    def set(
+        self,
+        *,
+        query: Any = None,
+        response: Any = None,
+        contexts: Any = None,
+        model: str | None = None,
+        usage: Usage | None = None,
+        cost_usd: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Records what is given. It overrides what the decorator reads by itself."""
+        recording = self._recording
+        if recording is None or not recording.records:
+            return
+        try:
+            if query is not None:
+                recording.query = snapshot_text(query)
+            if response is not None:
+                recording.response = snapshot_text(response)
+            if contexts is not None:
+                recording.put_contexts(contexts)
+            if model is not None:
+                recording.put(names.REQUEST_MODEL, str(model))
+            if usage is not None:
+                recording.put_facts(usage_facts(usage))
+            if cost_usd is not None:
+                recording.put(names.COST_TOTAL, float(cost_usd))
+            if metadata:
+                recording.put_metadata(metadata)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("current_span().set", error)
+
+
+def current_span() -> CurrentSpan:
+    """The innermost recorded call that encloses this line; a handle that does nothing when there is none."""
+    return CurrentSpan(current().get(RECORDING_KEY))
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,7 +138,7 @@ _NOTHING = Capture(lambda: None, "", Declared(capture_inputs=False, capture_outp
 
 
 class Options(TypedDict, total=False):
-    """What a decorator may be told; every option may be left out."""
+    """The options of a decorator; each may be left out."""
 
     kind: str | None
     """The span's kind, for `span`: guardrail, evaluator, or a word of your own."""
@@ -213,7 +271,7 @@ class StreamFunction:
     """A decorated (async) generator function.
 
     An object rather than a function, so that the context is taken when it is called although nothing runs before the
-    first step, while `inspect.isgeneratorfunction` and `isasyncgenfunction` still tell the truth: they read `__code__`.
+    first step. `inspect.isgeneratorfunction` and `isasyncgenfunction` stay correct: they read `__code__`.
     """
 
     def __init__(self, function: Any, plan: Plan, capture: Capture, driver: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""The boundary between our failures and the application: nothing of ours is raised into it.
+"""Keeps failures of the SDK out of the application.
 
 Every entry from the application's code into the SDK passes `contain`. With `strict=True`, and under pytest unless
 `strict=False`, the failure is raised again so that a mistake in a capture function is found where it is written.
@@ -13,14 +13,14 @@ _QUIET_SECONDS = 60.0
 
 
 class Limiter:
-    """Lets one message of each kind through a minute, and tells how many were held back."""
+    """Logs one message of each kind a minute, with how many were held back."""
 
     def __init__(self, quiet_seconds: float = _QUIET_SECONDS) -> None:
         self._quiet = quiet_seconds
         self._seen: dict[str, tuple[float, int]] = {}
 
     def warn(self, kind: str, message: str, *, exc_info: bool = False) -> None:
-        """Log a warning, unless one of the same kind was logged within the last minute."""
+        """Logs a warning, unless one of the same kind was logged within the last minute."""
         now = time.monotonic()
         last, held = self._seen.get(kind, (None, 0))
         if last is not None and now - last < self._quiet:
@@ -32,18 +32,18 @@ class Limiter:
 
 
 class Guard:
-    """Decides what becomes of a failure inside the SDK: a rate-limited warning, or in strict mode the exception."""
+    """Turns a failure inside the SDK into a rate-limited warning, or in strict mode into the exception."""
 
     def __init__(self) -> None:
         self.strict: bool | None = None
         self.limiter = Limiter()
 
     def is_strict(self) -> bool:
-        """True when failures are to be raised: asked for, or running under pytest without a word against it."""
+        """True when failures are to be raised: asked for, or under pytest unless `strict=False`."""
         return "PYTEST_CURRENT_TEST" in os.environ if self.strict is None else self.strict
 
     def contain(self, doing: str, error: Exception) -> None:
-        """Swallow and report `error`, which happened while `doing`; raise it again in strict mode."""
+        """Logs `error`, which happened while `doing`; raises it again in strict mode."""
         if self.is_strict():
             raise error
         self.limiter.warn(doing, f"{doing} failed; your function is not affected", exc_info=True)

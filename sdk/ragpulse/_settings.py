@@ -1,57 +1,28 @@
-"""`configure`'s arguments and the environment -> one frozen value. Nothing else of the SDK reads the environment."""
+"""Reads `configure`'s arguments and the environment. No other module reads the environment, except `_guard`."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from . import attributes as names
-from ._batch import Gzip
-from ._content import ContentPolicy
+from ._export.batch import Destination, Gzip, is_loopback
 from ._guard import GUARD
-from ._redact import redaction
+from ._record.content import ContentPolicy
+from ._record.redaction import redaction
+from ._record.tracer import SDK_VERSION
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
-SDK_VERSION = "0.1.0"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """Where records go, and who said so."""
-
-    traces_url: str
-    logs_url: str
-    headers: Mapping[str, str]
-    chosen_by: str
-    """argument, RAGPULSE_ENDPOINT, OTEL_* or default."""
-    gzip: Gzip = "sent"
-    timeout: float = 10.0
-    certificate: str | None = None
-    client_certificate: tuple[str, str | None] | None = None
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether records stay on this computer."""
-        return _is_loopback(self.traces_url)
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _gzip(wanted: str | None, url: str) -> Gzip:
     """On the way to this computer compression costs both ends more than it saves."""
     if wanted:
         return "never" if wanted.strip().lower() == "none" else "sent"
-    return "kept" if _is_loopback(url) else "sent"
+    return "kept" if is_loopback(url) else "sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +41,8 @@ class Settings:
     spool_dir: str | None = None
     isolated: bool = False
     set_global: bool = False
-    content_on_foreign_spans: bool | None = None
-    """`capture_content` as it was given; None when it was not."""
+    content_on_foreign_spans: bool = False
+    """Whether the spans of an application's own provider carry content, too: `capture_content=True` was given."""
     max_queue_bytes: int = 64 * 1024 * 1024
 
 
@@ -114,7 +85,7 @@ def read_settings(
         spool_dir=spool_dir or env.get("RAGPULSE_SPOOL_DIR") or None,
         isolated=isolated,
         set_global=set_global,
-        content_on_foreign_spans=capture_content,
+        content_on_foreign_spans=capture_content is True,
     )
 
 

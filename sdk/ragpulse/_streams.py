@@ -1,4 +1,4 @@
-"""Streams: a span lives from the first step of a generator to its end, early close or error.
+"""Records streams: a span lasts from the first step of a generator to its end, early close or error.
 
 A generator function's wrapper returns a real (async) generator that drives the function's own, step by step; an
 iterator that a plain function returned is wrapped by a proxy. Either way the span is current only while the source
@@ -10,8 +10,8 @@ import io
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from ._call import Call
-from ._context import current, enter, leave, restore
+from ._record.call import Call
+from ._record.scope import current, enter, leave, restore
 
 _PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
 

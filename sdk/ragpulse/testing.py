@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ._content import ContentPolicy, all_attributes
-from ._feedback import Score
 from ._guard import GUARD
-from ._span import Span
-from ._state import STATE
-from ._tracer import Ids, Sampler, Tracer
+from ._record.call import STATE
+from ._record.content import ContentPolicy, Score, all_attributes
+from ._record.span import Span
+from ._record.tracer import Ids, Sampler, Tracer
 
 _EPOCH_NS = 1_700_000_000_000_000_000
 _TICK_NS = 1_000_000
@@ -89,7 +88,7 @@ class RecordedSpans:
         self.policy = ContentPolicy()
 
     def offer(self, span: Any, /) -> None:
-        """Take a finished span, as the exporter would."""
+        """Takes a finished span, as the exporter would."""
         if not isinstance(span, Score):
             self._spans.append(span)
 
@@ -100,7 +99,7 @@ class RecordedSpans:
         return len(self._spans)
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
+        """Removes what was recorded so far."""
         self._spans.clear()
 
     def one(self, name: str | None = None, *, kind: str | None = None) -> RecordedSpan:
@@ -126,9 +125,9 @@ class RecordedSpans:
 
 
 def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
-    attributes = all_attributes(span, span.scope, policy, {})
+    attributes = all_attributes(span, span.scope, policy)
     return RecordedSpan(
-        name=span.plan.name,
+        name=span.name,
         kind=str(attributes.get("ragpulse.span.kind", "")),
         trace_id=format(span.trace_number, "032x"),
         span_id=format(span.span_number, "016x"),
@@ -142,14 +141,15 @@ def _recorded(span: Span, policy: ContentPolicy) -> RecordedSpan:
 
 @contextmanager
 def capture(*, policy: ContentPolicy | None = None) -> Iterator[RecordedSpans]:
-    """Record into memory within the block, instead of wherever ragpulse is configured to send; strict."""
+    """Records into memory within the block instead of sending; strict."""
     spans = RecordedSpans()
     spans.policy = policy or spans.policy
     before, strict = STATE.starter, GUARD.strict
     STATE.starter = Tracer(
-        spans,
+        spans.offer,
         policy=spans.policy,
         sampler=Sampler(),
+        resource={},
         isolated=True,
         ids=CountingIds(),
         clock=TickingClock(),

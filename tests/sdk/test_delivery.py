@@ -16,7 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from waiting import eventually
 
 import ragpulse
-from ragpulse._http import Poster
+from ragpulse._export.batch import Destination
+from ragpulse._export.transport import Poster
 
 from .conftest import Collector, serve
 
@@ -49,9 +50,9 @@ def test_partial_success_counts_the_rejected(pulse: Collector) -> None:
     for _ in range(3):
         answer("q")
     ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.rejected, told.pending) == (1, 2, 0)
-    assert "too old" in told.last_error
+    stats = ragpulse.stats()
+    assert (stats.exported, stats.rejected, stats.pending) == (1, 2, 0)
+    assert "too old" in stats.last_error
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 400, 401, 404, 413, 500])
@@ -60,8 +61,8 @@ def test_refusals_and_redirects_are_failures(pulse: Collector, status: int) -> N
     pulse.respond = _answer(status, b"no", Location="http://127.0.0.1:9/v1/traces")
     answer("q")
     assert ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.rejected, told.reasons) == (0, 1, {f"HTTP {status}": 1})
+    stats = ragpulse.stats()
+    assert (stats.exported, stats.rejected, stats.reasons) == (0, 1, {f"HTTP {status}": 1})
     assert len(pulse.requests) == 1
 
 
@@ -115,15 +116,15 @@ def test_spans_of_an_outage_arrive_afterwards(collector: Collector) -> None:
 def test_a_full_queue_drops_counts_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """The queue is bounded by bytes; what does not fit is counted."""
     ragpulse.configure(endpoint="http://127.0.0.1:9")
-    from ragpulse._configure import PROCESS
+    from ragpulse._config import PROCESS
 
     assert PROCESS.runtime is not None
     PROCESS.runtime.exporter._max_bytes = 10_000
     for _ in range(50):
         answer("x" * 1000)
-    told = ragpulse.stats()
-    assert told.dropped >= 40
-    assert told.reasons["queue full"] == told.dropped
+    stats = ragpulse.stats()
+    assert stats.dropped >= 40
+    assert stats.reasons["queue full"] == stats.dropped
     assert caplog.text.count("queue full") == 1
     ragpulse.shutdown(timeout=0)
 
@@ -203,6 +204,11 @@ def _read_request(connection: socket.socket) -> None:
         heard += more
 
 
+def _poster(port: int, timeout: float) -> Poster:
+    url = f"http://127.0.0.1:{port}/v1/traces"
+    return Poster(url, Destination(traces_url=url, logs_url=url, headers={}, chosen_by="argument", timeout=timeout))
+
+
 def _endless(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
     for _ in range(1000):
@@ -230,7 +236,7 @@ def _redirecting(connection: socket.socket) -> None:
 def test_a_dripping_answer_ends_at_the_deadline() -> None:
     """However many bytes still come: the exporting thread is free again for the next attempt."""
     server, port = _raw_server(_dripping)
-    poster = Poster(f"http://127.0.0.1:{port}/v1/traces", headers={}, timeout=0.5)
+    poster = _poster(port, timeout=0.5)
     assert "TimeoutError" in poster.post(b"x", encoding=None).message  # and not all 50 s of it
     poster.close()
     server.close()
@@ -260,13 +266,13 @@ def test_a_server_that_closes_after_each_answer_gets_everything_once(pulse: Coll
     for number in range(5):
         answer(str(number))
         assert ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.rejected, told.reasons) == (5, 0, {})
+    stats = ragpulse.stats()
+    assert (stats.exported, stats.rejected, stats.reasons) == (5, 0, {})
     assert [span.attributes["input.value"] for span in pulse.spans] == list("01234")
 
 
 @pytest.mark.parametrize("framed", [True, False])
-def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
+def test_the_reason_of_a_closing_server_is_reported(framed: bool) -> None:
     """The reason stands in a body that comes after the connection is given up, with and without a length."""
 
     def refuse(connection: socket.socket) -> None:
@@ -274,16 +280,16 @@ def test_why_a_closing_server_refuses_is_told(framed: bool) -> None:
         connection.sendall(b"too old")
 
     server, port = _raw_server(refuse)
-    poster = Poster(f"http://127.0.0.1:{port}/v1/traces", headers={}, timeout=5)
-    told = [poster.post(b"x", encoding=None) for _ in range(3)]
-    assert [(one.status, one.message) for one in told] == [(400, "too old")] * 3
+    poster = _poster(port, timeout=5)
+    answers = [poster.post(b"x", encoding=None) for _ in range(3)]
+    assert [(one.status, one.message) for one in answers] == [(400, "too old")] * 3
     poster.close()
     server.close()
 
 
 TROUBLED = """
 import re, sys, time
-import ragpulse, ragpulse._http
+import ragpulse, ragpulse._export.transport
 
 def peak():  # of this program alone: getrusage also tells of the one that started it
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
@@ -309,7 +315,9 @@ def test_a_hostile_collector_costs_neither_memory_nor_time(reply: Any) -> None:
         done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
         return list(map(float, done.stdout.split()))
 
-    grown_kib, _ = eventually(grown_and_took, lambda told: told[1] < 3 * 0.7 + 1 + 2)  # others can only make it longer
+    grown_kib, _ = eventually(
+        grown_and_took, lambda stats: stats[1] < 3 * 0.7 + 1 + 2
+    )  # others can only make it longer
     assert grown_kib < 5 * 1024
     server.close()
 
@@ -348,10 +356,10 @@ def test_a_damaged_spool_file_is_put_aside(tmp_path: Path, collector: Collector)
     assert list(folder.glob("*.damaged"))
 
 
-def test_doctor_tells_what_is_wrong_and_the_mend(pulse: Collector) -> None:
+def test_doctor_says_what_is_wrong_and_how_to_fix_it(pulse: Collector) -> None:
     """With a collector: it answers; without: what to start."""
     answer("q")
     ragpulse.flush(timeout=20)
     assert "collector: answers" in ragpulse.doctor()
     ragpulse.configure(endpoint="http://127.0.0.1:9")
-    assert "mend: start the collector" in ragpulse.doctor(timeout=0.5)
+    assert "fix: start the collector" in ragpulse.doctor(timeout=0.5)

@@ -94,10 +94,10 @@ def test_feedback_travels_as_an_evaluation_event(pulse: Collector) -> None:
     assert ragpulse.flush(timeout=20)
     (record,) = pulse.logs
     assert (record.event_name, record.trace_id.hex()) == ("gen_ai.evaluation.result", trace_id)
-    told = {item.key: item.value for item in record.attributes}
-    assert told["gen_ai.evaluation.score.value"].double_value == -1.0
-    assert told["gen_ai.evaluation.explanation"].string_value == "wrong city"
-    assert told["ragpulse.score.source"].string_value == "human"
+    found = {item.key: item.value for item in record.attributes}
+    assert found["gen_ai.evaluation.score.value"].double_value == -1.0
+    assert found["gen_ai.evaluation.explanation"].string_value == "wrong city"
+    assert found["ragpulse.score.source"].string_value == "human"
 
 
 @pytest.mark.parametrize(("wanted", "encoding"), [("gzip", "gzip"), ("none", None), ("", None)])
@@ -120,5 +120,5 @@ def test_stats_count_what_was_delivered(pulse: Collector) -> None:
     """Exported counts every accepted span."""
     answer("Where is Paris?")
     ragpulse.flush(timeout=20)
-    told = ragpulse.stats()
-    assert (told.exported, told.dropped, told.rejected, told.pending) == (3, 0, 0, 0)
+    found = ragpulse.stats()
+    assert (found.exported, found.dropped, found.rejected, found.pending) == (3, 0, 0, 0)

@@ -370,10 +370,10 @@ def test_a_long_text_is_cut_with_a_mark(pulse: Collector) -> None:
     """64 KiB are kept; the mark, the original length and a hash are on the span."""
     ragpulse.rag(name="long")(lambda text: "ok")("é" * 3_000_000)
     attributes = _flushed(pulse).one("long").attributes
-    told = json.loads(attributes["ragpulse.truncated"])["input.value"]
-    assert told["bytes"] == 6_000_000
+    cut = json.loads(attributes["ragpulse.truncated"])["input.value"]
+    assert cut["bytes"] == 6_000_000
     assert len(attributes["input.value"].encode()) < 66_000
-    assert f"truncated: 6000000 bytes, sha256 {told['sha256']}" in attributes["input.value"]
+    assert f"truncated: 6000000 bytes, sha256 {cut['sha256']}" in attributes["input.value"]
 
 
 def test_decoration_keeps_signature_hints_and_kind_of_function(pulse: Collector) -> None:

@@ -65,11 +65,78 @@ def _listed(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in attributes.items()}
 
 
-def test_a_handed_in_provider_carries_ordinary_spans_with_everything(
+SECRET = "Why was Jane Doe refused?"
+
+
+def _shown(seen: InMemorySpanExporter) -> str:
+    """Everything that the application's own exporter received."""
+    return "".join(span.to_json() for span in seen.get_finished_spans())
+
+
+@ragpulse.llm(model="m", usage=lambda result: {"prompt_tokens": 3})
+def refuse(question: str) -> str:
+    """A model's call that fails and repeats the question."""
+    raise ValueError(f"no answer to {question}")
+
+
+@ragpulse.rag(prompt_version="v7")
+def ask(question: str) -> str:
+    """The application; every kind of content is on its spans."""
+    ragpulse.current_span().set(contexts=[question], metadata={"asked": question})
+    with pytest.raises(ValueError, match="no answer"):
+        refuse(question)
+    return question
+
+
+@pytest.mark.parametrize("capture_content", [None, False])
+def test_content_never_reaches_another_exporter_unasked(
+    collector: Collector, provider: TracerProvider, seen: InMemorySpanExporter, capture_content: bool | None
+) -> None:
+    """The application's exporter sees kinds and figures; our collector also the content, unless it was withheld."""
+    ragpulse.configure("mine", endpoint=collector.url, tracer_provider=provider, capture_content=capture_content)
+    assert ask(SECRET) == SECRET
+    ragpulse.shutdown(timeout=20)
+    assert "Jane" not in _shown(seen)
+    theirs = {span.name: span for span in seen.get_finished_spans()}
+    assert dict(theirs["ask"].attributes or {}) == {
+        "ragpulse.span.kind": "rag",
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.prompt.version": "v7",
+    }
+    failed = theirs["refuse"]
+    assert (failed.attributes or {})["error.type"] == "ValueError"
+    assert (failed.events[0].attributes or {})["exception.type"] == "ValueError"
+    assert "in refuse" in str((failed.events[0].attributes or {})["exception.stacktrace"])
+    ours, ours_failed = collector.one("ask"), collector.one("refuse")
+    assert ours.resource["service.name"] == "mine"
+    assert len(ours_failed.events) == 1
+    if capture_content is None:
+        assert (ours.attributes["input.value"], ours.attributes["output.value"]) == (SECRET, SECRET)
+        assert ours_failed.events[0][1]["exception.message"] == f"no answer to {SECRET}"
+        assert ours_failed.message.status.message == f"ValueError: no answer to {SECRET}"
+        assert "ragpulse.content.captured" not in ours.attributes
+    else:
+        assert "Jane" not in str(collector.spans)
+        assert ours.attributes["ragpulse.content.captured"] is False
+
+
+def test_without_content_an_exception_is_its_type_and_where_it_was_raised(collector: Collector) -> None:
+    """On our own provider, too: no message, no source line, no status description."""
+    ragpulse.configure(endpoint=collector.url, isolated=True, capture_content=False)
+    ask(SECRET)
+    ragpulse.shutdown(timeout=20)
+    assert "Jane" not in str(collector.spans)
+    failed = collector.one("refuse")
+    ((name, attributes),) = failed.events
+    assert (name, attributes["exception.type"], failed.message.status.code) == ("exception", "ValueError", 2)
+    assert attributes["exception.stacktrace"].endswith("in refuse")
+
+
+def test_content_reaches_another_exporter_when_asked(
     collector: Collector, provider: TracerProvider, seen: InMemorySpanExporter
 ) -> None:
-    """The application's exporter sees what our collector gets."""
-    ragpulse.configure("mine", endpoint=collector.url, tracer_provider=provider)
+    """With `capture_content=True` the application's exporter sees what our collector receives, redacted."""
+    ragpulse.configure("mine", endpoint=collector.url, tracer_provider=provider, capture_content=True)
     answer("Where?")
     ragpulse.shutdown(timeout=20)
     theirs = {span.name: _listed(span.attributes or {}) for span in seen.get_finished_spans()}
@@ -77,20 +144,6 @@ def test_a_handed_in_provider_carries_ordinary_spans_with_everything(
     assert theirs["search"] == collector.one("search").attributes
     assert json.loads(str(theirs["search"]["gen_ai.retrieval.documents"]))[0]["content"] == "my key is [redacted:key]"
     assert theirs["answer"]["gen_ai.prompt.version"] == theirs["search"]["gen_ai.prompt.version"] == "v7"
-    assert collector.one("answer").resource["service.name"] == "mine"
-
-
-def test_content_can_be_kept_off_the_applications_spans(
-    collector: Collector, provider: TracerProvider, seen: InMemorySpanExporter
-) -> None:
-    """`capture_content=False` leaves figures only, in both places, and says so."""
-    ragpulse.configure(endpoint=collector.url, tracer_provider=provider, capture_content=False)
-    answer("Where?")
-    ragpulse.shutdown(timeout=20)
-    for attributes in (dict(seen.get_finished_spans()[0].attributes or {}), collector.one("search").attributes):
-        assert attributes["ragpulse.content.captured"] is False
-        assert "input.value" not in attributes
-        assert json.loads(str(attributes["gen_ai.retrieval.documents"])) == [{"id": "d", "score": 0.5}]
 
 
 def test_other_tenants_spans_never_leak(collector: Collector, provider: TracerProvider) -> None:

@@ -55,7 +55,7 @@ def encrypted(certificates: Path) -> Iterator[Callable[..., Collector]]:
         server.server_close()
 
 
-def _told(collector: Collector) -> ragpulse.Stats:
+def _delivered(collector: Collector) -> ragpulse.Stats:
     ragpulse.configure(endpoint=collector.url)
     ragpulse.span(name="turn")(lambda: "fine")()
 
@@ -63,9 +63,9 @@ def _told(collector: Collector) -> ragpulse.Stats:
         ragpulse.flush(timeout=0.2)
         return ragpulse.stats()
 
-    told = eventually(flushed, lambda told: told.exported or told.last_error)
+    stats = eventually(flushed, lambda stats: stats.exported or stats.last_error)
     ragpulse.shutdown(timeout=0)
-    return told
+    return stats
 
 
 def test_a_private_authority_is_trusted_when_named(
@@ -74,16 +74,16 @@ def test_a_private_authority_is_trusted_when_named(
     """By `OTEL_EXPORTER_OTLP_CERTIFICATE`."""
     collector = encrypted()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates / "authority.pem"))
-    assert _told(collector).exported == 1
+    assert _delivered(collector).exported == 1
     assert collector.one("turn").attributes["output.value"] == "fine"
 
 
 def test_an_unknown_authority_is_not_trusted(encrypted: Callable[..., Collector]) -> None:
-    """Nothing is delivered, and the reason is told."""
+    """Nothing is delivered, and the reason is reported."""
     collector = encrypted()
-    told = _told(collector)
-    assert (told.exported, told.pending, collector.spans) == (0, 1, [])
-    assert "certificate" in told.last_error.lower()
+    stats = _delivered(collector)
+    assert (stats.exported, stats.pending, collector.spans) == (0, 1, [])
+    assert "certificate" in stats.last_error.lower()
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -96,8 +96,8 @@ def test_a_client_certificate_is_shown_when_named(
     if shown:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", str(certificates / "client.pem"))
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", str(certificates / "client.key"))
-    told = _told(collector)
-    assert (told.exported, len(collector.spans)) == ((1, 1) if shown else (0, 0))
+    stats = _delivered(collector)
+    assert (stats.exported, len(collector.spans)) == ((1, 1) if shown else (0, 0))
 
 
 def test_a_certificate_file_that_is_not_there_is_told(
@@ -105,4 +105,4 @@ def test_a_certificate_file_that_is_not_there_is_told(
 ) -> None:
     """The application runs on; `stats` and `doctor` say what is missing."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/authority.pem")
-    assert "FileNotFoundError" in _told(encrypted()).last_error
+    assert "FileNotFoundError" in _delivered(encrypted()).last_error

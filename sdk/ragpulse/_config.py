@@ -1,0 +1,305 @@
+"""`configure` and what it sets up: settings, exporter, tracer and provider. The first span starts the thread."""
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from . import attributes as names
+from ._export import encoder
+from ._export.batch import Batch, Stats
+from ._export.encoder import Origin
+from ._export.exporter import Exporter
+from ._export.lifecycle import Lifecycle
+from ._guard import GUARD, logger
+from ._record.call import STATE
+from ._record.content import Score
+from ._record.provider import Provider
+from ._record.recording import Plan
+from ._record.span import Span
+from ._record.tracer import SDK_VERSION, Sampler, Tracer
+from ._settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from ._record.attach import Forwarder
+
+PROVIDER = Provider()
+EXIT_SECONDS = 1.5
+"""How long the end of a process may be delayed."""
+
+
+class Runtime:
+    """One configuration in use. Chooses the provider when the first span starts."""
+
+    def __init__(self, settings: Settings, tracer_provider: Any = None) -> None:
+        # Imported here: it loads `http.client` and `ssl`, which a program that is never configured does not use. Not on
+        # the exporting thread: a child that is forked in the middle of an import keeps half a module.
+        from ._export.transport import HttpTransport
+
+        self.settings = settings
+        self.connect: Callable[[], HttpTransport] = partial(HttpTransport, settings.destination)
+        self.mode = "not started"
+        self._given = tracer_provider
+        self._lock = threading.Lock()
+        self._forwarder: Forwarder | None = None
+        self._resource = self._identified()
+        spool = None
+        if settings.spool_dir:
+            from ._export.spool import DiskSpool  # few applications need it
+
+            spool = DiskSpool(settings.spool_dir)
+        self.exporter = Exporter(
+            self._encode,
+            self.connect,
+            max_bytes=settings.max_queue_bytes,
+            gzip=settings.destination.gzip,
+            spool=spool,
+            on_start=self._started,
+        )
+        self.own = Tracer(
+            self.exporter.offer,
+            policy=settings.policy,
+            sampler=_sampler(settings),
+            resource=settings.resource,
+            processors=PROVIDER.processors,
+            isolated=settings.isolated,
+        )
+
+    def _identified(self) -> bytes:
+        """The encoded resource, with an identity of this process unless it was given one."""
+        return encoder.resource({names.SERVICE_INSTANCE_ID: str(uuid.uuid4()), **self.settings.resource})
+
+    def _encode(self, record: Any) -> tuple[Origin, bytes]:
+        data = record.encode(self.settings.policy)
+        if isinstance(record, Span):
+            library = record.plan.library
+            scope = encoder.scope(library.name, library.version) if library else encoder.scope("ragpulse", SDK_VERSION)
+            return ("traces", self._resource, scope), data
+        if isinstance(record, Score):
+            return ("logs", self._resource, encoder.scope("ragpulse", SDK_VERSION)), data
+        return record.origin(), data
+
+    def start(self, plan: Plan, context: Context) -> Any:
+        """Starts the first span: chooses the tracer that starts all others."""
+        with self._lock:
+            if STATE.starter is self:
+                STATE.starter = self._choose()
+            starter = STATE.starter
+        return self.own.start(plan, context) if starter is None else starter.start(plan, context)
+
+    def _choose(self) -> Any:
+        provider: Any = self._given or (None if self.settings.isolated else trace.get_tracer_provider())
+        if isinstance(provider, Provider) or not hasattr(provider, "add_span_processor"):
+            self.mode = "own provider"
+            return self.own
+        # Imported here: it loads the OpenTelemetry SDK, which an application without a provider does not use.
+        from ._record.attach import AttachTracer, Forwarder
+
+        self.mode = "the application's provider"
+        service = {key: self.settings.resource[key] for key in (names.SERVICE_NAME,) if self.settings.service_given}
+        self._forwarder = Forwarder(
+            self.exporter,
+            self.settings.policy,
+            content_on_spans=self.settings.content_on_foreign_spans,
+            resource=service,
+        )
+        provider.add_span_processor(self._forwarder)
+        return AttachTracer(provider.get_tracer("ragpulse", SDK_VERSION), self._forwarder)
+
+    def _started(self) -> None:
+        """Runs when the exporting thread has started: by now a server has installed its signal handlers."""
+        PROCESS.lifecycle.watch_workers()
+        PROCESS.lifecycle.watch_sigterm()
+
+    def terminate(self) -> None:
+        """Delivers now, and from here on each span as it ends: SIGTERM was received."""
+        self.exporter.terminate(1.0)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Delivers within `timeout` seconds and stops."""
+        if self._forwarder is not None:
+            self._forwarder.active = False
+        return self.exporter.shutdown(timeout)
+
+    def exit(self) -> None:
+        """Delivers and stops within the time that a process may take to end."""
+        self.shutdown(EXIT_SECONDS)
+        PROVIDER.shutdown()
+
+    def forked(self) -> None:
+        """In a forked child: new identities, an empty queue, a thread and connections of its own."""
+        self._lock = threading.Lock()
+        self._resource = self._identified()
+        self.own.forked()
+        if self._forwarder is not None:
+            self._forwarder.forked()
+        self.exporter.forked()
+
+
+def _sampler(settings: Settings) -> Sampler:
+    name = settings.sampler
+    ratio = settings.sampler_arg if name.endswith("traceidratio") else 0.0 if name.endswith("always_off") else 1.0
+    return Sampler(min(max(ratio, 0.0), 1.0), follow_parent=name.startswith("parentbased"))
+
+
+class Process:
+    """The current configuration of this process; each `configure` replaces it."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime | None = None
+        self.lifecycle = Lifecycle(lambda: self.runtime)
+
+    def use(self, runtime: Runtime | None) -> Runtime | None:
+        """Makes `runtime` the current one, and returns the one before."""
+        previous, self.runtime = self.runtime, runtime
+        STATE.starter = runtime
+        PROVIDER.tracer = None if runtime is None else runtime.own
+        PROVIDER.flush = flush
+        if runtime is not None:
+            self.lifecycle.hook()
+        return previous
+
+
+PROCESS = Process()
+
+
+def configure(
+    service_name: str | None = None,
+    *,
+    service_version: str | None = None,
+    environment: str | None = None,
+    endpoint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    api_key: str | None = None,
+    capture_content: bool | None = None,
+    redact: Any = "default",
+    tracer_provider: Any = None,
+    isolated: bool = False,
+    set_global: bool = False,
+    spool_dir: str | os.PathLike[str] | None = None,
+    enabled: bool | None = None,
+    strict: bool | None = None,
+    max_text_bytes: int = 65_536,
+) -> None:
+    """Starts recording decorated functions and sending their spans to a collector.
+
+    Every argument is optional; `OTEL_*` variables are honoured. Call it once, before the first decorated call; a second
+    call replaces the first. It opens no connection and starts no thread.
+
+    - `endpoint`: the collector's base address (default: RAGPULSE_ENDPOINT, OTEL_*, then `http://127.0.0.1:4318`).
+    - `capture_content`: False sends figures only. Default: True, except to an OTEL_* endpoint on another computer. The
+      spans of an application's own provider carry content only where it is True explicitly.
+    - `redact`: what to remove from texts before they are sent: see the SDK guide. Default: credentials, card numbers.
+    - `tracer_provider`: the OpenTelemetry provider to use; `isolated=True` uses our own whatever the application has;
+      `set_global=True` makes ours the global one, where there is none yet.
+    - `spool_dir`: a folder that keeps batches while the collector is away.
+    - `strict`: True raises our own failures instead of logging them (the default under pytest).
+    """
+    GUARD.strict = strict
+    try:
+        settings = read_settings(
+            service_name=service_name,
+            service_version=service_version,
+            environment=environment,
+            endpoint=endpoint,
+            headers=headers,
+            api_key=api_key,
+            capture_content=capture_content,
+            redact=redact,
+            isolated=isolated,
+            set_global=set_global,
+            spool_dir=None if spool_dir is None else os.fspath(spool_dir),
+            enabled=enabled,
+            max_text_bytes=max_text_bytes,
+        )
+        _install(settings, tracer_provider)
+    except Exception as error:  # noqa: BLE001 - the boundary to the application
+        GUARD.contain("configure", error)
+
+
+def _install(settings: Settings, tracer_provider: Any) -> None:
+    runtime = Runtime(settings, tracer_provider) if settings.enabled else None
+    previous = PROCESS.use(runtime)
+    if previous is not None:
+        previous.shutdown(EXIT_SECONDS)
+    if runtime is not None and settings.set_global and not isinstance(trace.get_tracer_provider(), Provider):
+        if hasattr(trace.get_tracer_provider(), "add_span_processor"):
+            logger.warning("ragpulse: set_global=True was ignored, the application has a global provider")
+        else:
+            trace.set_tracer_provider(PROVIDER)
+    logger.info("ragpulse: %s", "disabled" if runtime is None else describe(settings))
+
+
+def describe(settings: Settings) -> str:
+    """One line: destination, content, redaction."""
+    content = "on" if settings.policy.capture else f"off ({settings.content_reason})"
+    destination = settings.destination
+    return (
+        f"sending to {destination.traces_url} (by {destination.chosen_by}); content {content}; "
+        f"redaction {settings.policy.redact.describe()}"
+    )
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Sends everything that is finished; True when it is delivered, False when `timeout` seconds ran out first."""
+    return PROCESS.runtime is None or PROCESS.runtime.exporter.flush(timeout)
+
+
+def shutdown(timeout: float = 2.0) -> bool:
+    """Delivers what is finished within `timeout` seconds and stops recording. True when nothing was left."""
+    runtime = PROCESS.use(None)
+    done = runtime is None or runtime.shutdown(timeout)
+    PROVIDER.shutdown()
+    return done
+
+
+def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str | None = None) -> None:
+    """Sends a person's score for a trace (`current_span().trace_id`); higher is better."""
+    try:
+        if PROCESS.runtime is not None:
+            number = int(trace_id, 16)
+            PROCESS.runtime.exporter.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))
+    except Exception as error:  # noqa: BLE001 - the boundary to the application
+        GUARD.contain("feedback", error)
+
+
+def stats() -> Stats:
+    """The counts since `configure`; all zero when nothing is configured."""
+    return Stats() if PROCESS.runtime is None else PROCESS.runtime.exporter.stats()
+
+
+def doctor(timeout: float = 2.0) -> str:
+    """A readable check: settings, whether the collector answers an empty request, counts, and how to fix it."""
+    runtime = PROCESS.runtime
+    if runtime is None:
+        return "not recording: call ragpulse.configure(), or check whether OTEL_SDK_DISABLED is set"
+    transport = runtime.connect()
+    answer = transport.send(Batch("traces", b"", 0, False), timeout)
+    transport.close()
+    counts = stats()
+    lines = [
+        describe(runtime.settings),
+        f"provider: {runtime.mode}",
+        f"collector: {'answers' if answer.accepted else f'does not accept: {answer.message or answer.status}'}",
+        f"spans: {counts.exported} exported, {counts.pending} pending, {counts.dropped} dropped, "
+        f"{counts.rejected} rejected",
+        *[f"  {count} {reason}" for reason, count in counts.reasons.items()],
+    ]
+    if answer.status == 0:
+        lines.append("fix: start the collector (`ragpulse serve`) or set endpoint=")
+    elif answer.status in (401, 403):
+        lines.append("fix: set api_key= (or RAGPULSE_API_KEY) to a key with the scope ingest")
+    elif not answer.accepted:
+        lines.append("fix: the address answers, but not as an OTLP/HTTP receiver; check endpoint=")
+    return "\n".join(lines)
+
+
+def tracer_provider() -> Provider:
+    """Our provider, to hand to other instrumentations so that their spans reach the collector, too."""
+    return PROVIDER

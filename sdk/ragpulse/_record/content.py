@@ -1,0 +1,253 @@
+"""Turns recorded content into attributes as they are sent: redacted, truncated by bytes, or withheld.
+
+Runs on the exporting thread wherever it can. Strings are immutable, so what a span recorded cannot change in between.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ragpulse import attributes as names
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
+
+from .contexts import Document, quoting, to_documents_json
+from .recording import Recording
+from .redaction import Redaction, marks
+from .scope import Scope
+from .values import KEPT, CutText, JsonText, to_json
+
+_IDENTITIES = frozenset(
+    {
+        names.REQUEST_MODEL, names.RESPONSE_MODEL, names.RESPONSE_ID, names.PROVIDER_NAME, names.ERROR_TYPE,
+        names.SESSION_ID, names.USER_ID, names.CONVERSATION_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT,
+    }
+)  # fmt: skip
+
+_CONTENT = (
+    names.INPUT_VALUE, names.OUTPUT_VALUE, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.RETRIEVAL_QUERY,
+    names.RETRIEVAL_DOCUMENTS, names.RERANKER_QUERY, names.METADATA, "gen_ai.system_instructions", "gen_ai.tool.call.",
+    "gen_ai.tool.definitions", "gen_ai.prompt.variable.", "gen_ai.prompt.0", "gen_ai.prompt.1", "gen_ai.completion",
+    "llm.input_messages", "llm.output_messages", "llm.prompts", "llm.prompt_template", "llm.function_call",
+    "retrieval.documents", "reranker.input_documents", "reranker.output_documents", "embedding.embeddings",
+    names.EXCEPTION_MESSAGE, "traceloop.entity.input", "traceloop.entity.output",
+    "langfuse.observation.input", "langfuse.observation.output",
+)  # fmt: skip
+"""Prefixes of the names of attributes that hold texts, in the vocabularies of all instrumentations."""
+_FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
+"""A stack frame: file, line and function, without the source line."""
+
+
+def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that hold figures and identities only."""
+    kept = {key: value for key, value in attributes.items() if not key.startswith(_CONTENT)}
+    if names.EXCEPTION_STACKTRACE in kept:
+        kept[names.EXCEPTION_STACKTRACE] = "\n".join(_FRAME.findall(str(kept[names.EXCEPTION_STACKTRACE])))
+    return kept
+
+
+def cleaned(attributes: Mapping[str, Any], policy: "ContentPolicy") -> dict[str, Any]:
+    """Applies the policy to attributes of a span or event that did not come from a recording."""
+    kept = attributes if policy.capture else without_content(attributes)
+    return {key: policy.redact(value, []) if isinstance(value, str) else value for key, value in kept.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentPolicy:
+    """What may leave the process, and how much of it."""
+
+    capture: bool = True
+    """False: no query, response, document text, message or metadata is sent; ids, scores and figures are."""
+    redact: Redaction = field(default_factory=Redaction)
+    max_text_bytes: int = 65_536
+    """A longer text is cut, with a visible mark, its length and a hash."""
+
+    def with_capture(self, capture: bool) -> "ContentPolicy":
+        """The same policy with or without content."""
+        return self if capture is self.capture else replace(self, capture=capture)
+
+    def description(self, text: str | None) -> str | None:
+        """A status description as it may be sent: it often holds the message of an exception."""
+        return self.redact(text, []) if text and self.capture else None
+
+
+class _Rendering:
+    """One span's content under one policy, with what was redacted and cut."""
+
+    __slots__ = ("_as_it_is", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
+
+    def __init__(self, policy: ContentPolicy, recording: Recording) -> None:
+        data = " ".join(_texts(recording)).encode("utf-8", "surrogatepass")
+        self._marks = marked = marks(data)
+        self._policy = policy
+        self._limit = policy.max_text_bytes
+        self._redacts = policy.redact.suspects(data, marked)
+        self._as_it_is = not self._redacts and len(data) * 2 <= self._limit and len(data) < KEPT
+        """Nothing to redact and nothing to cut, as with nearly every span."""
+        self.redacted: list[str] = []
+        self.truncated: dict[str, dict[str, Any]] = {}
+
+    def text(self, key: str, text: str) -> str:
+        kind = type(text)
+        if self._as_it_is:
+            return text if kind is str else str(text)
+        clean = text
+        if self._redacts:
+            # What is cut off below is not searched; a secret at the edge is still seen whole.
+            kept = text[: self._limit + 4096] if kind is CutText else text
+            clean = self._redacted_json(kept) if kind is JsonText else self._policy.redact(kept, self.redacted)
+        limit = self._limit
+        if kind is CutText:
+            return self._cut(key, clean, limit, text.bytes, text.sha256)  # type: ignore[attr-defined]
+        if len(clean) * 4 <= limit or (clean.isascii() and len(clean) <= limit):
+            return clean if kind is str else str(clean)
+        text = clean
+        data = utf8(text)
+        if len(data) <= limit:
+            return text
+        return self._cut(key, text, limit, len(data), hashlib.sha256(data).hexdigest()[:16])
+
+    def _redacted_json(self, text: str) -> str:
+        """JSON stays JSON: the whole text is searched first, and each leaf only if something is found."""
+        if self._policy.redact(text, []) == text:
+            return text
+        return to_json(self._leaves(json.loads(text)))
+
+    def _leaves(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._policy.redact(value, self.redacted)
+        if isinstance(value, list):
+            return [self._leaves(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._leaves(item) for key, item in value.items()}
+        return value
+
+    def _cut(self, key: str, text: str, limit: int, size: int, digest: str) -> str:
+        self.truncated.setdefault(key, {"bytes": size, "sha256": digest})
+        return utf8(text)[:limit].decode("utf-8", "ignore") + f"… [truncated: {size} bytes, sha256 {digest}]"
+
+    def documents(self, documents: tuple[Document, ...]) -> str:
+        key = names.RETRIEVAL_DOCUMENTS
+        if not self._policy.capture:
+            return to_documents_json([item._replace(text=None, metadata=None) for item in documents])
+        if self._as_it_is:
+            return to_documents_json(documents, quoting(self._marks))
+        return to_documents_json(
+            [
+                Document(
+                    item.id,
+                    item.score,
+                    None if item.text is None else self.text(key, item.text),
+                    None if item.metadata is None else self._metadata(item.metadata),
+                )
+                for item in documents
+            ]
+        )
+
+    def _metadata(self, metadata: str) -> str | None:
+        text = self._redacted_json(metadata) if self._redacts else metadata
+        if len(text) * 4 <= self._policy.max_text_bytes:
+            return text
+        return None if len(utf8(text)) > self._policy.max_text_bytes else text
+
+
+def _texts(recording: Recording) -> list[str]:
+    """Every text of a recording, so that one examination decides whether any of them needs redaction."""
+    found = [recording.query or "", recording.response or ""]
+    for _, _, text, metadata in recording.documents or ():
+        found += (text or "", metadata or "")
+    if recording.texts:
+        found += recording.texts.values()
+    if recording.facts:
+        found += [value for value in recording.facts.values() if isinstance(value, str)]
+    return found
+
+
+def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
+    """What the recording adds to its plan's constants and its scope, as attributes ready to be sent."""
+    rendering = _Rendering(policy, recording)
+    out: dict[str, Any] = {}
+    if recording.documents is not None:
+        out[names.RETRIEVAL_DOCUMENTS] = rendering.documents(recording.documents)
+    if policy.capture:
+        _render_texts(recording, rendering, out)
+    elif recording.plan.kind:
+        out[names.CONTENT_CAPTURED] = False
+    facts = recording.facts or {}
+    for key, value in (facts if policy.capture else without_content(facts)).items():
+        out[key] = rendering.text(key, value) if isinstance(value, str) and key not in _IDENTITIES else value
+    if rendering.redacted:
+        out[names.REDACTED] = rendering.redacted
+    if rendering.truncated:
+        out[names.TRUNCATED] = to_json(rendering.truncated)
+    return out
+
+
+def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) -> dict[str, Any]:
+    """Everything that is sent of a recording: its constants, its scope and its content."""
+    return {**recording.plan.constants, **scope.attributes, **render(recording, policy)}
+
+
+def figures(facts: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
+    """Token counts, times and identities among recorded facts: what may be sent where content may not."""
+    return {
+        key: policy.redact(value, []) if type(value) is str and key not in _IDENTITIES else value
+        for key, value in facts.items()
+        if type(value) is not str or not key.startswith(_CONTENT)
+    }
+
+
+def encode_attributes(recording: Recording, scope: Scope, policy: ContentPolicy, own: Mapping[str, Any]) -> list[bytes]:
+    """Encodes `all_attributes` and `own` (set on the span by others) as parts of an OTLP protobuf message.
+
+    Constants were encoded before; their bytes are used unless a value overrides them.
+    """
+    plan, dynamic = recording.plan, render(recording, policy)
+    if not own and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
+        return [plan.encoded, scope.encoded, *key_value_parts(SPAN_ATTRIBUTES, dynamic.items())]
+    return key_value_parts(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
+
+
+def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, Any]) -> None:
+    query, response = recording.query, recording.response
+    if query is not None:
+        shown = rendering.text(names.INPUT_VALUE, query)
+        for key in recording.plan.query_keys:
+            out[key] = shown
+        if isinstance(query, JsonText):
+            out[names.INPUT_MIME_TYPE] = names.JSON
+    if response is not None:
+        out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, response)
+        if isinstance(response, JsonText):
+            out[names.OUTPUT_MIME_TYPE] = names.JSON
+    for key, text in (recording.texts or {}).items():
+        out[key] = rendering.text(key, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One finished score, ready for the exporter."""
+
+    trace_number: int
+    span_number: int
+    time_ns: int
+    name: str
+    score: float
+    comment: str | None
+
+    def size(self) -> int:
+        """Bytes it holds in memory, about."""
+        return 300 + len(self.comment or "")
+
+    def encode(self, policy: ContentPolicy) -> bytes:
+        """The score as an OTLP log record, its comment redacted like any text."""
+        attributes: dict[str, Any] = {
+            names.EVALUATION_NAME: self.name,
+            names.EVALUATION_SCORE: self.score,
+            names.SCORE_SOURCE: names.SCORE_SOURCE_HUMAN,
+        }
+        if self.comment and policy.capture:
+            attributes[names.EVALUATION_EXPLANATION] = policy.redact(self.comment, [])
+        return log_record(self.time_ns, names.EVALUATION_EVENT, self.trace_number, self.span_number, attributes)

@@ -1,0 +1,185 @@
+"""What one decorated call records, on whichever provider its span is made.
+
+A recording holds snapshots only: strings (immutable), numbers, and JSON made on the spot for what could change.
+`Span` on our own provider and `AttachedSpan` on the application's add how it is started, ended and sent.
+"""
+
+import json
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragpulse import attributes as names
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
+
+from .contexts import Document, documents_in
+from .values import keep, to_json
+
+INTERNAL, CLIENT = 1, 3
+_CLIENT_KINDS = frozenset({"retriever", "llm", "embedding", "reranker"})
+_QUERY_KEYS = {
+    "retriever": (names.RETRIEVAL_QUERY, names.INPUT_VALUE),
+    "reranker": (names.RERANKER_QUERY, names.INPUT_VALUE),
+}
+_REDUNDANT = (names.OPENINFERENCE_KIND, names.WORKFLOW_NAME, names.AGENT_NAME, names.TOOL_NAME)
+"""Constants that repeat our kind or the span's name in the words of another convention."""
+_NAME_KEYS = {"rag": names.WORKFLOW_NAME, "agent": names.AGENT_NAME, "tool": names.TOOL_NAME}
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """The constant part of every span of one decorated function (or of one span of another instrumentation)."""
+
+    name: str
+    kind: str
+    """Our span kind; empty for a span of another instrumentation on our provider."""
+    span_kind: int
+    """OTLP's number: 1 internal, 3 client."""
+    constants: dict[str, Any]
+    scope: dict[str, Any] = field(default_factory=dict)
+    """Attributes of the function's own span and of all spans below it."""
+    query_keys: tuple[str, ...] = (names.INPUT_VALUE,)
+    library: Any = None
+    """The InstrumentationScope of the instrumentation that made the span; None for our own."""
+    labels: dict[str, Any] = field(default_factory=dict)
+    """The constants on a span of the application's provider, where each costs its caller a microsecond."""
+    head: bytes = b""
+    encoded: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.head = span_head(self.name, self.span_kind)
+        self.encoded = key_values(SPAN_ATTRIBUTES, self.constants.items())
+        self.labels = {key: value for key, value in self.constants.items() if key not in _REDUNDANT}
+
+
+def plan_for(
+    kind: str, name: str, *, model: str | None, provider: str | None, data_source: str | None, scope: dict[str, Any]
+) -> Plan:
+    """The plan of a decorated function of `kind`."""
+    constants: dict[str, Any] = {
+        names.SPAN_KIND: kind,
+        names.OPENINFERENCE_KIND: names.OPENINFERENCE_KINDS.get(kind, "CHAIN"),
+    }
+    if kind in names.OPERATIONS:
+        constants[names.OPERATION_NAME] = names.OPERATIONS[kind]
+    if kind in _NAME_KEYS:
+        constants[_NAME_KEYS[kind]] = name
+    if model:
+        constants[names.REQUEST_MODEL] = model
+    if provider:
+        constants[names.PROVIDER_NAME] = provider
+    if data_source:
+        constants[names.DATA_SOURCE_ID] = data_source
+    return Plan(
+        name=name,
+        kind=kind,
+        span_kind=CLIENT if kind in _CLIENT_KINDS else INTERNAL,
+        constants=constants,
+        scope=scope,
+        query_keys=_QUERY_KEYS.get(kind, (names.INPUT_VALUE,)),
+    )
+
+
+def snapshot_text(value: Any) -> str:
+    """Text as it is; anything else as JSON."""
+    return keep(value) if type(value) is str else to_json(value)
+
+
+def error_name(error: BaseException) -> str:
+    """The exception's type, with its module unless it is built in."""
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def error_message(error: BaseException) -> str:
+    """The exception's text, or a note when asking for it raises."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception's own __str__ may fail
+        return "<the exception's text is not available>"
+
+
+def error_status(error: BaseException) -> str:
+    """The description of a failed span's status."""
+    return f"{error_name(error)}: {error_message(error)}"
+
+
+def exception_attributes(error: BaseException) -> dict[str, str]:
+    """Type, message and stack of an exception, for a span event."""
+    try:
+        stack = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - formatting asks the exception for its text, which may fail
+        stack = "".join(traceback.format_tb(error.__traceback__))
+    return {
+        names.EXCEPTION_TYPE: error_name(error),
+        names.EXCEPTION_MESSAGE: error_message(error),
+        names.EXCEPTION_STACKTRACE: stack,
+    }
+
+
+class Recording:
+    """The content and figures of one span."""
+
+    __slots__ = ("documents", "facts", "plan", "query", "response", "texts")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.query: str | None = None
+        self.response: str | None = None
+        self.documents: tuple[Document, ...] | None = None
+        self.facts: dict[str, Any] | None = None
+        self.texts: dict[str, str] | None = None
+
+    @property
+    def records(self) -> bool:
+        """Whether anything that is put here will be sent."""
+        raise TypeError("a recording is carried by a span")
+
+    def put(self, key: str, value: Any) -> None:
+        """Records a figure or an identity."""
+        if self.facts is None:
+            self.facts = {}
+        self.facts[key] = value
+
+    def put_text(self, key: str, text: str) -> None:
+        """Records a further text, which the content policy may withhold, redact or cut."""
+        if self.texts is None:
+            self.texts = {}
+        self.texts[key] = text
+
+    def put_facts(self, facts: dict[str, Any]) -> None:
+        """Records several figures at once; the dict becomes the recording's."""
+        if self.facts is None:
+            self.facts = facts
+        else:
+            self.facts.update(facts)
+
+    def put_contexts(self, contexts: Any) -> None:
+        """Records retrieved contexts; a value that is no list of documents becomes the response."""
+        found = documents_in(contexts)
+        if found is None:
+            self.response = snapshot_text(contexts)
+        else:
+            self.documents = found
+
+    def put_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Records the application's metadata as a JSON object, added to what is already there."""
+        known = (self.texts or {}).get(names.METADATA)
+        self.put_text(names.METADATA, to_json({**(json.loads(known) if known else {}), **metadata}))
+
+    def size(self) -> int:
+        """A cheap estimate, from above, of the bytes this recording holds."""
+        total = 600
+        if self.query is not None:
+            total += len(self.query)
+        if self.response is not None:
+            total += len(self.response)
+        if self.documents is not None:
+            for _, _, text, metadata in self.documents:
+                total += 200 + len(text or "") + len(metadata or "")
+        if self.facts is not None:
+            total += sum([len(value) if isinstance(value, str) else 32 for value in self.facts.values()])
+        if self.texts is not None:
+            total += sum(map(len, self.texts.values()))
+        return total

@@ -1,0 +1,129 @@
+"""Attributes of a request (session, user, prompt, variant) that reach every span below, in and across processes.
+
+They are kept in the OpenTelemetry context, and travel with it through tasks, `to_thread` and instrumented executors.
+Those that identify a request also travel as W3C baggage; tags and metadata never leave the process that way.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Token
+from typing import Any
+
+from opentelemetry import baggage
+from opentelemetry import context as otel
+from opentelemetry.context import Context, create_key
+
+from ragpulse import attributes as names
+from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
+
+from .values import JsonText, to_json
+
+enter: Callable[[Context], Token[Context]] = otel.attach
+"""Makes a context current; the token restores the one before."""
+current: Callable[[], Context] = otel.get_current
+"""Returns the current context."""
+restore: Callable[[Token[Context]], Any] = otel.detach
+"""Restores the context before; only where it was entered."""
+
+_token = otel.attach(otel.get_current())
+if isinstance(_token, Token):
+    # The context variable itself: a stream enters and leaves a context at each item, and OpenTelemetry's functions
+    # around the variable take twice as long. `detach` also logs an error where an abandoned coroutine is closed.
+    enter, current, restore = _token.var.set, _token.var.get, _token.var.reset
+otel.detach(_token)
+
+
+def leave(token: Token[Context]) -> None:
+    """Restores the context before; does nothing for a step that was entered elsewhere (an abandoned coroutine)."""
+    try:  # noqa: SIM105 - on the path of every call; `suppress` costs more than the rest of this function
+        restore(token)
+    except ValueError:
+        pass
+
+
+SCOPE_KEY = create_key("ragpulse-scope")
+_BAGGAGE_KEY = next(iter(baggage.set_baggage("probe", "", Context())))
+_TRAVELLING = (names.SESSION_ID, names.USER_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT)
+
+
+class Scope:
+    """An immutable set of attributes, encoded once for all the spans that share it."""
+
+    __slots__ = ("_merged", "attributes", "encoded", "metadata")
+
+    def __init__(self, attributes: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
+        self.metadata = dict(metadata or {})
+        """The application's own facts; rendered per span under the content policy."""
+        self.attributes = attributes
+        self.encoded = key_values(SPAN_ATTRIBUTES, attributes.items())
+        self._merged: dict[int, tuple[object, Scope]] = {}
+
+    def with_attributes(self, more: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> "Scope":
+        """This scope and `more`, which wins; tags are joined."""
+        merged = {**self.attributes, **more}
+        if names.TAGS in self.attributes and names.TAGS in more:
+            merged[names.TAGS] = tuple(dict.fromkeys([*self.attributes[names.TAGS], *more[names.TAGS]]))
+        return Scope(merged, {**self.metadata, **(metadata or {})})
+
+    def joined(self, more: dict[str, Any]) -> "Scope":
+        """As `with_attributes`, remembering the answer for the same `more` object (a plan's, which lives on)."""
+        known = self._merged.get(id(more))
+        if known is None or known[0] is not more:
+            known = (more, self.with_attributes(more))
+            self._merged[id(more)] = known
+        return known[1]
+
+    def metadata_json(self) -> JsonText:
+        """The application's own facts as one JSON object."""
+        return to_json(self.metadata)
+
+
+EMPTY = Scope({})
+
+
+def scope_in(context: Context) -> Scope:
+    """The scope that holds in `context`: set in this process, else from the baggage that came with the request."""
+    found = context.get(SCOPE_KEY)
+    if found is not None:
+        return found  # type: ignore[return-value]
+    if _BAGGAGE_KEY not in context:
+        return EMPTY
+    carried = baggage.get_all(context)
+    return Scope({key: str(carried[key]) for key in _TRAVELLING if key in carried})
+
+
+def scope_of(context: Context, more: dict[str, Any]) -> Scope:
+    """The scope of a span in `context` whose function adds `more` to it."""
+    scope = scope_in(context)
+    return scope.joined(more) if more else scope
+
+
+def with_scope(context: Context, scope: Scope) -> Context:
+    """`context` with `scope` in it, and its travelling part in the baggage."""
+    for key in _TRAVELLING:
+        if key in scope.attributes:
+            context = baggage.set_baggage(key, scope.attributes[key], context)
+    return Context({**context, SCOPE_KEY: scope})
+
+
+def scope_attributes(
+    *,
+    session_id: str | None = None,
+    user_id: str | None = None,
+    tags: Sequence[str] = (),
+    prompt_name: str | None = None,
+    prompt_version: str | None = None,
+    variant: str | None = None,
+) -> dict[str, Any]:
+    """Users' words -> attribute names, leaving out what is not given."""
+    given = {
+        names.SESSION_ID: session_id,
+        names.CONVERSATION_ID: session_id,
+        names.USER_ID: user_id,
+        names.PROMPT_NAME: prompt_name,
+        names.PROMPT_VERSION: prompt_version,
+        names.VARIANT: variant,
+    }
+    found: dict[str, Any] = {key: str(value) for key, value in given.items() if value is not None}
+    if tags:
+        found[names.TAGS] = (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
+    return found

@@ -1,0 +1,173 @@
+"""Starts spans on our own provider: identity, parentage, sampling and scope."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import set_span_in_context
+
+from ragpulse import attributes as names
+from ragpulse._guard import GUARD
+
+from .content import ContentPolicy
+from .recording import Plan
+from .scope import EMPTY, SCOPE_KEY, Scope, scope_of
+from .span import Span
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+SDK_VERSION = "0.1.0"
+SPAN_KEY = next(iter(set_span_in_context(trace.INVALID_SPAN, Context())))
+"""The key of the current span in an OpenTelemetry context."""
+RECORDING_KEY = "ragpulse-recording"
+"""The key of the innermost recording in a context; a span of another instrumentation may be current below it."""
+
+
+def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
+    """`context` as it is within a recorded call."""
+    return Context({**context, SPAN_KEY: span, RECORDING_KEY: recording, SCOPE_KEY: scope})
+
+
+class Ids:
+    """Random identities from our own generator, which `random.seed()` in the application does not affect."""
+
+    def __init__(self) -> None:
+        self._source = random.Random()
+        self._bits = self._source.getrandbits
+
+    def reseed(self) -> None:
+        """Takes new entropy, as every forked child must."""
+        self._source.seed()
+
+    def trace_id(self) -> int:
+        """128 random bits, not all zero."""
+        return self._bits(128) or 1
+
+    def span_id(self) -> int:
+        """64 random bits, not all zero."""
+        return self._bits(64) or 1
+
+
+class Sampler:
+    """The OTEL_TRACES_SAMPLER choices: a share of traces, and whether a parent's decision is followed."""
+
+    def __init__(self, ratio: float = 1.0, *, follow_parent: bool = True) -> None:
+        self._bound = round(ratio * 2**64)
+        self._follow_parent = follow_parent
+
+    def samples(self, trace_number: int, parent_sampled: bool | None) -> bool:
+        """Whether a trace is recorded; `parent_sampled` is None where there is no parent."""
+        if parent_sampled is not None and self._follow_parent:
+            return parent_sampled
+        return (trace_number & 0xFFFFFFFFFFFFFFFF) < self._bound
+
+
+class Tracer:
+    """Starts spans of our own, and hands finished ones to the exporter and to the provider's span processors."""
+
+    def __init__(
+        self,
+        offer: Callable[[Any], None],
+        *,
+        policy: ContentPolicy,
+        sampler: Sampler,
+        resource: Mapping[str, Any],
+        processors: list[Any] | None = None,
+        isolated: bool = False,
+        ids: Ids | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.policy = policy
+        self.ids = ids or Ids()
+        self.clock = clock
+        self._processors = [] if processors is None else processors
+        self._resource = resource
+        self._offer = offer
+        self._born_ns = 0
+        self._sampler = sampler
+        self._isolated = isolated
+
+    def forked(self) -> None:
+        """In a forked child: new identities; the parent sends the spans that were open."""
+        self.ids.reseed()
+        self._born_ns = self.clock()
+
+    @cached_property
+    def resource(self) -> "Resource":
+        """The resource of this process as an object of the OpenTelemetry SDK."""
+        from opentelemetry.sdk.resources import Resource
+
+        return Resource(self._resource)
+
+    @cached_property
+    def library(self) -> "InstrumentationScope":
+        """The instrumentation scope of decorated functions."""
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        return InstrumentationScope("ragpulse", SDK_VERSION)
+
+    def start(self, plan: Plan, context: Context) -> tuple[Span, Context]:
+        """A span below the context's current one, and the context in which it is current."""
+        span = self.start_span(plan, context)
+        if self._processors and span.sampled:
+            self.started(span, context)
+        return span, inside(context, span, span, span.scope)
+
+    def start_span(self, plan: Plan, context: Context) -> Span:
+        """A span below the context's current one, before the processors know of it."""
+        parent = context.get(SPAN_KEY)
+        if type(parent) is Span:
+            scope: Any = context.get(SCOPE_KEY, EMPTY)
+            if plan.scope:
+                scope = scope.joined(plan.scope)
+            span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
+            span.sampled = parent.sampled
+            span.trace_state = parent.trace_state
+        else:
+            scope = scope_of(context, plan.scope)
+            span = self._local_root(plan, parent, scope)
+        if scope.metadata:
+            span.put_text(names.METADATA, scope.metadata_json())
+        return span
+
+    def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
+        """A span whose parent is not ours: it joins a foreign or remote trace, or begins one."""
+        foreign = parent.get_span_context() if isinstance(parent, trace.Span) else trace.INVALID_SPAN_CONTEXT
+        joins = foreign.is_valid and (foreign.is_remote or not self._isolated)
+        trace_number = foreign.trace_id if joins else self.ids.trace_id()
+        parent_id = foreign.span_id if joins else 0
+        span = Span(plan, self, trace_number, self.ids.span_id(), parent_id, scope, self.clock())
+        span.sampled = self._sampler.samples(trace_number, foreign.trace_flags.sampled if joins else None)
+        if joins:
+            span.parent_is_remote = foreign.is_remote
+            span.trace_state = foreign.trace_state.to_header()
+        elif foreign.is_valid:
+            span.add_link(foreign)
+        return span
+
+    def started(self, span: Span, context: Context) -> None:
+        """Calls `on_start` of the processors."""
+        for processor in self._processors:
+            try:
+                processor.on_start(span, parent_context=context)
+            except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
+                GUARD.contain("a span processor's on_start", error)
+
+    def finished(self, span: Span) -> None:
+        """Queues a finished span and calls `on_end` of the processors."""
+        if span.start_ns < self._born_ns:
+            return
+        self._offer(span)
+        if self._processors:
+            readable = span.readable()
+            for processor in self._processors:
+                try:
+                    processor.on_end(readable)
+                except Exception as error:  # noqa: BLE001 - the boundary to the application's processors
+                    GUARD.contain("a span processor's on_end", error)

@@ -1,0 +1,168 @@
+"""Turns values of the application into plain, immutable snapshots, and runs its code as little as possible.
+
+`repr` is never called: it may raise, be slow, or (a lazy query set) do work. Objects of unknown types become their
+type's name. The walk is bounded in nodes and depth, so that a huge argument costs the caller microseconds.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+_MAX_NODES = 5_000
+_MAX_TEXT = 1_048_576
+_MAX_HASHED = 16 * 1_048_576
+_MAX_DEPTH = 12
+KEPT = 262_144
+_TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+class JsonText(str):
+    """A string that holds JSON, so that its MIME type is known when it is sent."""
+
+    __slots__ = ()
+
+
+class CutText(str):
+    """The beginning of a text that was too long to keep, with what is known of the whole."""
+
+    __slots__ = ("bytes", "sha256")
+    bytes: int
+    sha256: str
+
+
+def keep(text: str) -> str:
+    """The text itself, or when it is longer than 256 KiB its beginning, the length and a hash of the whole.
+
+    Done at once, so that long texts do not fill the queue. The hash covers the first 16 MiB.
+    """
+    if len(text) <= KEPT:
+        return text
+    data = text.encode("utf-8", "backslashreplace")
+    cut = CutText(text[:KEPT])
+    cut.bytes = len(data)
+    cut.sha256 = hashlib.sha256(data[:_MAX_HASHED]).hexdigest()[:16]
+    return cut
+
+
+def type_name(value: object) -> str:
+    """`<module.Class>`, for values that have no plain form."""
+    cls = type(value)
+    return f"<{cls.__module__}.{cls.__qualname__}>"
+
+
+def read(source: Any, name: str) -> Any:
+    """An entry of a mapping or an attribute of an object; None where there is none or reading it raises."""
+    if type(source) is dict:
+        return source.get(name)
+    try:
+        return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+    except Exception:  # noqa: BLE001 - properties of foreign objects may raise anything
+        return None
+
+
+def fields_of(source: Any) -> Mapping[str, Any]:
+    """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
+    if type(source) is dict:
+        return source
+    try:
+        found = dict(source) if isinstance(source, Mapping) else vars(source)
+        extra = getattr(source, "__pydantic_extra__", None)
+        return {**found, **extra} if extra else found
+    except Exception:  # noqa: BLE001 - slots, or a foreign mapping that raises
+        return _slots_of(source)
+
+
+def _slots_of(source: Any) -> Mapping[str, Any]:
+    names = [name for cls in type(source).__mro__ for name in _listed(cls.__dict__.get("__slots__", ()))]
+    return {name: found for name in names if not name.startswith("_") and (found := read(source, name)) is not None}
+
+
+def _listed(slots: Any) -> list[str]:
+    return [slots] if isinstance(slots, str) else [str(name) for name in slots]
+
+
+def to_json(value: Any) -> JsonText:
+    """A JSON snapshot of any value."""
+    return JsonText(_dumps(plain(value)))
+
+
+def plain(value: Any) -> Any:
+    """A copy of `value` made of dict, list, str, int, float, bool and None only."""
+    return _Walk().visit(value, 0)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._left = _MAX_NODES
+        self._text_left = _MAX_TEXT
+
+    def visit(self, value: Any, depth: int) -> Any:
+        if type(value) is str:
+            return self._text(value)
+        if value is None or type(value) in (int, bool):
+            return value
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH:
+            return "..."
+        try:
+            return self._compound(value, depth + 1)
+        except Exception:  # noqa: BLE001 - foreign containers may raise anything while being read
+            return type_name(value)
+
+    def _text(self, text: str) -> str:
+        self._text_left -= len(text)
+        if self._text_left >= 0:
+            return text
+        return f"{text[:1000]}... [{len(text)} characters]"
+
+    def _compound(self, value: Any, depth: int) -> Any:
+        if isinstance(value, float):
+            return float(value) if float("-inf") < value < float("inf") else None
+        if isinstance(value, Enum):
+            return self.visit(value.value, depth)
+        if isinstance(value, (str, int, *_TEXTUAL)):
+            return int(value) if isinstance(value, int) else self._text(str(value))
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return f"<{len(value)} bytes>"
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, (Sequence, Set)):
+            return self._items(value, depth)
+        return self._fields(value, depth)
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        copy: dict[str, Any] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                copy["..."] = "..."
+                break
+            copy[key if type(key) is str else str(plain(key))] = self.visit(item, depth)
+        return copy
+
+    def _items(self, value: Any, depth: int) -> Any:
+        copy: list[Any] = []
+        for item in value:
+            self._left -= 1
+            if self._left <= 0:
+                copy.append("...")
+                break
+            copy.append(self.visit(item, depth))
+        return copy
+
+    def _fields(self, value: Any, depth: int) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, depth)
+        if isinstance(getattr(type(value), "model_fields", None), dict):
+            return self._mapping(vars(value), depth)
+        scalar = getattr(value, "item", None)  # numpy and torch scalars
+        if getattr(value, "shape", None) == () and callable(scalar):
+            return self.visit(scalar(), depth)
+        return type_name(value)

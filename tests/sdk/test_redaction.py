@@ -1,0 +1,139 @@
+"""What leaves the process, and what is taken out before."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.util.types import Attributes
+
+import ragpulse
+from ragpulse._record.redaction import _CARD, _KEYS, _luhn, marks, redaction
+
+from .conftest import Collector
+
+SECRETS = {
+    "sk-proj-abcdefghijklmnop1234": "[redacted:key]",
+    "AKIAABCDEFGHIJKLMNOP": "[redacted:key]",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789": "[redacted:key]",
+    "xoxb-1234567890-abcdefghij": "[redacted:key]",
+    "Bearer abcdefghijklmnop": "Bearer [redacted:key]",
+    "password=hunter22": "password=[redacted:key]",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl": "[redacted:key]",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEAtest0123456789\n-----END RSA PRIVATE KEY-----": "[redacted:key]",
+    "4111 1111 1111 1111": "[redacted:card]",
+    "5500-0000-0000-0004": "[redacted:card]",
+}
+INNOCENT = (
+    "The task-list of 2026-11-21 has 12345678 items.",
+    "order 4111 1111 1111 1112",
+    "0.1234567890123456789",
+    "risk-averse sk-learn users",
+    "mail me at a@b.example",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_credentials_and_card_numbers_are_removed_by_default(secret: str) -> None:
+    """Inside other text, and named by what it was."""
+    applied: list[str] = []
+    assert redaction("default")(f"before {secret} after", applied) == f"before {SECRETS[secret]} after"
+    assert applied
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    """Numbers that fail the check digit, words that look a little like keys, addresses."""
+    assert redaction("default")(text, []) == text
+
+
+def test_rules_are_chosen_by_name_pattern_or_function() -> None:
+    """E-mail on request, own patterns, own functions, nothing."""
+    text = "a@b.example T-1234 sk-abcdefghijklmnopqrst"
+    assert redaction("all")(text, []) == "[redacted:email] T-1234 [redacted:key]"
+    assert redaction([re.compile(r"T-\d+"), str.upper])(text, []) == "A@B.EXAMPLE [REDACTED] SK-ABCDEFGHIJKLMNOPQRST"
+    assert redaction("email,card").describe() == "email, card"
+    assert redaction("off")(text, []) == redaction(None)(text, []) == redaction(False)(text, []) == text
+    with pytest.raises(ValueError, match="unknown redaction 'emial'"):
+        redaction("emial")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("part", ["eyJ-", "x", "1 ", "sk-", "a@", "a.", "-----BEGIN A ", "1", "password="])
+def test_no_text_makes_redaction_slow(part: str) -> None:
+    """256 KiB that almost match, over and over; patterns that retry at each place would take minutes."""
+    redaction("all")(part * (262_144 // len(part)) + " api a@ eyJ", [])
+
+
+def test_a_failing_redaction_function_withholds_the_text() -> None:
+    """What should have been redacted does not leave."""
+    assert "withheld" in redaction(lambda text: 1 / 0)("secret", [])
+
+
+def test_every_text_of_a_span_is_redacted_and_marked(pulse: Collector) -> None:
+    """Query, response, documents with metadata, errors and feedback; JSON stays JSON."""
+    secret = "sk-abcdefghijklmnopqrst"
+
+    @ragpulse.retriever
+    def search(query: str) -> list[dict[str, object]]:
+        return [{"text": secret, "metadata": {"deep": [secret]}, "score": 0.12345678901234567}]
+
+    @ragpulse.tool
+    def call(argument: str, other: int) -> dict[str, str]:
+        raise ValueError(secret)
+
+    search(secret)
+    with pytest.raises(ValueError, match="sk-"):
+        call(secret, 1)
+    ragpulse.feedback("1" * 32, comment=secret)
+    assert ragpulse.flush(timeout=20)
+    assert secret not in "".join(str(span.message) for span in pulse.spans) + str(pulse.logs)
+    attributes = pulse.one("search").attributes
+    (document,) = json.loads(attributes["gen_ai.retrieval.documents"])
+    assert (document["metadata"], document["score"]) == ({"deep": ["[redacted:key]"]}, 0.12345678901234567)
+    assert attributes["ragpulse.redacted"] == ["key"]
+    assert json.loads(pulse.one("call").attributes["input.value"]) == {"argument": "[redacted:key]", "other": 1}
+
+
+def test_without_content_only_figures_are_sent(collector: Collector) -> None:
+    """No text of any kind, but ids, scores, tokens and the mark."""
+    ragpulse.configure(endpoint=collector.url, capture_content=False)
+    ragpulse.rag(name="root")(lambda q: q)("private")
+    ragpulse.retriever(name="search")(lambda q: [{"id": "d1", "text": q, "metadata": {"m": q}}])("private")
+    ragpulse.llm(name="chat")(lambda messages: {"text": "private", "usage": {"prompt_tokens": 1}})(
+        [{"role": "user", "content": "private"}]
+    )
+    with ragpulse.attributes(metadata={"m": "private"}), ragpulse.span("meta"):
+        pass
+    ragpulse.feedback("1" * 32, comment="private")
+    theirs: Attributes = {
+        "gen_ai.prompt.0.content": "private",
+        "llm.input_messages.0.message.content": "private",
+        "n": 1,
+    }
+    ragpulse.tracer_provider().get_tracer("x").start_span("theirs", attributes=theirs).end()
+    ragpulse.shutdown(timeout=20)
+    assert "private" not in "".join(str(span.message) for span in collector.spans) + str(collector.logs)
+    assert json.loads(collector.one("search").attributes["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": None}]
+    assert collector.one("chat").attributes["gen_ai.usage.input_tokens"] == 1
+    assert collector.one("root").attributes["ragpulse.content.captured"] is False
+
+
+PIECES = (
+    "password=", "PassWord: ", "api_key=", "apikey=", "Api-Key: ", "secret=", "TOKEN=", "sk-", "rk_", "AKIA", "ghp_",
+    "github_pat_", "glpat-", "npm_", "hf_", "xoxb-", "AIza", "eyJ", "Bearer ", "bearer ", "-----BEGIN PRIVATE KEY-----",
+    "ABCDEFGH", "abcdefgh", "12345678", "4111", "é", "٣", "\udc80", ".", "-", "=", " ", "\n", '"', "!",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@settings(max_examples=2000, deadline=None)
+def test_the_cheap_look_at_a_text_never_hides_a_secret(text: str) -> None:
+    """Whatever the patterns would find by themselves is found behind their guards."""
+    found = _CARD.sub(lambda number: "[redacted:card]" if _luhn(number.group()) else number.group(), text)
+    assert redaction("card")(text, []) == found
+    assert redaction("key")(text, []) == _KEYS.sub("[redacted:key]", text)
+    data = text.encode("utf-8", "surrogatepass")
+    assert redaction("card").suspects(data, marks(data)) or found == text
+    assert redaction("key").suspects(data, marks(data)) or not _KEYS.search(text)
