@@ -42,10 +42,8 @@ class Decoder:
         try:
             item.batch = self._decode(item.body)
             if self._price is not None:
-                for span in item.batch.records:
-                    self._price(span)
-                for block in item.batch.blocks:
-                    self._price.block(block)
+                for spans in item.batch.spans:
+                    self._price.settle(spans)
         except DecodeError as error:
             item.future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer

@@ -68,7 +68,7 @@ class LakeStore(Writing):
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
         super().__init__(
-            Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005, "lately_spans": 0} | ways))
+            Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways))
         )
         self._user_sql = UserSql(self._lend, check=refuse_files)
 

@@ -11,7 +11,6 @@ from typing import Any
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
 from ragpulse_collector.store.guard import UserSql
-from ragpulse_collector.store.lately import Lately
 from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows
 
@@ -26,7 +25,6 @@ class _OpenedAnew(Exception):
 class Reading:
     """The reading half of a store; each answer comes from a cursor of its own, so that reading never waits."""
 
-    lately: Lately | None = None
 
     def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self.path = path

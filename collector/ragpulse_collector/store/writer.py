@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.records import DecodeError
+from ragpulse_collector.records import DecodeError, Values
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
-from ragpulse_collector.store.columnar import Part
 from ragpulse_collector.store.connection import fetch, first_line
 from ragpulse_collector.store.ingest import Ingest
-from ragpulse_collector.store.lately import KEPT, Lately
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
@@ -36,35 +33,27 @@ _DISK = (
 )  # fmt: skip
 """What a full, failing or vanished disk, or too little memory, looks like: the sender is told to retry."""
 
-_REWRITES = re.compile(rf"\s*(INSERT INTO|UPDATE|DELETE FROM)\s+raw\.({'|'.join(KEPT)})\b")
-
 
 class WriterTransaction:
     """The transaction of one group on the writer's cursor."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, lately: Lately, at: datetime) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, at: datetime) -> None:
         self._cursor = cursor
         self._appender = appender
-        self._lately = lately
         self.at = at
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
         """Run one statement; reads see everything written before in the same transaction."""
-        if _REWRITES.match(sql):
-            self._lately.change()
         return fetch(self._cursor, sql, parameters)
 
     def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows to `raw.<table>`."""
         if rows:
             self._appender.append(table, columns, rows)
-            if table in KEPT:
-                self._lately.change()
 
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
         """Append rows given by column."""
         self._appender.append_columns(table, parts)
-        self._lately.add(table, parts)
 
 
 class Writer:
@@ -76,7 +65,6 @@ class Writer:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
         *,
-        lately: Lately,
         is_quiet: Callable[[], bool],
         renew_bytes: int,
         renew_s: float,
@@ -86,7 +74,6 @@ class Writer:
         self._queue = queue
         self._new_cursor = cursor
         self._reopen = reopen
-        self._lately = lately
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
         self._clock = clock
@@ -138,7 +125,7 @@ class Writer:
         """Write the items in one transaction: bodies together first, then work in its order."""
         self._recover()
         at = max(self._clock(), self._last + timedelta(microseconds=1))
-        transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
+        transaction = WriterTransaction(self._cursor, self._appender, at)
         self._cursor.begin()
         try:
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
@@ -150,12 +137,10 @@ class Writer:
             self._end()
         except BaseException:
             self._ingest.forget()
-            self._lately.forget()
             self._roll_back()
             raise
         self._ingest.remember()
         self._last = at
-        self._lately.commit(at)
         return results
 
     def _end(self) -> None:
