@@ -95,9 +95,7 @@ def span_batch(spans: list[Span]) -> SpanBatch:
         trace_ids=[bytes.fromhex(span.trace_id) for span in spans],
         span_ids=[bytes.fromhex(span.span_id) for span in spans],
         parent_span_ids=[None if span.parent_span_id is None else bytes.fromhex(span.parent_span_id) for span in spans],
-        columns={
-            name: column for name, column in columns.items() if any(v != SPAN_DEFAULTS.get(name) for v in column)
-        },
+        columns={name: column for name, column in columns.items() if any(v != SPAN_DEFAULTS.get(name) for v in column)},
         contexts=[span.contexts for span in spans] if any(span.contexts is not None for span in spans) else None,
     )
 

@@ -42,11 +42,11 @@ def rag_trace(
     ]  # fmt: skip
 
 
-def send(url: str, spans: Iterable[dict[str, Any]], *, service: str = "helpdesk") -> None:
+def send(url: str, spans: Iterable[dict[str, Any]], *, service: str = "helpdesk", api_key: str = "") -> None:
     """Post spans as one OTLP/JSON request; raises for any answer but 200."""
     resource = {"attributes": [_attribute("service.name", service)]}
     body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {}, "spans": list(spans)}]}]}
-    headers = {"content-type": "application/json"}
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
     request = urllib.request.Request(f"{url}/v1/traces", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as response:
         assert response.status == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ragpulse_evaluators import Evaluator, Judge
     from ragpulse_evaluators.registry import Registry
 
+_log = logging.getLogger("ragpulse.collector")
 Wrap = Callable[["Judge"], "Judge"]
 
 
@@ -44,6 +46,7 @@ class Catalog:
         """Every name this installation knows; raises ValueError naming the file or entry that is wrong."""
         from ragpulse_evaluators.registry import default_registry
 
+        self._warn_of_code()
         registry = self._loaded(default_registry(), self._loads)
         for module in self._settings.evaluators.modules:
             registry = registry.with_(*_evaluators_in(import_module(module)))
@@ -78,6 +81,12 @@ class Catalog:
                 chosen = self.judge if judge is None else self._judge(judge)
                 self._made[wanted] = self._loaded(self.registry, loads).get(name, judge=chosen, prompts=prompts)
             return self._made[wanted]
+
+    def _warn_of_code(self) -> None:
+        """Log which Python code the configuration file runs in this process: the folder may be somebody else's."""
+        code = self._settings.code()
+        if code:
+            _log.warning("%s runs Python code in this process: %s", self._settings.path(), ", ".join(code))
 
     def _loaded(self, registry: Registry, paths: Iterable[str]) -> Registry:
         for path in paths:

@@ -107,9 +107,9 @@ class Client:
         return json.loads(answer)
 
     def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
-        """Write an operation's file to `target`; raises ClientError."""
+        """Write an operation's file to `target`, readable by its owner alone; raises ClientError."""
         path = f"/api/v1/{operation.partition(' ')[2]}?{urlencode(params)}"
-        with self._open("GET", path, None, "*/*") as response, target.open("wb") as out:
+        with self._open("GET", path, None, "*/*") as response, open(target, "wb", opener=_private) as out:
             shutil.copyfileobj(response, out)
 
     def request(self, method: str, path: str, *, body: Any = None, accept: str = "application/json") -> bytes:
@@ -144,6 +144,10 @@ def connect(url: str | None = None, *, api_key: str | None = None, timeout_s: fl
     """
     address = url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
     return Client(address, api_key=api_key or os.environ.get("RAGPULSE_API_KEY"), timeout_s=timeout_s)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _message(error: urllib.error.HTTPError) -> str:

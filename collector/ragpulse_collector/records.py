@@ -175,6 +175,8 @@ class Batch:
     """Spans or log records that were refused (bad ids); answered as partial success."""
     message: str | None = None
     """Why, in English; may be a warning with `rejected` 0."""
+    unmapped: int = 0
+    """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,6 +188,8 @@ class Receipt:
     duplicates: int = 0
     accepted: int = 0
     """Spans and log records that were written."""
+    unmapped: int = 0
+    """As in the batch."""
 
 
 class DecodeError(ValueError):

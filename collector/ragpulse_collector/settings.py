@@ -196,6 +196,18 @@ class Settings(_Section):
                 raise ValueError(f"the name {name!r} is used twice")
         return entries
 
+    def path(self) -> Path | None:
+        """Return the absolute path of the file these came from; None for defaults."""
+        return None if self.source is None else Path(self.source).absolute()
+
+    def code(self) -> list[str]:
+        """Return the Python files and modules that the configuration file loads, which runs their code."""
+        path = self.path()
+        if path is None:
+            return []
+        files = [str(path.parent / file) for file in self.evaluators.files if file.endswith(".py")]
+        return [*files, *(f"module {module}" for module in self.evaluators.modules)]
+
     def with_options(self, section: Literal["collector", "judge"], options: Mapping[str, Any]) -> Settings:
         """Return a copy in which the options given on the command line (not None) win."""
         given = {key: value for key, value in options.items() if value is not None}

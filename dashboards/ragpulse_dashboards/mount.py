@@ -44,7 +44,10 @@ def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
 
 
 def routes(api: Api) -> list[BaseRoute]:
-    """Every page, fragment and static file over one JSON function; mount the list at the root of an application."""
+    """Every page, fragment and static file over one JSON function; mount the list at the root of an application.
+
+    That application checks keys and the origin of each request: the pages do not.
+    """
     assets = load_assets()
     site = Site(api=api, templates=environment(assets), assets=assets)
     found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]

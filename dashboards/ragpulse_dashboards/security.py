@@ -1,4 +1,4 @@
-"""Headers every page carries, and the same-origin check of every form.
+"""Headers every page carries. Which pages may send forms is checked by the collector, for every route alike.
 
 Prompts, contexts and answers are hostile text: templates escape them, and the policy below is the second lock.
 """
@@ -6,12 +6,9 @@ Prompts, contexts and answers are hostile text: templates escape them, and the p
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragpulse_dashboards.errors import ApiError
-
-__all__ = ["CONTENT_SECURITY_POLICY", "SECURITY_HEADERS", "SecurityHeaders", "require_same_origin"]
+__all__ = ["CONTENT_SECURITY_POLICY", "SECURITY_HEADERS", "SecurityHeaders"]
 
 CONTENT_SECURITY_POLICY: Final = "; ".join(
     (
@@ -55,15 +52,3 @@ class SecurityHeaders:
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
-
-
-def require_same_origin(request: Request) -> None:
-    """Refuse a form that another site sent; raises ApiError 403.
-
-    Browsers send `Sec-Fetch-Site` or `Origin` with every form; a request with neither comes from no browser.
-    """
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    origin = request.headers.get("origin")
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    if site not in ("same-origin", "none") or (origin is not None and origin != own):
-        raise ApiError(403, "This form was sent from another site. Open the page here and try again.")

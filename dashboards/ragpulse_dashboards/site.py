@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ragpulse_dashboards.assets import Assets
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.kept import Kept
-from ragpulse_dashboards.security import SECURITY_HEADERS, require_same_origin
+from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.view import read_view
 
 __all__ = ["Api", "Handler", "Site", "read_form", "see_other", "segment"]
@@ -45,7 +45,6 @@ class Site:
         async def endpoint(request: Request) -> Response:
             try:
                 if post:
-                    require_same_origin(request)
                     self.kept.forget()
                 return await handler(self, request)
             except ApiError as error:

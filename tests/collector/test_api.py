@@ -17,8 +17,10 @@ from waiting import until
 
 import ragpulse_dashboards
 from ragpulse_collector.api import http
+from ragpulse_collector.api.guard import Guard, Sessions
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.client import Client, ClientError, connect
+from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Busy
 
 if TYPE_CHECKING:
@@ -194,7 +196,9 @@ def test_a_busy_store_tells_readers_when_to_come_again() -> None:
         raise Busy(f"busy with {len(str(params))} letters", retry_after_s=3)
 
     table = Operations([Operation(method="GET", path="traces/{trace_id}", run=run, summary="Never answers.")])
-    client = TestClient(Starlette(routes=[*http.routes(table), *ragpulse_dashboards.routes(table.call)]))
+    app = Starlette(routes=[*http.routes(table), *ragpulse_dashboards.routes(table.call)])
+    guard = Guard(app, settings=CollectorSettings(), sessions=Sessions())
+    client = TestClient(guard, base_url="http://127.0.0.1")
     for path in ("/api/v1/traces/", "/traces/"):
         answer = client.get(path + "a" * 32)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")

@@ -34,6 +34,24 @@ def test_files_are_found_beside_the_configuration(tmp_path: Path) -> None:
     assert Catalog(settings).resolve("has_metres").name == "has_metres"
 
 
+def test_code_of_the_configuration_is_told_with_its_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever starts in a folder of somebody else's reads which file runs which code; a YAML file runs none."""
+    settings = configured(tmp_path, '[evaluators]\nfiles = ["own.py", "tone.yaml"]\nmodules = ["json"]\n')
+    assert settings.path() == tmp_path / "ragpulse.toml"
+    assert settings.code() == [str(tmp_path / "own.py"), "module json"]
+    Catalog(configured(tmp_path, '[evaluators]\nfiles = ["own.py"]\n')).resolve("has_metres")
+    expected = f"{tmp_path / 'ragpulse.toml'} runs Python code in this process: {tmp_path / 'own.py'}"
+    assert caplog.messages == [expected]
+
+
+def test_no_code_is_told_where_none_is_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Defaults, and what the command line itself names."""
+    (tmp_path / "own.py").write_text(OWN)
+    Catalog(loads=[str(tmp_path / "own.py")]).resolve("has_metres")
+    assert Settings().code() == []
+    assert caplog.messages == []
+
+
 def test_a_configured_evaluator_goes_by_its_own_name(tmp_path: Path) -> None:
     """`[[evaluator]]` makes a registered evaluator with fixed parameters."""
     settings = configured(tmp_path, '[[evaluator]]\nname = "short"\nuse = "regex"\npattern = "^.{1,9}$"\n')

@@ -195,6 +195,15 @@ def test_data_goes_out_as_files_while_the_collector_writes(collector: Start, tmp
     assert duckdb.execute(query).fetchall() == [(9,)]
     assert run(["snapshot", str(tmp_path / "copy.duckdb"), "--url", running.url]) == 0
     assert run(["traces", "--db", str(tmp_path / "copy.duckdb")]) == 0
+    assert run(["export", str(tmp_path / "again"), "--db", str(tmp_path / "copy.duckdb")]) == 0
+    assert run(["snapshot", str(tmp_path / "second.duckdb"), "--db", str(tmp_path / "copy.duckdb")]) == 0
+    written = [
+        tmp_path / "copy.duckdb",
+        tmp_path / "second.duckdb",
+        *(tmp_path / "out").iterdir(),
+        *(tmp_path / "again").iterdir(),
+    ]
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o600}, "people's questions are for their owner alone"
 
 
 def test_prune_deletes_by_age_and_leaves_a_note(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -200,7 +200,7 @@ def test_remap_keeps_texts_that_came_from_a_log_event() -> None:
 
 def test_a_parent_id_that_is_none_makes_a_root() -> None:
     """All zeros, or of a wrong length."""
-    spans = spans_of(decode_json(
-        {"parentSpanId": "0" * 16}, {"parentSpanId": "abcd"}, {"parentSpanId": "00F067AA0BA902B7"}
-    ))
+    spans = spans_of(
+        decode_json({"parentSpanId": "0" * 16}, {"parentSpanId": "abcd"}, {"parentSpanId": "00F067AA0BA902B7"})
+    )
     assert [span.parent_span_id for span in spans] == [None, None, "00f067aa0ba902b7"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
+from ragpulse_collector.conventions.dedupe import Node, context_spans, silent_spans, token_spans
 
 
 def _llm(span_id: str, parent: str | None, start: int, response_id: str | None = None, *, usage: bool = True) -> Node:
@@ -82,3 +84,47 @@ def test_any_graph_ends_and_names_only_spans_that_have_the_thing(spans: list[Nod
     usable = {n.span_id for n in spans if n.has_usage}
     assert set(token_spans(spans)) <= usable
     assert set(context_spans(spans)) <= {n.span_id for n in spans if n.has_contexts}
+
+
+def _nested(size: int) -> list[Node]:
+    """One chain of model calls; most have a response id of their own, so that no walk up ends early."""
+    return [
+        Node(
+            str(at),
+            str(at - 1),
+            at,
+            "llm",
+            f"r{at}" if at % 3 else None,
+            has_usage=at % 2 == 0,
+            has_contexts=at == size - 1,
+        )
+        for at in range(size)
+    ]
+
+
+def _cpu_s(size: int) -> float:
+    spans = _nested(size)
+    begun = time.process_time()
+    token_spans(spans)
+    context_spans(spans)
+    silent_spans(spans, {span.span_id for span in spans})
+    return time.process_time() - begun
+
+
+def test_nested_spans_cost_time_in_proportion_to_their_number() -> None:
+    """Eight times the spans take about eight times as long; walking up from each would take sixty-four times."""
+    small, large = min(_cpu_s(1000) for _ in range(5)), min(_cpu_s(8000) for _ in range(2))
+    assert large < 24 * small
+
+
+def test_a_cycle_counts_its_first_span() -> None:
+    """Spans that contain each other are one call and one retrieval."""
+    assert token_spans([_llm("a", "c", 1), _llm("b", "a", 2), _llm("c", "b", 3)]) == ["a"]
+    assert context_spans([_retriever("a", "b", 1), _retriever("b", "a", 2)]) == ["a"]
+
+
+def test_silent_spans_neither_contain_nor_lie_in_a_span_that_states_usage() -> None:
+    """Wrappers and inner spans of a call that states its usage are not silent."""
+    spans = [_llm("outer", None, 1, usage=False), _llm("call", "outer", 2), _llm("inner", "call", 3, usage=False)]
+    silent = _llm("silent", "outer", 4, usage=False)
+    assert silent_spans([*spans, silent], {"outer", "inner", "silent"}) == ["silent"]

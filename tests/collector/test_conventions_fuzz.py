@@ -11,7 +11,7 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spans import remapped, spans_of
-from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, both_ways, decode_json, otlp_json, span_body
+from wire_support import JSON, PROTOBUF, SPAN, both_ways, decode_json, otlp_json, span_body
 
 from ragpulse_collector.conventions import decode, restore_attributes
 from ragpulse_collector.conventions.dialects import DIALECTS

@@ -210,5 +210,10 @@ def test_a_plan_without_history_says_what_it_assumes(store: EmbeddedStore) -> No
     """Nothing measured: a stated guess, and no rate where there is no traffic."""
     told = plan(store, {"evaluator": "judge", "half_width": 0.05}, clock=now)
     assert (told["assumed"], told["rate_for_daily"], told["cost_usd"]) == (0.9, None, None)
-    with pytest.raises(ValueError, match="half_width"):
-        plan(store, {"evaluator": "judge", "half_width": "x"}, clock=now)
+
+
+@pytest.mark.parametrize("half", ["x", "", "nan", "inf", "0", "-0.1", "0.5", "1e-300", "5e-324", "0.00009", True])
+def test_a_plan_for_no_possible_width_is_refused(store: EmbeddedStore, half: Any) -> None:
+    """Words, nothing, and widths that no number of scores reaches: the message says which ones are possible."""
+    with pytest.raises(ValueError, match="half_width is"):
+        plan(store, {"evaluator": "judge", "half_width": half}, clock=now)

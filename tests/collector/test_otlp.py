@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from wire_support import JSON, PROTOBUF, SPAN, span_body
+from spans import spans_of
+from wire_support import JSON, PROTOBUF, SPAN, otlp_json, span_body
 
+from ragpulse_collector.conventions import decode
 from ragpulse_collector.otlp import WireBatch, parse_spans
 from ragpulse_collector.records import DecodeError, RawBody
 
@@ -238,3 +240,28 @@ def _field(number: int, content: bytes) -> bytes:
         size += bytes([length & 127 | 128])
         length >>= 7
     return bytes([number << 3 | 2]) + size + bytes([length]) + content
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (r"cut \ud83d", "cut \ufffd"),
+        (r"\uDE00 first", "\ufffd first"),
+        (r"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\ud83d\u0041", "\ufffdA"),
+        (r"whole \ud83d\ude00 and \\ud83d \ud83d", "whole \U0001f600 and \\ud83d \ufffd"),
+    ],
+)
+def test_half_an_emoji_is_replaced_and_the_spans_are_kept(sent: str, kept: str) -> None:
+    """JavaScript's exporter sends lone surrogates where a text was cut; pairs and escaped backslashes stay."""
+    spans = [{"spanId": f"{number:016x}", "attributes": {"a": "HERE"}} for number in range(1, 11)]
+    body = otlp_json(*spans).replace(b"HERE", sent.encode())
+    found = spans_of(decode(RawBody(signal="traces", content_type=JSON, body=body)))
+    assert [orjson.loads(span.attributes)["a"] for span in found] == [kept] * 10
+
+
+@pytest.mark.parametrize("body", [rb'{"resourceSpans": "\ud83d"', rb'{"a\n": \ud83d}', b"\xed\xa0\xbd", rb'"\ud83'])
+def test_other_faults_beside_half_an_emoji_are_refused(body: bytes) -> None:
+    """What is no JSON without it is refused; bytes that are not UTF-8 are, as in protobuf."""
+    with pytest.raises(DecodeError, match="not JSON"):
+        decode(RawBody(signal="traces", content_type=JSON, body=body))

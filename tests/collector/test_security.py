@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from jinja2 import TemplateError
+from packaging.requirements import Requirement
 from served import Served
 from traffic import rag_trace, send
 from waiting import eventually, until
@@ -550,3 +552,23 @@ def test_grpc_speaks_tls_too(collector: Start, certificate: tuple[Path, Path]) -
         assert channel.unary_unary(method)(b"", timeout=60) == b""
     with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError):
         channel.unary_unary(method)(b"", timeout=60)
+
+
+# --- dependencies
+
+LAST_AFFECTED = {
+    "starlette": "1.3.0",  # CVE-2026-54282, CVE-2026-54283; before: CVE-2026-48817, -48818, -48710, CVE-2025-62727
+    "litellm": "1.83.14",  # CVE-2026-49468; before: CVE-2026-47101, -42208, -42271, -40217, and stolen keys in 1.82.7
+}
+"""The last version that an advisory names for each package (read in November 2026)."""
+
+
+def test_no_floor_admits_a_version_with_a_known_advisory() -> None:
+    """Whoever installs the oldest versions that we allow gets none that is known to be open."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(line) for lines in project["optional-dependencies"].values() for line in lines]
+    found = {one.name: one.specifier for one in needed if one.name in LAST_AFFECTED}
+    assert {name: found[name].contains(version) for name, version in LAST_AFFECTED.items()} == {
+        "starlette": False,
+        "litellm": False,
+    }

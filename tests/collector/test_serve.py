@@ -23,7 +23,7 @@ import pytest
 from loopback import LoopbackModel
 from served import Served
 from traffic import rag_trace, send
-from waiting import until
+from waiting import eventually, until
 
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.server import PortInUse, bind
@@ -153,6 +153,23 @@ def test_a_crash_while_evaluating_loses_and_doubles_no_score(
         assert len({row["trace_id"] for row in rows}) == traces
     # Two questions are under way at once; for each, two more cases may wait for their reply's commit.
     assert traces <= len(model.asked) <= traces + 3 * 2
+
+
+def test_the_start_names_the_configuration_and_the_code_it_runs(tmp_path: Path) -> None:
+    """`ragpulse.toml` of the folder it starts in, with its path; the log says so again before the code runs."""
+    (tmp_path / "own.py").write_text(
+        "from ragpulse_evaluators import evaluator\n\n@evaluator\ndef one(response: str) -> bool:\n    return True\n"
+    )
+    (tmp_path / "ragpulse.toml").write_text('[evaluators]\nfiles = ["own.py"]\n')
+    with Served(tmp_path / "ragpulse.duckdb") as process:
+        eventually(lambda: "configuration:" in process.output)
+        assert (
+            f"configuration: {tmp_path / 'ragpulse.toml'} (it runs Python code: {tmp_path / 'own.py'})"
+            in process.output
+        )
+        assert "one" in {one["name"] for one in connect(process.url).call("GET evaluators")["evaluators"]}
+        told = f"{tmp_path / 'ragpulse.toml'} runs Python code in this process: {tmp_path / 'own.py'}"
+        eventually(lambda: told in process.errors)
 
 
 @contextmanager

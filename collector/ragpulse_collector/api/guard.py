@@ -1,6 +1,7 @@
-"""Who may ask: Host against DNS rebinding, Origin against other sites, keys with scopes, on every route alike.
+"""Who may ask: Host against DNS rebinding, origin against other pages, keys with scopes, on every route alike.
 
-The guard wraps the whole application, so a new route cannot forget it.
+The guard wraps the whole application, so a new route cannot forget it. The scope of an operation of the API stands in
+the table of operations; `http` asks `require` for it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ragpulse_collector.api.origin import refused_page
 from ragpulse_collector.settings import ApiKey, CollectorSettings, is_loopback
 from ragpulse_collector.settings import Scope as KeyScope
 
 COOKIE = "ragpulse_session"
 ACTOR = "ragpulse.actor"
 """Where the ASGI scope holds the name of the key a request came with; the audit names it."""
+GRANTED = "ragpulse.granted"
+"""Where the ASGI scope holds the set of scopes a request has; without keys it has all of them."""
+API = "/api/v1/"
+ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PREFIXES = ("/login", "/static/")
 BODY_SILENCE_S = 20.0
@@ -82,23 +88,34 @@ class Guard:
         except Refusal as refusal:
             await _refuse(refusal, scope, headers, send)
             return
-        await self.app({**scope, ACTOR: key.name if key else None}, _patient(receive), send)
+        known = {ACTOR: key.name if key else None, GRANTED: self._granted(key)}
+        await self.app({**scope, **known}, _patient(receive), send)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey | None:
-        """Return the key a request came with; raises Refusal unless it may pass."""
+        """Return the key a request came with; raises Refusal unless it may pass.
+
+        An operation of the API asks for its own scope afterwards.
+        """
+        reason = refused_page(method, path, headers, senders=self.settings.allowed_origins)
+        if reason is not None:
+            raise Refusal(403, reason)
         if path in OPEN_PATHS:
             return None
         key = self.key_of(headers)
         self._check_host(headers, key)
-        self._check_origin(method, path, headers)
         if not self._needs_key or path.startswith(PUBLIC_PREFIXES) or method == "OPTIONS":
             return key
         if key is None:
             raise Refusal(401, "an API key is needed: Authorization: Bearer <key>", page="/login")
-        wanted = scope_of(method, path)
-        if wanted not in key.scopes and "admin" not in key.scopes:
-            raise Refusal(403, f"the key {key.name!r} lacks the scope {wanted!r}", page=f"/login?lacks={wanted}")
+        if not path.startswith(API):
+            require(scope_of(method, path), self._granted(key), name=key.name)
         return key
+
+    def _granted(self, key: ApiKey | None) -> frozenset[KeyScope]:
+        if not self._needs_key:
+            return ALL
+        scopes = frozenset(key.scopes) if key else frozenset()
+        return ALL if "admin" in scopes else scopes
 
     def key_of(self, headers: Mapping[str, str]) -> ApiKey | None:
         """Return the key a request carries as bearer token or session cookie."""
@@ -115,31 +132,18 @@ class Guard:
             return
         raise Refusal(403, f"unexpected Host {host!r}: add it to [collector] allowed_hosts")
 
-    def _check_origin(self, method: str, path: str, headers: Mapping[str, str]) -> None:
-        origin = headers.get("origin")
-        if origin is not None and not self._same_site(origin, headers) and not self._may_send(origin, path):
-            raise Refusal(403, f"requests from {origin!r} are not accepted")
-        if (
-            method not in _SAFE
-            and origin is None
-            and headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        ):
-            raise Refusal(403, "cross-site requests are not accepted")
-
-    def _same_site(self, origin: str, headers: Mapping[str, str]) -> bool:
-        return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
-
-    def _may_send(self, origin: str, path: str) -> bool:
-        return origin in self.settings.allowed_origins and path.startswith("/v1/")
-
 
 def scope_of(method: str, path: str) -> KeyScope:
-    """Return the scope a request needs."""
-    if path.startswith(("/v1/", "/api/public/otel/")) or (method, path) == ("POST", "/api/v1/scores"):
+    """Return the scope that a request needs which is no operation of the API."""
+    if path.startswith(("/v1/", "/api/public/otel/")):
         return "ingest"
-    if method in _SAFE or (method, path) == ("POST", "/api/v1/sql"):
-        return "read"
-    return "admin"
+    return "read" if method in _SAFE else "admin"
+
+
+def require(wanted: KeyScope, granted: Set[KeyScope], *, name: str | None) -> None:
+    """Check that a request has a scope; raises Refusal."""
+    if wanted not in granted:
+        raise Refusal(403, f"the key {name!r} lacks the scope {wanted!r}", page=f"/login?lacks={wanted}")
 
 
 def may_ingest(settings: CollectorSettings, authorization: str | None) -> bool:

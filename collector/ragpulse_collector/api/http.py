@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from ragpulse_collector.api.data import Download
 from ragpulse_collector.api.encoding import dump
-from ragpulse_collector.api.guard import ACTOR
+from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -42,10 +42,13 @@ def refusal(error: ApiError) -> Response:
 def _endpoint(operation: Operation) -> Any:
     async def endpoint(request: Request) -> Response:
         try:
+            require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
             params = await _params(request, operation)
             answer = await perform(operation, {**params, **request.path_params})
         except ApiError as error:
             return refusal(error)
+        except Refusal as error:
+            return json_response({"error": error.message}, error.status)
         if isinstance(answer, Download):
             discard = BackgroundTask(answer.discard)
             return FileResponse(

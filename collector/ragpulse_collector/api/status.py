@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.otlp.intake import Counters
+from ragpulse_collector.sampler.statements import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queue import Backlog
@@ -58,7 +59,10 @@ class Status:
         spans, newest, truncated = self._store.read(
             "SELECT count(*), max(start_time), count(*) FILTER (contexts_state = 'truncated') FROM raw.spans"
         ).rows[0]
-        late = self._store.read("SELECT coalesce(sum(late_spans), 0) FROM raw.trace_facts WHERE latest").rows[0][0]
+        late, large = self._store.read(
+            "SELECT coalesce(sum(late_spans), 0), count(*) FILTER (n_spans > $most) FROM raw.trace_facts WHERE latest",
+            {"most": MAX_DEDUPLICATED_SPANS},
+        ).rows[0]
         return {
             "received": {
                 "requests": taken,
@@ -68,9 +72,11 @@ class Status:
             },
             "rejected": {"spans": self._counters.rejected, "requests_by_code": by_code},
             "duplicates": self._counters.duplicates,
+            "unmapped": self._counters.unmapped,
             "newest_span": newest,
             "truncated": truncated,
             "late": int(late),
+            "not_deduplicated": large,
         }
 
     def _evaluations(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from ragpulse_collector.api import writes
 from ragpulse_collector.api.data import (
@@ -206,17 +206,18 @@ def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
 
 
 def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
+    both: tuple[Literal["GET", "POST"], ...] = ("GET", "POST")
     return (
-        Operation(method="GET", path="export", run=partial(export_archive, store), parameters=("format",),
-                  summary="Every view as Parquet or JSON lines, in one tar."),
+        *(Operation(method=method, path="export", run=partial(export_archive, store), parameters=("format",),
+                    summary="Every view as Parquet or JSON lines, in one tar.") for method in both),
         _get("export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
              "The filtered list of traces as Parquet.", *FILTERS, "sort", "evaluator", "outcome", "document",
              "failing", "min_score", "max_score", "format"),
         _get("export/evaluations", partial(evaluation_events, store),
              "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
              "from", "to", "evaluator", "limit"),
-        Operation(method="GET", path="snapshot", run=partial(snapshot_file, store), scope="admin",
-                  summary="A consistent copy of the database."),
+        *(Operation(method=method, path="snapshot", run=partial(snapshot_file, store), scope="admin",
+                    summary="A consistent copy of the database.") for method in both),
         Operation(method="POST", path="prune", run=partial(pruned, store), scope="admin",
                   parameters=("older_than", "service", "dry_run"),
                   summary="Delete what is older than an age, or everything of a service."),

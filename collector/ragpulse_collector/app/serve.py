@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from ragpulse_collector.app.collector import Collector, More, no_more
+from ragpulse_collector.app.logs import log_to_stderr
 from ragpulse_collector.app.memory import share_heaps
 from ragpulse_collector.app.money import judge_address, judge_is_local
 from ragpulse_collector.settings import Settings
@@ -28,7 +27,7 @@ def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more
     """
     share_heaps()
     sys.setswitchinterval(_TURN_S)
-    _log_to_stderr(as_json=settings.collector.log_format == "json")
+    log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
     collector = Collector(settings, loads=loads, more=more, usual_grpc_port=usual)
@@ -49,6 +48,7 @@ def _greeting(collector: Collector) -> list[str]:
         f"  or, for any OpenTelemetry exporter: OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}",
         "",
         f"  stored in {told.db}; kept {told.retention_days:g} days or {told.retention_gb:g} GB",
+        f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules_told(collector)}",
         f"  leaves this computer: {_leaving(settings)}",
     ]
@@ -62,6 +62,12 @@ def _rules_told(collector: Collector) -> str:
     return "; ".join(f"{', '.join(rule.evaluators)} at {rule.rate:g}" for rule in rules) or "none"
 
 
+def _configuration(settings: Settings) -> str:
+    path, code = settings.path(), settings.code()
+    runs = f" (it runs Python code: {', '.join(code)})" if code else ""
+    return f"{path}{runs}" if path else "defaults (no ragpulse.toml here)"
+
+
 def _leaving(settings: Settings) -> str:
     judge = settings.judge
     if judge.model is None:
@@ -73,30 +79,3 @@ def _leaving(settings: Settings) -> str:
         f"questions, contexts and answers of sampled traces go to {judge.model} at {place}, "
         f"at most {judge.budget_usd_per_day:g} USD a day"
     )
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object a line, for log pipelines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-def _log_to_stderr(*, as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
-    for noisy in ("uvicorn", "uvicorn.error", "LiteLLM", "httpx", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)

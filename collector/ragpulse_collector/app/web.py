@@ -28,6 +28,7 @@ from ragpulse_collector import receiver
 from ragpulse_collector.api import http, openapi, prometheus
 from ragpulse_collector.api.guard import COOKIE, Sessions, find_key
 from ragpulse_collector.api.operations import ApiError, Operations
+from ragpulse_collector.api.origin import by_tls
 from ragpulse_collector.api.status import VERSION
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import Settings
@@ -174,6 +175,6 @@ async def _login(settings: Settings, sessions: Sessions, request: Request) -> Re
     if key is None:
         return RedirectResponse(f"/login?failed=1&to={quote(to, safe='')}", 303)
     answer = RedirectResponse(to, 303)
-    secure = request.url.scheme == "https"
+    secure = by_tls(request.url.scheme, request.headers)
     answer.set_cookie(COOKIE, sessions.open(key), httponly=True, samesite="strict", secure=secure, path="/")
     return answer

@@ -41,6 +41,7 @@ def export(path: str, kind: str, **where: Any) -> None:
         download("GET export", {"format": kind}, archive, where=where)
         with tarfile.open(archive) as tar:
             for member in tar.getmembers():
+                member.mode = 0o600
                 click.echo(f"{folder / member.name}  {member.size:,} bytes")
             tar.extractall(folder, filter="data")
 

@@ -59,12 +59,13 @@ def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
 
 
 def download(operation: str, params: Mapping[str, Any], target: Path, *, where: Mapping[str, Any]) -> None:
-    """Write what an operation makes to a file of one's own, from a running collector or from a closed file."""
+    """Write what an operation makes to a new file that only its owner reads, like the database."""
     if target.exists():
         raise Failure(f"{target} exists already: choose another name")
     target.parent.mkdir(parents=True, exist_ok=True)
     if where["db"] and not where["url"]:
         made = _offline(where["db"])(operation, params)
+        made.path.chmod(0o600)
         shutil.move(made.path, target)
         made.discard()
         return

@@ -14,8 +14,7 @@ from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIM
 from ragpulse_collector.otlp import Scope, WireEvent, WireRows, check_metrics, parse_logs, parse_spans
 from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
 
-MAPPER = Mapper(rule_book())
-"""The mapper of this process; its counter of spans that could not be mapped is shown in status."""
+_MAPPER = Mapper(rule_book())
 _STATUS_CODES = {"ok": 1, "error": 2}
 _TEXTS = ("query", "response")
 
@@ -29,7 +28,7 @@ def decode(body: RawBody) -> Batch:
     if body.signal == "traces":
         _add_spans(batch, body)
     elif body.signal == "logs":
-        add_logs(batch, parse_logs(body), MAPPER)
+        add_logs(batch, parse_logs(body), _MAPPER)
     else:
         check_metrics(body)
     return batch
@@ -43,7 +42,7 @@ def remap(stored: SpanBatch) -> SpanBatch:
     rows = WireRows(_scope(stored.values("resource")[0]))
     for row in range(len(stored)):
         _add_as_sent(rows, stored, row)
-    derived, _ = MAPPER.spans(rows.batch())
+    derived = _MAPPER.spans(rows.batch()).spans
     mapped_from = list(map(orjson.loads, stored.values("mapped_from")))
     _keep_flags(derived, mapped_from)
     for name in _TEXTS:
@@ -62,9 +61,10 @@ def _add_spans(batch: Batch, body: RawBody) -> None:
     wires, batch.rejected = parse_spans(body)
     for wire in wires:
         if len(wire):
-            spans, scores = MAPPER.spans(wire)
-            batch.spans.append(spans)
-            batch.scores += scores
+            mapped = _MAPPER.spans(wire)
+            batch.spans.append(mapped.spans)
+            batch.scores += mapped.scores
+            batch.unmapped += mapped.unmapped
     if batch.rejected:
         batch.message = "spans need a trace_id of 16 bytes and a span_id of 8 bytes, not all zero"
 

@@ -6,7 +6,7 @@ Pure functions over light nodes, so that the sampler's roll-up and the case buil
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 MODEL_KINDS = frozenset({"llm", "embedding", "reranker"})
@@ -35,22 +35,18 @@ def token_spans(spans: Iterable[Node]) -> list[str]:
     with one response id only the first counts. Nested calls with response ids of their own are calls of their own.
     Usage on other kinds (an agent's sum) counts only where no model call below or above it states any.
     """
-    nodes = sorted(spans, key=_by_start)
-    tree = _Tree(nodes)
-    counted: dict[str, Node] = {}
-    seen_ids: set[str] = set()
-    for node in tree.outermost_first():
-        if node.has_usage and node.kind in MODEL_KINDS and not _repeats(node, tree, counted, seen_ids):
+    tree = _Tree(spans)
+    counted = _model_calls(tree)
+    covered = tree.ids_above(counted)
+    inside = set(counted)
+    """Ids of counted spans and of the spans below them."""
+    for node in tree.outermost_first:
+        if tree.parent_id(node) in inside:
+            inside.add(node.span_id)
+        elif node.has_usage and node.kind not in MODEL_KINDS and node.span_id not in covered:
             counted[node.span_id] = node
-            if node.response_id:
-                seen_ids.add(node.response_id)
-    covered = {above.span_id for node in counted.values() for above in tree.above(node)}
-    for node in tree.outermost_first():
-        if not node.has_usage or node.kind in MODEL_KINDS or node.span_id in covered:
-            continue
-        if not any(above.span_id in counted for above in tree.above(node)):
-            counted[node.span_id] = node
-    return [node.span_id for node in nodes if node.span_id in counted]
+            inside.add(node.span_id)
+    return [node.span_id for node in tree.nodes if node.span_id in counted]
 
 
 def silent_spans(spans: Iterable[Node], calls: Container[str]) -> list[str]:
@@ -58,14 +54,10 @@ def silent_spans(spans: Iterable[Node], calls: Container[str]) -> list[str]:
 
     What they cost nobody knows, so nobody knows what their trace cost.
     """
-    nodes = list(spans)
-    tree = _Tree(nodes)
-    told = {above.span_id for node in nodes if node.has_usage for above in tree.above(node)}
-    return [
-        node.span_id
-        for node in nodes
-        if node.span_id in calls and node.span_id not in told and not any(above.has_usage for above in tree.above(node))
-    ]
+    tree = _Tree(spans)
+    stating = [node.span_id for node in tree.nodes if node.has_usage]
+    known = tree.ids_above(stating) | tree.ids_within(stating)
+    return [node.span_id for node in tree.nodes if node.span_id in calls and node.span_id not in known]
 
 
 def context_spans(spans: Iterable[Node]) -> list[str]:
@@ -74,9 +66,9 @@ def context_spans(spans: Iterable[Node]) -> list[str]:
     Give the spans of one unit, the unit's own span included. Of spans with contexts inside one another the outermost
     counts; a reranker replaces what was retrieved before it.
     """
-    nodes = sorted(spans, key=_by_start)
-    tree = _Tree(nodes)
-    outermost = [n for n in nodes if n.has_contexts and not any(above.has_contexts for above in tree.above(n))]
+    tree = _Tree(spans)
+    bearing = tree.ids_within(node.span_id for node in tree.nodes if node.has_contexts)
+    outermost = [node for node in tree.nodes if node.has_contexts and tree.parent_id(node) not in bearing]
     last_rerank = max((n.start for n in outermost if n.kind == "reranker"), default=None)
     if last_rerank is None:
         return [node.span_id for node in outermost]
@@ -84,32 +76,87 @@ def context_spans(spans: Iterable[Node]) -> list[str]:
 
 
 class _Tree:
-    """Parents and children among the nodes; cycles and repeated ids, which a wire can carry, end every walk."""
+    """The spans of one trace in time order and from the outermost inwards; every step is linear in their number.
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._by_id = {node.span_id: node for node in nodes}
+    A wire can carry anything: of spans with one id the last counts, and a cycle is cut where it is met first.
+    """
 
-    def above(self, node: Node) -> Iterator[Node]:
-        seen = {node.span_id}
-        parent = self._by_id.get(node.parent_span_id or "")
-        while parent is not None and parent.span_id not in seen:
-            seen.add(parent.span_id)
-            yield parent
-            parent = self._by_id.get(parent.parent_span_id or "")
+    def __init__(self, spans: Iterable[Node]) -> None:
+        by_id = {node.span_id: node for node in sorted(spans, key=_by_start)}
+        self.nodes: Sequence[Node] = sorted(by_id.values(), key=_by_start)
+        self._parents = {
+            node.span_id: node.parent_span_id if node.parent_span_id in by_id else None for node in self.nodes
+        }
+        depths = self._depths()
+        self.outermost_first = sorted(self.nodes, key=lambda node: depths[node.span_id])
 
-    def outermost_first(self) -> list[Node]:
-        depths = {node.span_id: sum(1 for _ in self.above(node)) for node in self._nodes}
-        return sorted(self._nodes, key=lambda node: depths[node.span_id])
+    def parent_id(self, node: Node) -> str | None:
+        """Return the id of the span that contains this one, None for a root."""
+        return self._parents[node.span_id]
+
+    def ids_above(self, span_ids: Iterable[str]) -> set[str]:
+        """Return the ids of all spans that contain one of these."""
+        above: set[str] = set()
+        for span_id in span_ids:
+            parent = self._parents[span_id]
+            while parent is not None and parent not in above:
+                above.add(parent)
+                parent = self._parents[parent]
+        return above
+
+    def ids_within(self, span_ids: Iterable[str]) -> set[str]:
+        """Return these ids and those of all spans below them."""
+        within = set(span_ids)
+        for node in self.outermost_first:
+            if self._parents[node.span_id] in within:
+                within.add(node.span_id)
+        return within
+
+    def _depths(self) -> dict[str, int]:
+        depths: dict[str, int] = {}
+        for node in self.nodes:
+            path = self._path_up(node.span_id, depths)
+            while path is None:
+                path = self._path_up(node.span_id, depths)
+            for span_id in reversed(path):
+                parent = self._parents[span_id]
+                depths[span_id] = 0 if parent is None else depths[parent] + 1
+        return depths
+
+    def _path_up(self, span_id: str, ends: Container[str]) -> list[str] | None:
+        """Return the ids from this span up to a root or to one of `ends`; None where a cycle had to be cut."""
+        path: dict[str, None] = {}
+        at: str | None = span_id
+        while at is not None and at not in ends:
+            if at in path:
+                self._parents[at] = None
+                return None
+            path[at] = None
+            at = self._parents[at]
+        return list(path)
+
+
+def _model_calls(tree: _Tree) -> dict[str, Node]:
+    """Return the model calls that count, by id: outermost first, each response id once."""
+    counted: dict[str, Node] = {}
+    nearest: dict[str | None, Node | None] = {None: None}
+    """Span id → the innermost counted span that it is or that contains it."""
+    seen_ids: set[str] = set()
+    for node in tree.outermost_first:
+        above = nearest[tree.parent_id(node)]
+        if node.has_usage and node.kind in MODEL_KINDS and not _repeats(node, above, seen_ids):
+            counted[node.span_id] = above = node
+            seen_ids.update([node.response_id] if node.response_id else ())
+        nearest[node.span_id] = above
+    return counted
 
 
 def _by_start(node: Node) -> tuple[Any, str]:
     return (node.start, node.span_id)
 
 
-def _repeats(node: Node, tree: _Tree, counted: dict[str, Node], seen_ids: set[str]) -> bool:
+def _repeats(node: Node, above: Node | None, seen_ids: Container[str | None]) -> bool:
     """Tell whether a model call was counted already: by response id, or by a wrapper where one of the two has none."""
     if node.response_id in seen_ids:
         return True
-    above = next((a for a in tree.above(node) if a.span_id in counted), None)
     return above is not None and not (above.response_id and node.response_id)

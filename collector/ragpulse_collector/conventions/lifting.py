@@ -142,18 +142,16 @@ def _bytes_reference(value: Any) -> Any:
 
 
 def _replace_all(value: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
+    """Put references at their paths, in place: `value` was parsed or copied for it."""
     for path, reference in references:
-        value = _replace(value, path, reference)
+        if not path:
+            return reference
+        *above, last = path
+        inner = value
+        for key in above:
+            inner = inner[key]
+        inner[last] = reference
     return value
-
-
-def _replace(value: Any, path: Path, reference: Mapping[str, Any]) -> Any:
-    """Return a copy along `path` with the reference at its end."""
-    if not path:
-        return reference
-    copy = value.copy()
-    copy[path[0]] = _replace(value[path[0]], path[1:], reference)
-    return copy
 
 
 def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:

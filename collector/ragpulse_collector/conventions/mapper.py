@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import lt
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -44,26 +44,30 @@ def rule_book() -> RuleBook:
     return RuleBook(DIALECTS, watch={"vectors": _is_vector, "scores": scores.is_score})
 
 
+class Mapped(NamedTuple):
+    """What a batch of spans became."""
+
+    spans: SpanBatch
+    scores: list[ScoreRecord]
+    """Written on the spans."""
+    unmapped: int
+    """Spans on which a rule raised: kept with their raw attributes, as kind `other`, flagged `unmapped`."""
+
+
 class Mapper:
-    """Maps batches by a rule book; `failed` counts spans that no rule could be applied to."""
+    """Maps batches by a rule book."""
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
-        self.failed = 0
 
     def fields(self, wire: WireBatch) -> FieldMapping:
         """Return the canonical fields of a batch of spans, or of log records in the form of spans."""
-        mapping = FieldMapping(wire, self._book)
-        self.failed += len(mapping.failed)
-        return mapping
+        return FieldMapping(wire, self._book)
 
-    def spans(self, wire: WireBatch) -> tuple[SpanBatch, list[ScoreRecord]]:
-        """Return a batch in canonical columns, and the scores written on its spans.
-
-        A span on which a rule fails is kept with its raw attributes, as kind `other`, flagged `unmapped`.
-        """
+    def spans(self, wire: WireBatch) -> Mapped:
+        """Return a batch in canonical columns."""
         mapping = self.fields(wire)
-        return _span_batch(wire, mapping), list(_scores(wire, mapping))
+        return Mapped(_span_batch(wire, mapping), list(_scores(wire, mapping)), len(mapping.failed))
 
 
 class FieldMapping:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-
 _KNOWN_PLANS = 1024
 """Sets of attribute names remembered with their rules; further ones are looked up each time."""
 _LONGEST_NAMES = 8192

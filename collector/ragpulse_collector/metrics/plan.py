@@ -17,6 +17,7 @@ from ragpulse_evaluators.statistics import clustered_mean, needed_n
 
 __all__ = ["check", "plan"]
 
+MIN_HALF_WIDTH = 0.0001
 _GUESS = 0.9
 """The pass rate assumed where nothing was measured yet; the least favourable one would be 0.5."""
 
@@ -64,8 +65,10 @@ def _half_width(params: Mapping[str, Any]) -> float:
         half = float(params.get("half_width") or "nothing")
     except ValueError:
         raise ValueError("half_width is a number like 0.02") from None
-    if not 0 < half < 0.5:
-        raise ValueError("half_width lies between 0 and 0.5")
+    if not MIN_HALF_WIDTH <= half < 0.5:
+        raise ValueError(
+            f"half_width is at least {MIN_HALF_WIDTH} and below 0.5: a narrower interval needs a hundred million scores"
+        )
     return half
 
 

@@ -21,6 +21,8 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
 
     Raises Refusal: 400 for what cannot be decoded; 503 for everything that is not the sender's fault, whether the store
     says when to come again (`retry_after_s` on its exception) or failed in a way nobody foresaw.
+
+    The store's exceptions lose their traceback here: futures refer to them in cycles, and the traceback to the body.
     """
     try:
         if body.signal == "metrics":
@@ -29,10 +31,11 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
         # Shielded: a sender that leaves must not cancel what is being written.
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:
-        raise Refusal(400, str(error)) from error
-    except Exception as error:  # at this boundary whatever failed is ours to mend, so the sender keeps its batch
+        raise Refusal(400, str(error)) from error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001 - at this boundary whatever failed is ours to mend, so the sender keeps its batch
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:
-            raise Refusal(503, str(error), retry_after_s=retry_after_s) from error
+            raise Refusal(503, str(error), retry_after_s=retry_after_s) from error.with_traceback(None)
         _log.exception("a %s body could not be stored", body.signal)
-        raise Refusal(503, "could not be stored, come again", retry_after_s=limits.retry_after_s) from error
+        refusal = Refusal(503, "could not be stored, come again", retry_after_s=limits.retry_after_s)
+        raise refusal from error.with_traceback(None)

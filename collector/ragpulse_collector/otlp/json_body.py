@@ -31,6 +31,11 @@ from ragpulse_collector.otlp.wire import (
 from ragpulse_collector.records import DecodeError
 
 Message = dict[str, Any]
+_SURROGATE = re.compile(
+    rb"(\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+"""Half of an emoji, which JavaScript writes where a text was cut. Group 1 looks similar and stays: other escapes
+and whole pairs."""
 _HEX = re.compile(r"[0-9a-fA-F]*")
 _DIGITS = re.compile(r"-?[0-9]{1,20}")
 
@@ -75,10 +80,17 @@ def _load(body: bytes) -> Message:
     try:
         request = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as error:
-        raise DecodeError(f"not JSON: {error}") from error
+        try:
+            request = orjson.loads(_SURROGATE.sub(_replaced_surrogate, body))
+        except orjson.JSONDecodeError:
+            raise DecodeError(f"not JSON: {error}") from error
     if not isinstance(request, dict):
         raise DecodeError("the request is not a JSON object")
     return request
+
+
+def _replaced_surrogate(match: re.Match[bytes]) -> bytes:
+    return match[1] or b"\\ufffd"
 
 
 def _scope(resource: Attributes, envelope: Message) -> Scope:

@@ -53,7 +53,7 @@ def spans(body: bytes) -> tuple[list[WireBatch], int]:
             resource = _attributes(resource_spans.resource.attributes)
             for scope_spans in resource_spans.scope_spans:
                 scope = Scope(resource, scope_spans.scope.name, scope_spans.scope.version)
-                found = [span for span in scope_spans.spans if is_trace_id(span.trace_id) and is_span_id(span.span_id)]
+                found = list(filter(_has_ids, scope_spans.spans))
                 rejected += len(scope_spans.spans) - len(found)
                 batches.append(_batch(found, scope))
     except (ProtobufError, UnicodeDecodeError) as error:
@@ -89,6 +89,10 @@ def _unreadable(request_type: Any, error: Exception) -> DecodeError:
         f"not a readable {request_type.__name__} ({error}): truncated, text that is not UTF-8, "
         "or values nested more than 100 levels deep"
     )
+
+
+def _has_ids(span: Any) -> bool:
+    return is_trace_id(span.trace_id) and is_span_id(span.span_id)
 
 
 def _batch(found: Sequence[Any], scope: Scope) -> WireBatch:
@@ -136,36 +140,38 @@ def _shapes(pairs: Sequence[Sequence[bytes]]) -> list[Shape]:
 
 def _shapes_of_one_length(rows: list[int], pairs: Sequence[Sequence[bytes]]) -> Iterator[Shape]:
     """Mostly the names are the same; only where they are not is each span's tuple of names looked at."""
-    attributes = _columns([pairs[row] for row in rows])
-    if attributes is not None:
-        yield Shape(rows, attributes)
-        return
-    by_names: dict[tuple[bytes, ...], list[int]] = {}
-    for row in rows:
-        by_names.setdefault(tuple([pair[: _end_of_key(pair)] for pair in pairs[row]]), []).append(row)
+    by_names: dict[tuple[bytes | str, ...], list[int]] = {}
+    if all(map(_have_one_key, zip(*[pairs[row] for row in rows], strict=True))):
+        by_names[()] = rows
+    else:
+        for row in rows:
+            by_names.setdefault(tuple(map(_key, pairs[row])), []).append(row)
     for alike in by_names.values():
-        yield Shape(alike, _columns([pairs[row] for row in alike]) or {})
+        # A name that comes twice means its last value.
+        yield Shape(alike, dict(map(_column, zip(*[pairs[row] for row in alike], strict=True))))
 
 
-def _columns(spans_: Sequence[Sequence[bytes]]) -> dict[str, Sequence[Any]] | None:
-    """Return attributes by column, None where their names differ; a name that comes twice means its last value."""
-    columns: dict[str, Sequence[Any]] = {}
-    for pairs in zip(*spans_, strict=True):
-        column = _column(pairs)
-        if column is None:
-            return None
-        columns[column[0]] = column[1]
-    return columns
+def _have_one_key(pairs: Sequence[bytes]) -> bool:
+    """Return whether the bytes show that all these attributes have the same name; no value is decoded for it."""
+    first = pairs[0]
+    end = _end_of_key(first)
+    return end < len(first) and all(map(bytes.startswith, pairs, repeat(first[:end])))
 
 
-def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]] | None:
-    """Return the name and the values of attributes, None where they have several names."""
+def _key(pair: bytes) -> bytes | str:
+    """Return the bytes that an attribute's name is usually in; the name itself where they are elsewhere."""
+    end = _end_of_key(pair)
+    return pair[:end] if end < len(pair) else _KNOWN[pair][0]
+
+
+def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]]:
+    """Return the name and the values of attributes that have the same name."""
     first = pairs[0]
     if pairs.count(first) == len(pairs):
         name, value = _KNOWN[first]
         return name, [value] * len(pairs)
     end = _end_of_key(first)
-    if all(map(bytes.startswith, pairs, repeat(first[:end]))):
+    if end < len(first):
         headers = [_HEADERS[len(pair) - end] for pair in pairs]
         if all(map(bytes.startswith, pairs, headers, repeat(end))):
             texts = [pair[end + len(header) :].decode() for pair, header in zip(pairs, headers, strict=True)]
@@ -174,8 +180,7 @@ def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]] | None:
         if doubles and set(map(len, pairs)) == {end + len(_DOUBLE) + 8}:
             numbers = b"".join([pair[-8:] for pair in pairs])
             return _NAMES[first[2:end]], struct.unpack(f"<{len(pairs)}d", numbers)
-    names, values = zip(*map(_KNOWN.__getitem__, pairs), strict=True)
-    return (names[0], values) if names.count(names[0]) == len(names) else None
+    return _KNOWN[first][0], [_KNOWN[pair][1] for pair in pairs]
 
 
 def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:

@@ -58,7 +58,8 @@ class Shape:
 class WireBatch:
     """The spans of one scope of a body, by column; what few spans have is kept by row.
 
-    Ids are valid: 16 and 8 bytes, not all zero; a parent that is no id is None. `end_ns` is 0 where the sender gave none.
+    Ids are valid: 16 and 8 bytes, not all zero; a parent that is no id is None. `end_ns` is 0 where the sender gave
+    none.
     """
 
     scope: Scope

@@ -44,6 +44,7 @@ class _Due:
     """Nothing of them starts earlier."""
     told: bool
     """There is feedback in the store."""
+    spans: int
 
 
 def _summary(transaction: Transaction) -> _Due:
@@ -72,6 +73,7 @@ class Sampler:
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
         most_traces: int = 4_000,
+        most_spans: int = 100_000,
     ) -> None:
         self._store = store
         self._rules = rules
@@ -80,7 +82,7 @@ class Sampler:
         self._salt = salt
         self._pi_scale = pi_scale
         self._every = timedelta(seconds=every_s)
-        self._most = most_traces
+        self._most, self._most_spans = most_traces, most_spans
         self._low: datetime | None = None
         self._last: datetime | None = None
         self._heeded: datetime | None = None
@@ -147,9 +149,9 @@ class Sampler:
         low = self._low if self._low is not None else self._stored_low(transaction)
         transaction.execute(sql.WAITING, {"low": low, "settled": now - self._settle, "quiet": now - self._quiet})
         found = _summary(transaction)
-        more = found.traces > self._most
+        more = found.traces > self._most or (found.traces > 1 and found.spans > self._most_spans)
         if more:
-            transaction.execute(sql.LIMIT_DUE, {"most": self._most})
+            transaction.execute(sql.LIMIT_DUE, {"most": self._most, "most_spans": self._most_spans})
             found = _summary(transaction)
         # Whatever arrives from now on carries a later instant than this transaction's.
         next_low = found.pending or transaction.at

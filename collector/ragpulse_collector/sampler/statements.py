@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from ragpulse_collector.sampler.rule import Rule, literal
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
+MAX_DEDUPLICATED_SPANS = 10_000
+"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: the check runs inside the
+writer's transaction, which must stay short."""
+
 NEWS = """
     SELECT 1 FROM raw.spans WHERE received_at >= $low
     UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
@@ -22,7 +26,7 @@ WAITING = """
     CREATE OR REPLACE TEMP TABLE waiting AS
     WITH seen AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
-               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo, count(*) AS spans
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
     told AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
@@ -32,7 +36,8 @@ WAITING = """
         GROUP BY trace_id),
     touched AS (
         SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
-               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, least(s.lo, t.time) AS earliest
+               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.spans,
+               least(s.lo, t.time) AS earliest
         FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
     known AS (
         SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans, f.late_spans FROM raw.trace_facts f
@@ -56,11 +61,16 @@ SUMMARY = """
     SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
            coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
            least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
-           (SELECT count(*) > 0 FROM raw.feedback) AS told FROM waiting"""
+           (SELECT count(*) > 0 FROM raw.feedback) AS told,
+           coalesce(sum(coalesce(spans, 0) + known_spans) FILTER (due), 0)::BIGINT AS spans FROM waiting"""
 
 LIMIT_DUE = """
     UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
-        SELECT trace_id FROM waiting WHERE due ORDER BY first_at, trace_id LIMIT $most)"""
+        SELECT trace_id FROM (
+            SELECT trace_id, row_number() OVER oldest AS place,
+                   sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
+            FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
+        WHERE place = 1 OR (place <= $most AND spans <= $most_spans))"""
 
 _PLACED_COLUMNS = ", ".join(
     f"s.{name}"
@@ -94,14 +104,16 @@ PLACED = """
 
 INSIDE = """
     CREATE OR REPLACE TEMP TABLE inside AS
-    WITH RECURSIVE climb AS (
-        SELECT trace_id, span_id, climb_from AS above, false AS special FROM placed WHERE climb_from IS NOT NULL
+    WITH RECURSIVE doubtful AS (
+        SELECT trace_id, span_id, CASE WHEN NOT local_root THEN parent_span_id END AS parent, kind FROM placed
+        WHERE trace_id IN (SELECT trace_id FROM placed WHERE climb_from IS NOT NULL)),
+    within AS (
+        SELECT trace_id, span_id FROM doubtful WHERE kind IN ('rag', 'evaluator')
         UNION
-        SELECT c.trace_id, c.span_id, CASE WHEN NOT p.local_root THEN p.parent_span_id END,
-               p.kind IN ('rag', 'evaluator')
-        FROM climb c JOIN placed p ON p.trace_id = c.trace_id AND p.span_id = c.above WHERE NOT c.special)
-    SELECT DISTINCT trace_id, span_id FROM climb WHERE special"""
-"""Rag spans below another rag span or an evaluator's span, found by walking up from each."""
+        SELECT d.trace_id, d.span_id FROM within w JOIN doubtful d ON d.trace_id = w.trace_id AND d.parent = w.span_id)
+    SELECT d.trace_id, d.span_id FROM doubtful d JOIN within w ON w.trace_id = d.trace_id AND w.span_id = d.parent
+    WHERE d.kind = 'rag'"""
+"""Rag spans below another rag span or an evaluator's span, found by walking down: each span is visited once."""
 
 UNIT = """
     CREATE OR REPLACE TEMP TABLE unit AS
@@ -120,7 +132,7 @@ UNIT = """
     FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
 
-DOUBTFUL_USAGE = """
+DOUBTFUL_USAGE = f"""
     SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
            printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage,
            kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
@@ -131,6 +143,7 @@ DOUBTFUL_USAGE = """
         UNION
         SELECT trace_id FROM placed WHERE has_usage AND response_id IS NOT NULL
         GROUP BY trace_id, response_id HAVING count(*) > 1)
+      AND trace_id NOT IN (SELECT trace_id FROM placed GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
     ORDER BY trace_id"""
 """Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
 others count every span that states usage."""
@@ -177,9 +190,12 @@ FACT = f"""
            coalesce(x.prompt_version, w.prompt_version) AS prompt_version, coalesce(x.variant, w.variant) AS variant,
            w.model, g.input_tokens, g.output_tokens, g.cached_tokens,
            CASE WHEN g.priced = g.calls THEN g.cost_usd END AS cost_usd,
-           CASE WHEN g.calls IS NULL THEN 'no call with usage'
-                WHEN g.priced < g.calls THEN (g.calls - g.priced) || ' of ' || g.calls || ' calls: '
-                     || coalesce(g.reason, 'unpriced') END AS cost_unknown_reason,
+           nullif(concat_ws('; ',
+               CASE WHEN g.calls IS NULL THEN 'no call with usage'
+                    WHEN g.priced < g.calls THEN (g.calls - g.priced) || ' of ' || g.calls || ' calls: '
+                         || coalesce(g.reason, 'unpriced') END,
+               CASE WHEN w.n_spans > {MAX_DEDUPLICATED_SPANS} THEN 'more than {MAX_DEDUPLICATED_SPANS} spans: '
+                    || 'usage that several spans state is counted for each' END), '') AS cost_unknown_reason,
            coalesce(f.error, false) AS error, w.top_score, w.n_spans::INTEGER AS n_spans,
            coalesce(x.n_units, 0)::INTEGER AS n_units,
            CASE WHEN w.revision IS NULL THEN 0

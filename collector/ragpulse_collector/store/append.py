@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.records import Values
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.columnar import Source
 from ragpulse_collector.store.schema import TABLES
 

@@ -45,7 +45,9 @@ class Source:
 
         Raises OverflowError, UnicodeError.
         """
-        shapes = [_Rows(part.length if isinstance(part, Constant) else len(part)) for part in next(iter(parts.values()))]
+        shapes = [
+            _Rows(part.length if isinstance(part, Constant) else len(part)) for part in next(iter(parts.values()))
+        ]
         length = sum(rows.length for rows in shapes)
         nulls = bytes(_WIDEST * (length + 1))
         columns = [

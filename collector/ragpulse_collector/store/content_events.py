@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +27,8 @@ _WAITING = """
     SELECT replace(e.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', e.span_id) AS span_id, e.record
     FROM raw.content_events e
     WHERE NOT e.joined AND e.received_at >= $since AND NOT EXISTS (
-        SELECT 1 FROM raw.spans s WHERE s.trace_id = e.trace_id AND s.span_id = e.span_id)"""
+        SELECT 1 FROM raw.spans s WHERE s.trace_id = e.trace_id AND s.span_id = e.span_id)
+    ORDER BY e.received_at"""
 
 _SPANS = """
     SELECT replace(s.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', s.span_id) AS span_id, s.start_time,
@@ -67,7 +68,7 @@ class ContentEvents:
     ) -> None:
         """Fill new spans from events that waited or came along; add texts to spans stored before."""
         waiting = self._load(transaction)
-        come = {content_key(event): event for event in events}
+        come = _by_span(events)
         if come or waiting:
             self._fill_new(batches, come, waiting)
         left = {key: event for key, event in come.items() if key not in self._change.joined}
@@ -78,7 +79,7 @@ class ContentEvents:
             joined = key in self._change.joined
             rows.add_content_event(event, transaction.at, joined=joined)
             if not joined:
-                self._change.waiting[key] = event
+                self._change.waiting[key] = _merged(waiting.get(key), come[key])
 
     def remember(self) -> None:
         """The transaction is on disk."""
@@ -98,7 +99,7 @@ class ContentEvents:
     def _load(self, transaction: Transaction) -> OrderedDict[int, ContentRecord]:
         if self._waiting is None:
             found = transaction.execute(_WAITING, {"since": transaction.at - _WAIT}).rows
-            self._waiting = OrderedDict((content_key(event), event) for event in map(_record, found))
+            self._waiting = OrderedDict(_by_span(map(_record, found)))
         return self._waiting
 
     def _fill_new(
@@ -106,9 +107,9 @@ class ContentEvents:
     ) -> None:
         for batch in batches:
             for row, key in enumerate(span_keys(batch)):
-                event = come.get(key) or waiting.get(key)
-                if event is not None:
-                    _fill(batch, row, event)
+                event = come.get(key)
+                if event is not None or key in waiting:
+                    _fill(batch, row, _merged(waiting.get(key), event))
                     self._change.joined.add(key)
 
     def _fill_stored(self, transaction: Transaction, rows: TableRows, events: dict[int, ContentRecord]) -> None:
@@ -122,6 +123,27 @@ class ContentEvents:
             if event is not None:
                 self._change.joined.add(key)
                 _add_to_stored(transaction, rows, span, event)
+
+
+def _by_span(events: Iterable[ContentRecord]) -> dict[int, ContentRecord]:
+    """Return one event for each span, what several hold merged."""
+    found: dict[int, ContentRecord] = {}
+    for event in events:
+        key = content_key(event)
+        found[key] = _merged(found.get(key), event)
+    return found
+
+
+def _merged(first: ContentRecord | None, second: ContentRecord | None) -> ContentRecord:
+    """Return an event with what either holds; of two texts for the same field the first wins, as a stored one does."""
+    if first is None or second is None:
+        found = first or second
+        assert found is not None, "one of the two is given"
+        return found
+    missing = {
+        name: getattr(second, name) for name in ("query", "response", "contexts") if getattr(first, name) is None
+    }
+    return replace(first, **missing)
 
 
 def _record(row: tuple[Any, ...]) -> ContentRecord:

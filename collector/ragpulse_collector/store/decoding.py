@@ -32,6 +32,7 @@ class Decoder:
                 self._queue.decoded(item)
             else:
                 self._queue.dropped(item)
+            del item  # while this thread waits for the next, the body must not stay in memory
 
     def _is_ready(self, item: Item) -> bool:
         """Drop what was cancelled, decode what is a body."""
@@ -45,7 +46,8 @@ class Decoder:
                 for spans in item.batch.spans:
                     self._price.settle(spans)
         except DecodeError as error:
-            item.future.set_exception(error)
+            # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
+            item.future.set_exception(DecodeError(str(error)))
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
             _log.exception("a body could not be decoded")
             item.future.set_exception(DecodeError(f"the body could not be decoded: {type(error).__name__}"))

@@ -72,6 +72,7 @@ class Ingest:
         return fresh, Receipt(
             rejected=batch.rejected,
             message=batch.message,
+            unmapped=batch.unmapped,
             duplicates=sent - new,
             accepted=new + len(batch.contents) + len(batch.scores),
         )

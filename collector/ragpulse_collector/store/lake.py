@@ -67,9 +67,7 @@ class LakeStore(Writing):
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
-        super().__init__(
-            Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways))
-        )
+        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
         self._user_sql = UserSql(self._lend, check=refuse_files)
 
     def maintain(self, *, keep_s: int = 3600, orphan_s: int = 86_400) -> None:

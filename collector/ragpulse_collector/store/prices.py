@@ -17,6 +17,7 @@ from ragpulse_collector.records import SpanBatch
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
 
+
 class PriceOverride(Protocol):
     """A model's price from the settings, USD per million tokens."""
 

@@ -25,7 +25,6 @@ class _OpenedAnew(Exception):
 class Reading:
     """The reading half of a store; each answer comes from a cursor of its own, so that reading never waits."""
 
-
     def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self.path = path
         self._new_cursor = cursor

@@ -171,7 +171,9 @@ def _contexts_summary(batch: SpanBatch) -> dict[str, Values]:
     truncated = batch.values("contexts_truncated")
     contexts = batch.contexts or [None] * len(batch)
     return {
-        "contexts_state": [contexts_state(found, truncated=cut) for found, cut in zip(contexts, truncated, strict=True)],
+        "contexts_state": [
+            contexts_state(found, truncated=cut) for found, cut in zip(contexts, truncated, strict=True)
+        ],
         "n_contexts": [None if found is None else len(found) for found in contexts],
         "top_score": [None if not found else top_score(found) for found in contexts],
     }

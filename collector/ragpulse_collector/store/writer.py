@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -90,6 +91,7 @@ class Writer:
             self._commit_or_split(group)
             self._queue.written()  # also where it failed before
             self._written += sum(item.size for item in group)
+            del group  # while this thread waits for the next, these bodies must not stay in memory
             if self._is_worn() and not self._broken and self._is_quiet():
                 self._renew()
         with contextlib.suppress(duckdb.Error):
@@ -113,7 +115,7 @@ class Writer:
             self._refuse(items, error)
         except Exception as error:  # noqa: BLE001 - the boundary: whatever an item raises belongs to its future
             if len(items) == 1:
-                items[0].future.set_exception(_stored_error(items[0], error))
+                items[0].future.set_exception(_without_frames(_stored_error(items[0], error)))
                 return
             for item in items:
                 self._commit_or_split([item])
@@ -187,6 +189,12 @@ class Writer:
     def _newest(self) -> datetime:
         newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
         return datetime(1970, 1, 1) if newest[0] is None else newest[0]
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """Return the exception with its traceback as text: frames would keep the items in memory."""
+    error.add_note("On the writer:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    return error.with_traceback(None)
 
 
 def _stored_error(item: Item, error: BaseException) -> BaseException:

@@ -67,3 +67,32 @@ def test_a_rolled_back_span_leaves_its_event_waiting(kit: Any, rows: Any) -> Non
     assert isinstance(refused.exception(20), DecodeError)
     kit.send(store, kit.span(1))
     assert rows(store, "SELECT query FROM spans") == [("q",)]
+
+
+@pytest.mark.parametrize("order", [("query", "response"), ("response", "query")])
+@pytest.mark.parametrize("span_at", [0, 1, 2])
+@pytest.mark.parametrize("bodies", [1, 2])
+def test_two_events_of_one_span_add_up(kit: Any, rows: Any, order: tuple[str, str], span_at: int, bodies: int) -> None:
+    """The question on one event and the answer on another, in any order, in one body or two, before or after."""
+    store = kit.store()
+    events = [event(kit, **{name: name}) for name in order]
+    parts = [events] if bodies == 1 else [[events[0]], [events[1]]]
+    for at in range(3):
+        if at == span_at:
+            kit.send(store, kit.span(1))
+        for part in parts[at : at + 1]:
+            kit.send(store, contents=part)
+    assert rows(store, "SELECT query, response FROM spans") == [("query", "response")]
+    assert rows(store, "SELECT count(*) FROM raw.contents") == [(1,)]
+
+
+def test_two_events_wait_together_across_a_restart(kit: Any, rows: Any) -> None:
+    """Both are read from disk again, and the earlier of two that say the same wins."""
+    store = kit.store()
+    for texts in ({"query": "first"}, {"response": "r"}, {"query": "second"}):
+        kit.later(1)
+        kit.send(store, contents=[event(kit, **texts)])
+    store.close()
+    again = kit.store()
+    kit.send(again, kit.span(1))
+    assert rows(again, "SELECT query, response FROM spans") == [("first", "r")]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
-from ragpulse_collector.sampler import OFFLINE, Rule, Sampler, Stratum, draw
+from ragpulse_collector.sampler import OFFLINE, Rule, Sampler, Stratum, draw, statements
 
 ALL = Rule(name="all", evaluators=("faithfulness",), rate=1.0)
 HALF = Rule(name="half", evaluators=("faithfulness",), rate=0.5)
@@ -282,6 +284,55 @@ def test_a_call_that_tells_nothing_makes_the_trace_unknown(
     kit.send(store, kit.span(1, kind="rag"), told, kit.span(3, given.pop("parent"), **given))
     Sampler(store).decide(kit.later(3))
     assert rows(store, "SELECT cost_usd, cost_unknown_reason FROM traces") == [(cost, reason)]
+
+
+def _deciding_s(kit: Any, size: int) -> float:
+    """Decide one trace: half its spans are a chain of containers, the other half RAG spans at its end."""
+    store, half = kit.store(), size // 2
+    chain = [kit.span(n, n - 1 if n > 1 else None) for n in range(1, half + 1)]
+    kit.send(store, *chain, *(kit.span(n, half, "rag") for n in range(half + 1, size + 1)))
+    sampler = Sampler(store, lambda: [ALL])
+    begun = time.perf_counter()
+    assert sampler.decide(kit.later(40)) == 1
+    return time.perf_counter() - begun
+
+
+def test_a_deep_trace_is_decided_in_time_proportional_to_its_size(tmp_path: Path, kit: Any) -> None:
+    """Deciding runs on the writer: four times the spans take at most about four times as long, not sixteen."""
+    times = []
+    for size in (1000, 4000):
+        (tmp_path / str(size)).mkdir()
+        other = type(kit)(tmp_path / str(size))
+        times.append(_deciding_s(other, size))
+        other.close()
+    assert times[1] < 6 * times[0]
+
+
+def test_usage_in_a_very_large_trace_counts_for_each_span(kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound nothing is compared: the sum holds repeated usage, and the trace says so."""
+    bounded = statements.DOUBTFUL_USAGE, statements.FACT
+    limit = str(statements.MAX_DEDUPLICATED_SPANS)
+    assert all(limit in statement for statement in bounded)
+    for name, statement in zip(("DOUBTFUL_USAGE", "FACT"), bounded, strict=True):
+        monkeypatch.setattr(statements, name, statement.replace(limit, "3"))
+    store, usage = kit.store(), {"input_tokens": 10, "cost_usd": 0.5, "response_id": "x"}
+    for trace, count in ((trace_of(1), 3), (trace_of(2), 4)):
+        kit.send(
+            store, *(kit.span(n, n - 1 if n > 1 else None, "llm", trace_id=trace, **usage) for n in range(1, count + 1))
+        )
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    found = rows(store, "SELECT input_tokens, cost_usd, cost_unknown_reason FROM raw.trace_facts ORDER BY n_spans")
+    said = "more than 3 spans: usage that several spans state is counted for each"
+    assert found == [(10, 0.5, None), (40, 2.0, said)]
+
+
+def test_a_backlog_of_large_traces_is_decided_in_parts(kit: Any, rows: Any) -> None:
+    """A transaction takes a bounded number of spans, and one trace whatever its size."""
+    store = kit.store()
+    for number in range(1, 5):
+        kit.send(store, *(kit.span(n, n - 1 if n > 1 else None, trace_id=trace_of(number)) for n in range(1, 6)))
+    assert Sampler(store, lambda: [ALL], most_spans=3).decide(kit.later(3)) == 4
+    assert rows(store, "SELECT count(*), count(DISTINCT decided_at) FROM raw.trace_facts") == [(4, 4)]
 
 
 def test_facts_describe_the_first_unit(kit: Any, rows: Any) -> None:
