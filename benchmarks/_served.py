@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def cpu_s(pid: int) -> float:
 class Server:
     """One process on a free port; `first_200_s` is the time from its start to its first answer."""
 
-    def __init__(self, db: Path, *arguments: str) -> None:
+    def __init__(self, db: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = int(probe.getsockname()[1])
         command = [sys.executable, "-m", "ragpulse_collector", "serve", "--db", str(db), "--port", str(self.port)]
@@ -34,7 +35,7 @@ class Server:
         begun = time.perf_counter()
         with log.open("w") as errors:
             self._process = subprocess.Popen(
-                [*command, *arguments], stdout=subprocess.DEVNULL, stderr=errors, env=AS_INSTALLED
+                [*command, *arguments], stdout=subprocess.DEVNULL, stderr=errors, env=AS_INSTALLED | dict(environ or {})
             )
         while not self._answers():
             if self._process.poll() is not None:

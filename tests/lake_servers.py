@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -132,6 +133,38 @@ class Postgres(_Server):
         )
         return [line.split("|") for line in told.stdout.decode().splitlines()]
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables by which psql reaches it as its administrator."""
+        return {"PGHOST": "127.0.0.1", "PGPORT": str(self._port), "PGUSER": "ragpulse"}
+
+    def ask_for_passwords(self, role: str) -> None:
+        """Let a role in with its password only; everybody else is trusted."""
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(f"host all {role} all scram-sha-256\n{rules.read_text()}")
+        self.ask("lake", "SELECT pg_reload_conf()")
+
+    def lets_in(self, role: str) -> bool:
+        """Tell whether a role gets in without a password."""
+        psql = [str(self._programs / "psql"), "-h", "127.0.0.1", "-p", str(self._port), "-U", role, "-wc", "", "lake"]
+        return subprocess.run(psql, capture_output=True).returncode == 0
+
+    def hold_commits(self) -> None:
+        """Make each COMMIT durable but unanswered: it waits for a standby that does not exist."""
+        self._configure("SET synchronous_standby_names = 'nobody'")
+
+    def held_commits(self) -> int:
+        """Return how many transactions are committed and wait for their answer."""
+        return int(self.ask("lake", "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")[0][0])
+
+    def answer_commits(self) -> None:
+        """Let each COMMIT be answered at once, as usual."""
+        self._configure("RESET synchronous_standby_names")
+
+    def _configure(self, change: str) -> None:
+        self.ask("lake", f"ALTER SYSTEM {change}")
+        self.ask("lake", "SELECT pg_reload_conf()")
+
     def stop(self) -> None:
         """End it at once, without a checkpoint."""
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -143,7 +176,10 @@ class Postgres(_Server):
 
 
 class SeaweedFS(_Server):
-    """An S3 server of its own with the bucket `ragpulse`; `address` is its host:port."""
+    """An S3 server of its own with the bucket `ragpulse`.
+
+    `address` is its host:port, `master` the address that `weed shell` takes.
+    """
 
     def __init__(self, python: Path) -> None:
         weed = python.parent / "weed"
@@ -153,6 +189,7 @@ class SeaweedFS(_Server):
         names = ("s3.port", "master.port", "volume.port", "filer.port")
         ports = dict(zip([*names, *(f"{name}.grpc" for name in names)], free_ports(2 * len(names)), strict=True))
         self.address = f"127.0.0.1:{ports['s3.port']}"
+        self.master = f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}"
         self._command = [str(weed), "server", "-dir", str(self._folder), "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
         self._command += [f"-{name}={port}" for name, port in ports.items()]
         self._command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=200"]
@@ -174,6 +211,27 @@ class SeaweedFS(_Server):
             if time.monotonic() > until or self._process.poll() is not None:
                 raise AssertionError(f"the S3 server did not start: {log.read_text()[-2000:]}")
             time.sleep(0.1)
+
+    def refuses_strangers(self, bucket: str) -> bool:
+        """Tell whether a bucket is closed to requests without a key."""
+        try:
+            self.files(bucket)
+        except urllib.error.HTTPError as error:
+            return error.code == 403
+        return False
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        assert self._takes(name)
+
+    def drop_bucket(self, name: str) -> None:
+        """Remove a bucket with everything in it."""
+        urllib.request.urlopen(urllib.request.Request(f"http://{self.address}/{name}", method="DELETE"), timeout=20)
+
+    def files(self, bucket: str) -> list[str]:
+        """Return the keys of a bucket's objects."""
+        with urllib.request.urlopen(f"http://{self.address}/{bucket}?list-type=2", timeout=20) as answer:
+            return re.findall(r"<Key>([^<]+)</Key>", answer.read().decode())
 
     def _takes(self, path: str, body: bytes = b"") -> bool:
         request = urllib.request.Request(f"http://{self.address}/{path}", body, method="PUT")

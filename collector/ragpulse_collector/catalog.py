@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ragpulse_collector.settings import Settings
 
 if TYPE_CHECKING:
     from ragpulse_evaluators import Evaluator, Judge
+    from ragpulse_evaluators.entry import Entry
     from ragpulse_evaluators.registry import Registry
 
 _log = logging.getLogger("ragpulse.collector")
@@ -30,13 +30,16 @@ class Catalog:
         judge: str | None = None,
         loads: Iterable[str] = (),
         wrap: Wrap | None = None,
+        isolate: bool = False,
     ) -> None:
+        """`isolate` runs evaluators of loaded files and modules in processes of their own."""
         self._settings = settings or Settings()
         self.judge_model = judge or self._settings.judge.model
         folder = Path(self._settings.source).parent if self._settings.source else Path()
         given = tuple(loads)
         self._loads = (*(str(folder / file) for file in self._settings.evaluators.files), *given)
         self._wrap = wrap
+        self._isolate = isolate
         self._given = (judge, given)
         self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
@@ -49,7 +52,9 @@ class Catalog:
         self._warn_of_code()
         registry = self._loaded(default_registry(), self._loads)
         for module in self._settings.evaluators.modules:
-            registry = registry.with_(*_evaluators_in(import_module(module)))
+            from ragpulse_evaluators.loading import load_module
+
+            registry = registry.with_(*self._guarded(load_module(module), ("module", module)))
         specs = [{"name": spec.name, "use": spec.use, **spec.params} for spec in self._settings.evaluator]
         if specs:
             from ragpulse_evaluators.loading import configure_evaluators
@@ -66,7 +71,7 @@ class Catalog:
     def unrecorded(self) -> Catalog:
         """The same evaluators with judges that are really asked each time, whatever is recorded."""
         judge, loads = self._given
-        return Catalog(self._settings, judge=judge, loads=loads)
+        return Catalog(self._settings, judge=judge, loads=loads, isolate=self._isolate)
 
     def resolve(
         self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
@@ -92,8 +97,17 @@ class Catalog:
         for path in paths:
             from ragpulse_evaluators.loading import load
 
-            registry = registry.with_(*load(path))
+            registry = registry.with_(*self._guarded(load(path), ("file", str(Path(path).resolve()))))
         return registry
+
+    def _guarded(self, found: Sequence[Evaluator | Entry], source: tuple[str, str]) -> Sequence[Evaluator | Entry]:
+        if not self._isolate:
+            return found
+        from ragpulse_evaluators.isolated import Limits, isolated
+
+        told = self._settings.evaluators
+        limits = Limits(time_s=told.time_limit_s, memory_mb=told.memory_limit_mb, processes=told.processes)
+        return [isolated(item, source, limits) for item in found]
 
     def _judge(self, model: str) -> Judge:
         from ragpulse_evaluators.llm import as_judge
@@ -139,9 +153,3 @@ class Catalog:
             "source": entry.source if entry else "this installation",
             "description": entry.description if entry else (made.__doc__ or "").partition("\n")[0] if made else "",
         }
-
-
-def _evaluators_in(module: Any) -> list[Evaluator]:
-    from ragpulse_evaluators import Evaluator
-
-    return [value for value in vars(module).values() if isinstance(value, Evaluator)]

@@ -71,7 +71,7 @@ class Replays:
         options = {key: params[key] for key in _OPTIONS if params.get(key)}
         evaluators = self._evaluators(params, options)
         window, keep = self._scope(params)
-        matching = self._select(window, keep)
+        matching = self._select(self._store.limited() if params.get("where") else self._store, window, keep)
         limit = params.get("limit")
         selected = matching if limit is None else matching[: max(0, int(limit))]
         if _true(params.get("dry_run")):
@@ -131,9 +131,9 @@ class Replays:
         window = window_of({"from": back, "to": params.get("to"), "width": 1}, now=self._clock())
         return window, filter_of(params)
 
-    def _select(self, window: Window, keep: Filter) -> Sequence[_Selected]:
+    def _select(self, store: Store, window: Window, keep: Filter) -> Sequence[_Selected]:
         """The units that match, in order of u: with several units a trace those that were decided."""
-        rows = self._store.read(
+        rows = store.read(
             "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
             f"   AND start_time >= $first AND start_time < $last AND {keep.sql}),"
             " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"

@@ -91,10 +91,16 @@ class Price(_Section):
 
 
 class EvaluatorFiles(_Section):
-    """The `[evaluators]` table: Python modules and files to load evaluators from."""
+    """The `[evaluators]` table: Python modules and files to load evaluators from, and what each evaluator may use."""
 
     modules: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    time_limit_s: float = Field(30, gt=0)
+    """For one case; beyond it the evaluator's process is killed and the result is an `error`."""
+    memory_limit_mb: int = Field(2048, ge=256)
+    """Address space of an evaluator's process (POSIX only)."""
+    processes: int = Field(2, ge=1, le=64)
+    """How many cases of one evaluator are scored at once, each in a process."""
 
 
 class EvaluatorSpec(BaseModel):

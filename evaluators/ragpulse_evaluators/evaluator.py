@@ -161,7 +161,7 @@ class Evaluator(ABC):
             self._demand(case)
             found = as_outcome(await self._attempt(case, calls))
             return self._settle(case, found, calls)
-        except Exception as error:  # noqa: BLE001 - the boundary: an evaluator's failure is a value, never an exception
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a failure is a value, never raised
             return self._failure(case, calls, error)
 
     def at_once(self, case: Case) -> EvaluationResult:
@@ -172,7 +172,7 @@ class Evaluator(ABC):
         try:
             self._demand(case)
             return self._settle(case, as_outcome(self.run(case)), [])
-        except Exception as error:  # noqa: BLE001 - the boundary: an evaluator's failure is a value, never an exception
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a failure is a value, never raised
             return self._failure(case, [], error)
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
@@ -207,7 +207,7 @@ class Evaluator(ABC):
             ci95=found.ci95,
         )
 
-    def _failure(self, case: Case, calls: list[JudgeCall], error: Exception) -> EvaluationResult:
+    def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
         if isinstance(error, (MissingField, Unreadable)):
             status: Status = "skipped" if isinstance(error, MissingField) else "invalid"
             return self._result(case, calls, status=status, explanation=str(error))

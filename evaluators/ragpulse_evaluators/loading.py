@@ -19,7 +19,7 @@ from ragpulse_evaluators.judge import Judge
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.registry import Registry, default_registry
 
-__all__ = ("configure_evaluators", "load")
+__all__ = ("configure_evaluators", "load", "load_module")
 
 
 def load(path: str | Path) -> list[Evaluator | Entry]:
@@ -41,6 +41,11 @@ def load(path: str | Path) -> list[Evaluator | Entry]:
     return found
 
 
+def load_module(name: str) -> list[Evaluator]:
+    """Evaluators of an importable module: its instances and `@evaluator` functions."""
+    return [value for value in vars(importlib.import_module(name)).values() if isinstance(value, Evaluator)]
+
+
 def _imported(path: Path) -> ModuleType:
     name = f"ragpulse_loaded_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -50,7 +55,7 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickles of the file look their module up by name
     try:
         spec.loader.exec_module(module)
-    except Exception as failed:
+    except (Exception, SystemExit) as failed:
         del sys.modules[name]
         raise ConfigurationError(f"{path}: {type(failed).__name__}: {failed}") from failed
     return module

@@ -112,6 +112,19 @@ def test_the_data_is_looked_at(collector: Callable[..., Collector]) -> None:
         assert part in told
 
 
+def test_traces_that_nothing_decides_are_told(
+    collector: Callable[..., Collector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Doctor and Prometheus count the undecided traces; once the oldest is too old, something is wrong."""
+    running = collector(roles=("ingest",))
+    send(running.url, [*rag_trace(0), *rag_trace(1)])
+    assert wrong(running.url) == []
+    monkeypatch.setattr("ragpulse_collector.cli.diagnosis.OLD_UNDECIDED_S", -1.0)
+    (finding,) = wrong(running.url)
+    assert "2 traces are undecided" in finding.what
+    assert "ragpulse_undecided_traces 2\n" in connect(running.url).request("GET", "/metrics").decode()
+
+
 def test_a_healthy_installation_has_nothing_wrong(collector: Callable[..., Collector]) -> None:
     """Spans that just came, a known price, an answer: every finding is ok."""
     running = collector()

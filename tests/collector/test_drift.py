@@ -111,7 +111,7 @@ def test_the_anchors_outlive_their_traces(store: EmbeddedStore) -> None:
     """Retention takes the traces; the frozen cases are still judged."""
     one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
     one.freeze({"evaluator": "mine", "n": 50})
-    prune(store, older_than=NOW, max_bytes=10**12)
+    prune(store, older_than=NOW)
     move = one.run({"evaluator": "mine"})["checks"][0]["judge_move"]
     assert (move["n"], move["value"] < 0.0) == (50, True)
 

@@ -346,7 +346,8 @@ def test_metrics_have_a_bounded_number_of_labels() -> None:
         "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0, "uptime_s": 1,
         "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
         "evaluations": {"by_status": {}, "dropped": {}, "due": 0, "oldest_s": 0.0},
-        "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
+        "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "undecided": {"traces": 0, "oldest_s": 0.0},
+        "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
     }  # fmt: skip
     quality: list[Mapping[str, Any]] = [
         {"evaluator": f'e{n}"}} 1\nfake{{a="', "value": 0.5, "n": 1} for n in range(100_000)

@@ -15,6 +15,7 @@ import time
 import urllib.error
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,24 @@ def test_the_start_names_the_configuration_and_the_code_it_runs(tmp_path: Path) 
         assert "one" in {one["name"] for one in connect(process.url).call("GET evaluators")["evaluators"]}
         told = f"{tmp_path / 'ragpulse.toml'} runs Python code in this process: {tmp_path / 'own.py'}"
         eventually(lambda: told in process.errors)
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="elsewhere SQL runs in the collector itself")
+def test_sigterm_does_not_wait_for_a_query(tmp_path: Path) -> None:
+    """A query that cannot be interrupted is ended with the collector, and whoever asked is told so."""
+    stubborn = "select max(levenshtein(repeat('a', 1e6::int), repeat('b', 1e6::int) || i)) from range(9) r(i)"
+    with Served(tmp_path / "ragpulse.duckdb") as process, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: connect(process.url).sql(stubborn).rows())
+        eventually(lambda: children(process.process.pid))
+        assert process.terminate() == 0
+        with pytest.raises(Exception, match="store is closed"):
+            asked.result(60)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 @contextmanager

@@ -421,3 +421,20 @@ def test_the_line_is_read_from_its_head(store: EmbeddedStore, limit: int) -> Non
     times = dict(store.read("SELECT replace(job_id::VARCHAR, '-', ''), created_at FROM raw.eval_jobs").rows)
     assert [times[job] for job in seen] == sorted(times.values())
     assert since <= T0
+
+
+def test_a_clock_that_was_ahead_hides_no_jobs(store: EmbeddedStore) -> None:
+    """Jobs made after the clock was set back are found by the worker that ran before."""
+    units = Units(store)
+    units.unit(0, response="yes")
+    units.job(0, "said", at=T0 + timedelta(days=365))
+    units.save()
+    now = [T0 + timedelta(days=365)]
+    with working(store, said, clock=lambda: now[0]) as worker:
+        assert worker.wait_idle(90)
+        now[0] = T0
+        units.unit(1, response="yes")
+        units.job(1, "said")
+        units.save()
+        assert worker.wait_idle(90)
+    assert len(scores(store)) == 2

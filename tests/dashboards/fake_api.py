@@ -189,6 +189,7 @@ class FakeApi(FakeFigures):
             "late": 7,
             "truncated": 1,
             "queue": {"bodies": 1, "bytes": 20_000, "oldest_s": 0.1},
+            "undecided": {"traces": 0, "oldest_s": 0.0},
             "newest_span": None if self.empty else iso(NOW),
             "evaluations": {
                 "due": 0 if self.empty else 4,

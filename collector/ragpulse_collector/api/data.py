@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragpulse_collector.api.traces import listed
+from ragpulse_collector.api.traces import chosen, listed
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.metrics.window import duration_s
 from ragpulse_collector.records import SpanBatch
@@ -80,13 +80,22 @@ def traces_file(store: StoreWithCopies, params: Mapping[str, Any], *, max_rows: 
     """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
     if params.get("format") not in (None, "", "parquet"):
         raise ValueError(f"format is parquet, not {params['format']!r}; JSON is GET traces")
-    sql, parameters = listed(store, params, max_rows=max_rows)
+    sql, parameters = (
+        _chosen(store, params, max_rows) if params.get("where") else listed(store, params, max_rows=max_rows)
+    )
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
     try:
         return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _chosen(store: StoreWithCopies, params: Mapping[str, Any], max_rows: int) -> tuple[str, dict[str, Any]]:
+    """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
+    sql, parameters = listed(store, params, max_rows=max_rows)
+    ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
+    return chosen(), {"ids": [row[0] for row in ids]}
 
 
 def actor_of(params: Mapping[str, Any]) -> str:

@@ -41,6 +41,9 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _family("ragpulse_queue_bytes", "gauge", "Accepted, not yet on disk.", queue["bytes"])
     yield from _family("ragpulse_queue_bodies", "gauge", "Requests waiting for the disk.", queue["bodies"])
     yield from _family("ragpulse_queue_oldest_seconds", "gauge", "How long the oldest waits.", queue["oldest_s"])
+    undecided = status["undecided"]
+    yield from _family("ragpulse_undecided_traces", "gauge", "Traces without a decision yet.", undecided["traces"])
+    yield from _family("ragpulse_undecided_oldest_seconds", "gauge", "Age of the oldest.", undecided["oldest_s"])
     evaluations = status["evaluations"]
     yield from _family("ragpulse_evaluations_due", "gauge", "Jobs waiting.", evaluations["due"])
     yield from _family("ragpulse_evaluations_oldest_seconds", "gauge", "Age of the oldest.", evaluations["oldest_s"])

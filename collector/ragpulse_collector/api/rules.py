@@ -82,11 +82,15 @@ class Rules:
     def preview(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer `GET rules/preview`: what a rule would have selected of the last week's traces, and cost."""
         rule = self._read(params)
-        rows = self._store.read(
-            f"SELECT count(*) / {PREVIEW_DAYS}.0, coalesce(sum(pi), 0) / {PREVIEW_DAYS}.0, avg((pi = 0)::INTEGER)"
-            f" FROM (SELECT {rule.pi_sql()} AS pi FROM traces t"
-            f" WHERE start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY)"
-        ).rows
+        rows = (
+            self._store.limited()
+            .read(
+                f"SELECT count(*) / {PREVIEW_DAYS}.0, coalesce(sum(pi), 0) / {PREVIEW_DAYS}.0, avg((pi = 0)::INTEGER)"
+                f" FROM (SELECT {rule.pi_sql()} AS pi FROM traces t"
+                f" WHERE start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY)"
+            )
+            .rows
+        )
         traces, selected, uncovered = rows[0]
         spread = self._store.read(
             "SELECT evaluator, avg(cost_usd), stddev_samp(normalized) FROM raw.scores"

@@ -12,14 +12,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.metrics.runs import given_up
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampler.statements import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.views import LOW
 
 VERSION = version("ragpulse")
+UNDECIDED = f"""
+    WITH since AS (SELECT CASE WHEN {LOW} > $now THEN TIMESTAMP '1970-01-01' ELSE {LOW} END AS low)
+    SELECT count(*), min(first_at) FROM (
+        SELECT trace_id, min(received_at) AS first_at FROM raw.spans
+        WHERE received_at >= (SELECT low FROM since) GROUP BY trace_id) s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id"""
+"""Traces received since the sampler's low-water mark that it has not decided; of all traces where the mark is wrong."""
 
 
 class Status:
@@ -39,10 +49,11 @@ class Status:
             "version": VERSION,
             "started_at": self._started_at,
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "db": _sizes(collector.db),
+            "db": _sizes(collector.db) | {"problem": self._store.problem()},
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
             "queue": asdict(self._backlog()),
+            "undecided": self._undecided(),
             "evaluations": self._evaluations(),
             "judge": self._judge(),
             "roles": list(collector.roles),
@@ -79,6 +90,11 @@ class Status:
             "not_deduplicated": large,
         }
 
+    def _undecided(self) -> dict[str, Any]:
+        """Count the traces that the sampler has not looked at yet, and say how long the oldest is there."""
+        traces, oldest = self._store.read(UNDECIDED, {"now": utc_now()}).rows[0]
+        return {"traces": traces, "oldest_s": _age_s(oldest)}
+
     def _evaluations(self) -> dict[str, Any]:
         by_status = dict(self._store.read("SELECT status, count(*) FROM raw.scores GROUP BY 1").rows)
         dropped = self._store.read(
@@ -87,14 +103,13 @@ class Status:
         ).rows
         due, oldest = self._store.read(
             "SELECT count(*), min(j.created_at) FROM raw.eval_jobs j WHERE NOT EXISTS (SELECT 1 FROM raw.scores s"
-            " WHERE s.job_id = j.job_id AND (s.status <> 'error' OR s.attempt >= 5))"
+            f" WHERE s.job_id = j.job_id AND (s.status <> 'error' OR {given_up('s')}))"
             " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.job_id = j.job_id)"
         ).rows[0]
         done = sum(count for status, count in by_status.items() if status != "error")
-        oldest_s = 0.0 if oldest is None else max(0.0, (utc_now() - oldest).total_seconds())
         return {
             "due": due,
-            "oldest_s": round(oldest_s, 3),
+            "oldest_s": _age_s(oldest),
             "done": done,
             "dropped": dict(dropped),
             "by_status": by_status,
@@ -108,9 +123,14 @@ class Status:
         return {"model": judge.model, "spent_today_usd": float(spent), "budget_usd": judge.budget_usd_per_day}
 
 
+def _age_s(oldest: datetime | None) -> float:
+    return 0.0 if oldest is None else round(max(0.0, (utc_now() - oldest).total_seconds()), 3)
+
+
 def _sizes(db: str) -> dict[str, Any]:
     path = Path(db)
-    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(path.with_name(path.name + ".wal"))}
+    kept = [str(log) for log in damaged_logs(path)]
+    return {"path": db, "size_bytes": _size(path), "wal_bytes": _size(log_path(path)), "damaged_logs": kept}
 
 
 def _size(path: Path) -> int:

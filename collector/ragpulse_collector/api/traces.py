@@ -82,6 +82,11 @@ def listed(
     return f"SELECT {_COLUMNS} FROM traces WHERE trace_id IN (SELECT trace_id FROM ({first}))", parameters
 
 
+def chosen() -> str:
+    """Return the SQL that lists the traces of `$ids`."""
+    return f"SELECT {_COLUMNS} FROM traces WHERE trace_id IN (SELECT unnest($ids::VARCHAR[]))"
+
+
 def _sort(params: Mapping[str, Any]) -> str:
     sort = str(params.get("sort") or "time")
     if sort not in _SORTS:

@@ -71,7 +71,7 @@ class Collector:
         self._sessions, self._web = Sessions(), Future[ASGIApp]()
         self._front = Front(self._web)
         self.app: ASGIApp = Guard(SecurityHeaders(self._front), settings=told, sessions=self._sessions)
-        self._server = Server(self.app, self._socket, told)
+        self._server = Server(self.app, self._socket, told, stopping=self.store.end_queries)
         self._grpc: GrpcServer | None = None
         self._duties: Duties | None = None
 

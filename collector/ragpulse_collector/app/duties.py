@@ -16,7 +16,7 @@ from ragpulse_collector.monitors import Monitors
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.retention import prune
+from ragpulse_collector.store.retention import prune, prune_to_size
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker import DriftWatch, Worker
 
@@ -122,7 +122,8 @@ class Duties:
 
     def _prune(self) -> None:
         oldest = oldest_kept(utc_now(), days=self._told.retention_days, whole_days=self._told.on_a_lake)
-        prune(self._store, older_than=oldest, max_bytes=int(self._told.retention_gb * GB))
+        prune(self._store, older_than=oldest)
+        prune_to_size(self._store, int(self._told.retention_gb * GB))
 
     def _decide(self) -> None:
         """Decide what is due; where nothing arrives the store is left alone, so that an idle collector is idle."""

@@ -32,6 +32,10 @@ class ClosedFile(FileReader):
         """Refuse."""
         raise Refused(_NEEDS_COLLECTOR)
 
+    def check_files(self) -> None:
+        """Refuse."""
+        raise Refused(_NEEDS_COLLECTOR)
+
 
 @contextmanager
 def offline(db: str, config: Path | None) -> Iterator[Operations]:

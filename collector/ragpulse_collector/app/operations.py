@@ -87,9 +87,18 @@ def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *para
     return Operation(method="GET", path=path, run=run, summary=summary, parameters=parameters, repeatable=many)
 
 
+def _over(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the operation over a store; a `where` is answered under the limits of users' SQL."""
+
+    def run(params: Mapping[str, Any]) -> Any:
+        return ask(store.limited() if params.get("where") else store, params, **more)
+
+    return run
+
+
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
-        _get("traces", partial(trace_list, store), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
+        _get("traces", _over(store, trace_list), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
              "sort", "evaluator", "outcome", "document", "failing", "min_score", "max_score", "facets"),
         _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.", "at", "only",
              "spans"),
@@ -105,23 +114,23 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
 def _measures(store: Store) -> tuple[Operation, ...]:
     snapshots = Snapshots(store)
     return (
-        _get("metrics", partial(series, store, snapshots=snapshots), "A metric over request time.", "name", "step",
+        _get("metrics", _over(store, series, snapshots=snapshots), "A metric over request time.", "name", "step",
              "width", "group_by", "corrected", "assisted_by", *FILTERS),
-        _get("overview", partial(overview, store, snapshots=snapshots), "The headline of a range.", *FILTERS, "only"),
-        _get("coverage", partial(coverage, store), "What was eligible, selected, scored and dropped.", *FILTERS),
-        _get("exemplars", partial(exemplars, store), "The worst, median and best traces behind a point.", "metric", "t",
+        _get("overview", _over(store, overview, snapshots=snapshots), "The headline of a range.", *FILTERS, "only"),
+        _get("coverage", _over(store, coverage), "What was eligible, selected, scored and dropped.", *FILTERS),
+        _get("exemplars", _over(store, exemplars), "The worst, median and best traces behind a point.", "metric", "t",
              "step", *FILTERS),
-        _get("explain", partial(explain, store), "What differs in a selection.", "metric", "sel_from", "sel_to",
+        _get("explain", _over(store, explain), "What differs in a selection.", "metric", "sel_from", "sel_to",
              "sel_lo", "sel_hi", *FILTERS),
-        _get("compare", partial(compare, store), "Two sides: difference, interval, test, worst flips.", "a", "b",
+        _get("compare", _over(store, compare), "Two sides: difference, interval, test, worst flips.", "a", "b",
              "evaluator", "by", *FILTERS),
-        _get("check", partial(check, store), "Is quality above a limit?", "evaluator", "min", *FILTERS),
-        _get("plan", partial(plan, store), "How many to score for a wanted precision.", "evaluator", "half_width",
+        _get("check", _over(store, check), "Is quality above a limit?", "evaluator", "min", *FILTERS),
+        _get("plan", _over(store, plan), "How many to score for a wanted precision.", "evaluator", "half_width",
              *FILTERS),
-        _get("documents", partial(documents, store), "Quality by retrieved document.", "evaluator", "sort", *FILTERS),
-        _get("blame", partial(blame, store), "Retrieval or generation?", "step", *FILTERS),
-        _get("calibration", partial(calibration, store), "A judge against people's labels.", "evaluator", *FILTERS),
-        _get("labels/suggest", partial(suggest, store), "Traces worth a label.", "evaluator", "limit", *FILTERS),
+        _get("documents", _over(store, documents), "Quality by retrieved document.", "evaluator", "sort", *FILTERS),
+        _get("blame", _over(store, blame), "Retrieval or generation?", "step", *FILTERS),
+        _get("calibration", _over(store, calibration), "A judge against people's labels.", "evaluator", *FILTERS),
+        _get("labels/suggest", _over(store, suggest), "Traces worth a label.", "evaluator", "limit", *FILTERS),
     )  # fmt: skip
 
 

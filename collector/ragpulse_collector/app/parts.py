@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from ragpulse_collector.api.data import StoreWithCopies
 from ragpulse_collector.api.operations import Operation, Operations
@@ -62,7 +63,7 @@ def join(
     """
     told = settings.collector
     gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
-    catalog = Catalog(settings, loads=loads, wrap=_recorded(store, gate))
+    catalog = Catalog(settings, loads=loads, wrap=_recorded(store, gate), isolate=True)
     rules = Rules(settings, store, known=catalog.online)
     price = judge_price(settings, prices)
     caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
@@ -71,7 +72,17 @@ def join(
     pressure = Pressure(busy=lambda: waiting() > 0 or backlog().bodies > 0)
     poll_s = POLL_S[told.on_a_lake]
     skew = SKEW[told.on_a_lake]
-    worker = Worker(store, catalog.resolve, ledger, gate=gate, pacer=pacer, pressure=pressure, poll_s=poll_s, skew=skew)
+    worker = Worker(
+        store,
+        catalog.resolve,
+        ledger,
+        gate=gate,
+        pacer=pacer,
+        pressure=pressure,
+        poll_s=poll_s,
+        skew=skew,
+        in_hand=None if told.on_a_lake else Path(f"{told.db}.in-hand"),
+    )
     monitors = Monitors(store, settings.monitor, drift=settings.drift)
     drift = DriftWatch(
         store=store,

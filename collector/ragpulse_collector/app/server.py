@@ -49,19 +49,27 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Says when it listens, and when it begins to stop."""
 
     listening: Callable[[], object] = staticmethod(lambda: None)
+    stopping: Callable[[], object] = staticmethod(lambda: None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.stopping()
+        await super().shutdown(sockets)
+
 
 class Server:
     """uvicorn over a socket that is already bound."""
 
-    def __init__(self, app: ASGIApp, listening: socket.socket, settings: CollectorSettings) -> None:
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, settings: CollectorSettings, *, stopping: Callable[[], object]
+    ) -> None:
+        """`stopping` is called, on the event loop, before requests in hand are waited for."""
         self._socket = listening
         self._config = uvicorn.Config(
             app,
@@ -79,6 +87,7 @@ class Server:
             ssl_keyfile=settings.tls_key,
         )
         self._server = _Server(self._config)
+        self._server.stopping = stopping
         self._thread: threading.Thread | None = None
 
     @property

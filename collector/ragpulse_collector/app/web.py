@@ -7,9 +7,11 @@ guard ─▶ headers ─▶ Front ─┬─▶ /healthz, from the first moment
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -40,6 +42,7 @@ _OWN_PAGE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 """Where the login may lead: a path of ours, and nothing that a browser takes for another site's address."""
 PROBE_EVERY_S = 1.0
 PROBE_TIMEOUT_S = 5.0
+CHECK_FILES_EVERY_S = 5.0
 
 
 def web(
@@ -109,12 +112,18 @@ _HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused}
 
 
 class Probe:
-    """Whether a write reaches the disk now; asked at most once a second, however often somebody knocks."""
+    """Whether a write reaches the disk now; asked at most once a second, however often somebody knocks.
+
+    Data files are checked at most every five seconds, one check at a time, on a thread of its own: a bucket that does
+    not answer holds up nothing else.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
-        self._at = -PROBE_EVERY_S
+        self._at = self._checked_at = -math.inf
         self._problem: str | None = None
+        self._checks = ThreadPoolExecutor(1, thread_name_prefix="ragpulse-check-files")
+        self._check: Future[None] | None = None
 
     def problem(self) -> str | None:
         """Return why nothing can be written, or None."""
@@ -126,9 +135,19 @@ class Probe:
     def _write(self) -> str | None:
         try:
             self._store.write(_touch).result(timeout=PROBE_TIMEOUT_S)
+            self._files().result(timeout=PROBE_TIMEOUT_S)
+        except TimeoutError:
+            return f"no write was finished within {PROBE_TIMEOUT_S:g} s"
         except Exception as error:  # noqa: BLE001 - whatever the store says, the answer is: not ready, and why
             return str(error) or type(error).__name__
         return None
+
+    def _files(self) -> Future[None]:
+        """Return the last check of the files, a new one where that is old and has ended."""
+        now = time.monotonic()
+        if self._check is None or (self._check.done() and now - self._checked_at >= CHECK_FILES_EVERY_S):
+            self._check, self._checked_at = self._checks.submit(self._store.check_files), now
+        return self._check
 
 
 def _touch(transaction: Transaction) -> None:

@@ -21,6 +21,8 @@ from ragpulse_collector.settings import SettingsError, is_loopback, load_setting
 LOW_DISK_BYTES = 1024**3
 OLD_SPAN_S = 3600
 SKEW_S = 60
+OLD_UNDECIDED_S = 300
+"""Far more than `settle_s` and `quiet_s` by default, after which every trace is decided."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ def _port(address: str, failure: Failure) -> Finding:
 
 
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
+    if status["db"]["problem"]:
+        yield Finding(False, status["db"]["problem"], "see Recovery in docs/operations.md")
+    for log in status["db"]["damaged_logs"]:
+        yield Finding(False, f"a damaged log was kept as {log}", "see Recovery in docs/operations.md, then remove it")
     newest = status["newest_span"]
     if newest is None:
         yield Finding(False, "no span has arrived yet", "call ragpulse.configure() and one decorated function")
@@ -110,12 +116,23 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), mend)
     for code, count in status["rejected"]["requests_by_code"].items():
         yield Finding(False, f"{count} requests were refused with {code}", "look at the sender's log for the reason")
+    yield _undecided(status["undecided"])
     errors = status["evaluations"]["by_status"].get("error", 0)
     if errors:
         yield Finding(False, f"{errors} evaluation attempts failed", 'ragpulse sql "select explanation from scores"')
     if status["truncated"]:
         mend = "raise the sender's attribute limit, or use ragpulse's retriever decorator"
         yield Finding(False, f"{status['truncated']} spans lost contexts to an attribute limit", mend)
+
+
+def _undecided(undecided: Mapping[str, Any]) -> Finding:
+    traces, oldest_s = undecided["traces"], undecided["oldest_s"]
+    if oldest_s <= OLD_UNDECIDED_S:
+        return Finding(True, f"{traces} traces are undecided")
+    mend = "restart the collector with the role evaluate, and look at its log and its clock"
+    return Finding(
+        False, f"{traces} traces are undecided, the oldest for {oldest_s:.0f} s: nothing evaluates them", mend
+    )
 
 
 def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:

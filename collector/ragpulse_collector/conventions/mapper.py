@@ -33,7 +33,7 @@ _STATUS = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCHES = ("retriever", "reranker")
-_WHOLE_COLUMNS = {**WHOLE_COLUMNS, **openinference.WHOLE_COLUMNS}
+_WHOLE_COLUMNS = WHOLE_COLUMNS | openinference.WHOLE_COLUMNS
 
 Column = tuple[Sequence[int], Sequence[Any]]
 """The rows that have an attribute, and its value in each."""
@@ -147,6 +147,8 @@ class FieldMapping:
         for span.row, value in zip(rows, values, strict=True):
             try:
                 results.append(read(value, span))
+            except MemoryError:
+                raise
             except Exception:  # noqa: BLE001 - the boundary: one strange span must not refuse the whole request
                 _log.warning("span %s is kept without mapping", self._wire.span_ids[span.row].hex(), exc_info=True)
                 self.failed.add(span.row)
@@ -359,10 +361,10 @@ def _mapped_from(mapping: FieldMapping, flags: Mapping[int, list[str]], size: in
     fields = list(mapping.sources)
     texts: dict[tuple[str | None, ...], str] = {}
     rows = list(zip(*mapping.sources.values(), strict=True)) if fields else [()] * size
-    for row in dict.fromkeys(rows):
-        found = {field: name for field, name in zip(fields, row, strict=True) if name is not None}
-        texts[row] = orjson.dumps(found).decode()
-    out = [texts[row] for row in rows]
+    for sources in dict.fromkeys(rows):
+        found = {field: name for field, name in zip(fields, sources, strict=True) if name is not None}
+        texts[sources] = orjson.dumps(found).decode()
+    out = [texts[sources] for sources in rows]
     for row, names_ in flags.items():
         out[row] = orjson.dumps({**orjson.loads(out[row]), "flags": names_}).decode()
     return out

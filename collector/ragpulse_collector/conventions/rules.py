@@ -61,6 +61,8 @@ class Found:
 
 Read = Callable[[Any, Span], Any]
 """Reads a canonical value from a raw one; None passes to the next rule."""
+ReadColumn = Callable[[Sequence[Any]], Sequence[Any] | None]
+"""Reads a whole column where all its values are of the usual form; None where one is not, then each is read alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +151,4 @@ class RuleBook:
         return Plan(steps, families, {label: found for label, found in watched.items() if found})
 
 
-__all__ = ["TEXTS", "Alone", "Found", "Plan", "Read", "Rule", "RuleBook", "Span", "Step"]
+__all__ = ["TEXTS", "Alone", "Found", "Plan", "Read", "ReadColumn", "Rule", "RuleBook", "Span", "Step"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ragpulse_collector.conventions.rules import Read, Span
+from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
 
 
 def text(value: Any, _: Span) -> str | None:
@@ -195,7 +195,7 @@ def _durations(column: Sequence[Any]) -> Sequence[Any] | None:
 
 _first = itemgetter(0)
 
-WHOLE_COLUMNS: dict[Read, Callable[[Sequence[Any]], Sequence[Any] | None]] = {
+WHOLE_COLUMNS: dict[Read, ReadColumn] = {
     text: texts,
     unquoted: _unquoted_texts,
     count: _counts,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
+from ragpulse_collector.metrics.runs import given_up
 from ragpulse_collector.metrics.units import BARE_NAME
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
@@ -106,8 +106,8 @@ def queue(store: Store, *, now: datetime, since: datetime | None = None) -> Queu
     waiting, first = store.read(
         "SELECT count(*) FILTER (b.trace_id IS NULL AND r.run_id IS NULL), min(j.created_at)"
         " FROM (SELECT * FROM raw.eval_jobs WHERE created_at >= $since) j"
-        " ANTI JOIN (SELECT job_id FROM raw.scores WHERE created_at >= $since AND (status <> 'error'"
-        f"   OR attempt >= {MAX_ATTEMPTS})) s ON s.job_id = j.job_id"
+        " ANTI JOIN (SELECT job_id FROM raw.scores t WHERE created_at >= $since AND (status <> 'error'"
+        f"   OR {given_up('t')})) s ON s.job_id = j.job_id"
         " ANTI JOIN (SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL) i ON i.job_id = j.job_id"
         " LEFT JOIN (SELECT DISTINCT trace_id, span_id, evaluator FROM raw.decisions WHERE latest AND NOT sampled"
         "   AND reason = 'budget') b ON b.trace_id = j.trace_id AND b.span_id = j.span_id AND b.evaluator = j.evaluator"

@@ -74,7 +74,7 @@ def choose(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datet
     """
     evaluator, wanted = _evaluator(params), min(_MOST, max(10, int(params.get("n") or 50)))
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(params)
+    keep, store = filter_of(params), store.limited() if params.get("where") else store
     bucket = current(estimates(store, evaluator, window, keep))
     drawn = [] if bucket is None else _drawn(store, evaluator, window, keep, (bucket.version, bucket.judge), wanted)
     if bucket is None or len(drawn) < 10:
@@ -205,7 +205,7 @@ def _live(
     after = window_of({"from": f"-{params.get('back') or '7d'}", "width": 1}, now=now).whole
     before = Window(at - (after.last - after.first), at, 0)
     after = Window(min(max(after.first, at), after.last), after.last, 0)
-    keep = filter_of(params)
+    keep, store = filter_of(params), store.limited() if params.get("where") else store
     lines = ((before, anchors.version, anchors.judge), (after, check.version, check.judge))
     found = []
     for window, version, judge in lines:

@@ -9,9 +9,18 @@ from typing import Any
 
 from ragpulse_collector.store import Store, Transaction
 
-__all__ = ["MAX_ATTEMPTS", "Run", "Share", "close_finished", "latest_runs", "set_status", "shares"]
+__all__ = ["MAX_ATTEMPTS", "Run", "Share", "close_finished", "given_up", "latest_runs", "set_status", "shares"]
 
-MAX_ATTEMPTS = 5
+MAX_ATTEMPTS = {False: 3, True: 5}
+"""Attempts at a job, by whether a judge is asked: a judge that cannot be reached may be back a little later."""
+
+
+def given_up(scores: str) -> str:
+    """The condition that a row of `raw.scores` (under this alias) is the error of a job's last attempt."""
+    most = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
+    return f"({scores}.status = 'error' AND {scores}.attempt >= {most})"
+
+
 """After this many errors a job is a dead letter: visible, and retried only when somebody asks."""
 
 

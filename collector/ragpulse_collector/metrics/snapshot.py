@@ -142,7 +142,8 @@ class Snapshots:
 
     def of(self, params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Snapshot:
         """Return the snapshot of a question, made now or just before; raises ValueError that names the mistake."""
-        asked = snapshot_of(self._store, params, now=self._clock(), skip=skip)
+        store = self._store.limited() if params.get("where") else self._store
+        asked = snapshot_of(store, params, now=self._clock(), skip=skip)
         key = repr((params.get("from"), params.get("to"), asked.window.step_s, asked.keep, asked.groups))
         with self._lock:
             at = self._timer()

@@ -46,7 +46,8 @@ class Targets:
         limit = one.min if one.min is not None else one.max
         assert limit is not None
         missed = Condition("<" if one.min is not None else ">", limit)
-        reading, n = self._reading(one.metric, window, options, missed)
+        store = self._store.limited() if options["where"] else self._store
+        reading, n = self._reading(store, one.metric, window, options, missed)
         state = decide(missed, reading, reading, "undecided")
         return {
             **one.model_dump(include={"metric", "min", "max", "where"}),
@@ -59,14 +60,14 @@ class Targets:
         }
 
     def _reading(
-        self, metric: str, window: Window, options: Mapping[str, Any], missed: Condition
+        self, store: Store, metric: str, window: Window, options: Mapping[str, Any], missed: Condition
     ) -> tuple[Reading, int | None]:
         """The metric as the charts show it; n of a measure of quality."""
         family, _, evaluator = metric.partition(":")
         if family not in MEASURES:
-            found = readings(self._store, metric, window, options, missed, _CONFIDENCE).get("{}")
+            found = readings(store, metric, window, options, missed, _CONFIDENCE).get("{}")
             return found or Reading(None, None, None), None
-        chosen = current(estimates(self._store, evaluator, window, filter_of(options), family=family))
+        chosen = current(estimates(store, evaluator, window, filter_of(options), family=family))
         if chosen is None or chosen.estimate is None:
             return Reading(None, None, None), 0
         return Reading(chosen.estimate.estimate, chosen.estimate.lo, chosen.estimate.hi), chosen.estimate.n

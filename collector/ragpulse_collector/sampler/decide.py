@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampler import cascade
+from ragpulse_collector.sampler import cascade, clock
 from ragpulse_collector.sampler import statements as sql
 from ragpulse_collector.sampler.force import force
 from ragpulse_collector.sampler.rule import OFFLINE, Rule
@@ -49,6 +49,11 @@ class _Due:
 
 def _summary(transaction: Transaction) -> _Due:
     return _Due(*transaction.execute(sql.SUMMARY).rows[0])
+
+
+def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
+    """Whether `last` is less than `interval` ago; an instant in the future (the clock was set back) is not."""
+    return last is not None and timedelta() <= now - last < interval
 
 
 def _unscaled(_evaluator: str) -> tuple[float, str]:
@@ -96,7 +101,7 @@ class Sampler:
         if self._is_early(now):
             return 0
         decided = self._heed_scores(now)
-        if self._is_idle():
+        if self._is_idle(now):
             return decided
         while True:
             count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
@@ -119,9 +124,9 @@ class Sampler:
         """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
         rules = self._rules()
         names = cascade.named_in(rules)
-        if not names or (self._heeded is not None and now - self._heeded < self._every):
+        if not names or _within(self._heeded, now, self._every):
             return 0
-        since = now - _LOOK_BACK if self._heeded is None else self._heeded - _COMMITS
+        since = now - _LOOK_BACK if self._heeded is None or self._heeded > now else self._heeded - _COMMITS
         self._heeded, raised = now, 0
         while (news := cascade.news_since(self._store.read, names, since, self._most)) is not None:
             raised += self._redecide(rules, lo=news.first - timedelta(days=1), since=since)
@@ -140,13 +145,16 @@ class Sampler:
         return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
 
     def _is_early(self, now: datetime) -> bool:
-        return self._last is not None and now - self._last < self._every
+        return _within(self._last, now, self._every)
 
-    def _is_idle(self) -> bool:
-        return self._low is not None and not self._store.read(sql.NEWS, {"low": self._low}).rows
+    def _is_idle(self, now: datetime) -> bool:
+        if self._low is None or self._low > now:
+            return False
+        return not self._store.read(sql.NEWS, {"low": self._low}).rows
 
     def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
         low = self._low if self._low is not None else self._stored_low(transaction)
+        low = clock.recovered(transaction, low, max(now, transaction.at))
         transaction.execute(sql.WAITING, {"low": low, "settled": now - self._settle, "quiet": now - self._quiet})
         found = _summary(transaction)
         more = found.traces > self._most or (found.traces > 1 and found.spans > self._most_spans)
@@ -163,9 +171,12 @@ class Sampler:
     def _write(self, transaction: Transaction, found: _Due, low: datetime) -> None:
         lo, at = {"lo": found.lo}, {"at": transaction.at}
         run = transaction.execute
-        run(sql.MINE, {"since": _LONG_AGO if found.late else low} | lo)
+        since = {"since": _LONG_AGO if found.late else low}
+        run(sql.MINE, since | lo)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
-            run(sql.DROP_DOUBLES)
+            for removal in sql.REMOVE_DOUBLES:
+                run(removal, lo)
+            run(sql.MINE, since | lo)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})

@@ -91,9 +91,17 @@ MINE = f"""
 
 COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM mine"
 
-DROP_DOUBLES = """
-    DELETE FROM mine WHERE rowid NOT IN (
-        SELECT arg_min(rowid, received_at) FROM mine GROUP BY trace_id, span_id)"""
+_KEPT_ONCE = {"spans": "", "contents": "", "contexts": ", rank"}
+
+REMOVE_DOUBLES = [
+    f"""
+    DELETE FROM raw.{table} WHERE start_time >= $lo AND rowid IN (
+        SELECT rowid FROM raw.{table} WHERE start_time >= $lo AND trace_id IN (
+            SELECT trace_id FROM mine GROUP BY trace_id, span_id HAVING count(*) > 1)
+        QUALIFY row_number() OVER (PARTITION BY trace_id, span_id{also} ORDER BY rowid) > 1)"""
+    for table, also in _KEPT_ONCE.items()
+]
+"""Of a span that was stored again only the first copy stays, with its texts and contexts."""
 
 PLACED = """
     CREATE OR REPLACE TEMP TABLE placed AS
@@ -316,3 +324,12 @@ SETTLE_FEEDBACK = """
                         AND s.source <> 'online')"""
 
 SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
+
+LAST_DECIDED = """
+    SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
+"""When the last decision was made whose time is not in the future."""
+
+FIRST_UNDECIDED = """
+    SELECT min(s.received_at) FROM raw.spans s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
+    WHERE s.received_at >= $since"""

@@ -10,12 +10,17 @@ from typing import Any
 from weakref import ref
 
 from ragpulse_collector.store import engine as duckdb
+from ragpulse_collector.store.log import DamagedLog, check_log, open_past_damage
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 
 ROWS_A_GROUP = 16_384
 """A checkpoint that fits small groups stalls the writer for a third of the time that the usual 122,880 rows take."""
 
 ANEW = "the store is being opened anew: ask again"
+_PAST_DAMAGE = (
+    "`ragpulse serve --db {}` keeps a damaged log aside and goes on with what can be read, "
+    "see Recovery in docs/operations.md"
+)
 _UNREADABLE = (duckdb.SerializationException, duckdb.InternalException, duckdb.InvalidInputException)
 
 
@@ -37,27 +42,43 @@ def settings(*, threads: int, memory_limit: str, wal_limit: str) -> dict[str, An
 
 
 def open_file(path: Path, config: dict[str, Any], *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """Open the file; raises StoreError when another process holds it or this duckdb cannot read it."""
+    """Open the file; raises StoreError when another process holds it or this duckdb cannot read it.
+
+    To be written to it is opened past a damaged log as `attach_file` does; read-only a damaged log is an error.
+    """
     with _explained(path):
-        return duckdb.connect(str(path), read_only=read_only, config=config)
+        if not read_only:
+            return open_past_damage(path, lambda: duckdb.connect(str(path), config=config))
+        connection = duckdb.connect(str(path), read_only=True, config=config)
+        try:
+            check_log(path, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def attach_file(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     """Open the file as `name` with groups of ROWS_A_GROUP; raises StoreError as `open_file` does.
 
     The file is an ordinary one: DuckDB takes the size only so, not where the file is what it connects to. Groups that
-    are there already stay as they are. Nothing but the file is left to be seen or written to.
+    are there already stay as they are. Nothing but the file is left to be seen or written to. A damaged log is kept
+    aside, its readable beginning is used.
     """
     with _explained(path):
-        connection = duckdb.connect(config=config | {"temp_directory": f"{path}.tmp"})
-        try:
-            connection.execute(f"ATTACH '{quoted(path)}' AS {name} (ROW_GROUP_SIZE {ROWS_A_GROUP})")
-            connection.execute(f"USE {name}")
-            connection.execute("DETACH memory")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return open_past_damage(path, lambda: _attach(path, name, config))
+
+
+def _attach(path: Path, name: str, config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config=config | {"temp_directory": f"{path}.tmp"})
+    try:
+        connection.execute(f"ATTACH '{quoted(path)}' AS {name} (ROW_GROUP_SIZE {ROWS_A_GROUP})")
+        connection.execute(f"USE {name}")
+        connection.execute("DETACH memory")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextlib.contextmanager
@@ -66,6 +87,10 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise StoreError(_explain(path, error)) from error
+    except DamagedLog as error:
+        raise StoreError(f"{error}: {_PAST_DAMAGE.format(path)}") from error
+    except OSError as error:
+        raise StoreError(f"cannot open {path}: {error}") from error
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = None) -> None:
@@ -87,6 +112,8 @@ def _explain(path: Path, error: duckdb.Error) -> str:
     message = str(error)
     if any(sign in message for sign in ("Conflicting lock", "Could not set lock", "Unique file handle")):
         return f"{path} is in use by a running collector: ask it with `--url http://127.0.0.1:4318` instead of `--db`"
+    if "replaying WAL" in message:
+        return f"cannot read the log of {path} ({first_line(error)}): {_PAST_DAMAGE.format(path)}"
     if isinstance(error, _UNREADABLE) or any(sign in message for sign in ("not a valid", "newer version", "Corrupt")):
         return f"{path} is not a file this duckdb ({duckdb.__version__}) can read: {first_line(error)}"
     return f"cannot open {path}: {first_line(error)}"
@@ -95,6 +122,13 @@ def _explain(path: Path, error: duckdb.Error) -> str:
 def given_up(error: duckdb.Error) -> bool:
     """Whether the engine answers nothing more until the store is opened anew: its file could not be written to."""
     return isinstance(error, duckdb.FatalException) or "has been invalidated" in str(error)
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether this process has too little memory: nobody's statement or body is at fault."""
+    if isinstance(error, (MemoryError, duckdb.OutOfMemoryException)):
+        return True
+    return isinstance(error, duckdb.Error) and any(sign in str(error) for sign in ("bad_alloc", "Out of Memory"))
 
 
 def first_line(error: BaseException) -> str:

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody
+from ragpulse_collector.store.connection import is_short_of_memory
 from ragpulse_collector.store.prices import Prices
+from ragpulse_collector.store.protocol import Busy
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
@@ -49,8 +51,16 @@ class Decoder:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
             item.future.set_exception(DecodeError(str(error)))
         except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
-            _log.exception("a body could not be decoded")
-            item.future.set_exception(DecodeError(f"the body could not be decoded: {type(error).__name__}"))
+            item.future.set_exception(_refusal(error))
         else:
             return True
         return False
+
+
+def _refusal(error: Exception) -> Exception:
+    """A body that memory was too short for may be sent again; one that a decoder fails on may not."""
+    if is_short_of_memory(error):
+        _log.error("a body could not be decoded: too little memory")
+        return Busy("the collector has too little memory to decode this body")
+    _log.error("a body could not be decoded", exc_info=error)
+    return DecodeError(f"the body could not be decoded: {type(error).__name__}")

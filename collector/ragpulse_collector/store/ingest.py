@@ -68,13 +68,13 @@ class Ingest:
     def _take(self, batch: Batch, stored: set[int]) -> tuple[list[SpanBatch], Receipt]:
         """Return the spans of a body that are new, and its receipt."""
         fresh = [new for spans in batch.spans if len(new := self._new(spans, stored))]
-        new, sent = sum(map(len, fresh)), sum(map(len, batch.spans))
+        accepted, sent = sum(map(len, fresh)), sum(map(len, batch.spans))
         return fresh, Receipt(
             rejected=batch.rejected,
             message=batch.message,
             unmapped=batch.unmapped,
-            duplicates=sent - new,
-            accepted=new + len(batch.contents) + len(batch.scores),
+            duplicates=sent - accepted,
+            accepted=accepted + len(batch.contents) + len(batch.scores),
         )
 
     def _new(self, spans: SpanBatch, stored: set[int]) -> SpanBatch:

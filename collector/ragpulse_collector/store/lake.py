@@ -1,38 +1,49 @@
 """The scale-out store: DuckLake (catalog in PostgreSQL, Parquet on S3 or a folder); any number of processes ingest.
 
 Same SQL, same views, same writer. What differs: how it is opened, that commits go through the catalog (so groups are
-larger), that files are merged and expired by one process, and that re-sends which reach another process are told apart
-when traces are decided.
+larger), that files are merged and expired by one process, and that a span which two processes stored is removed once
+when its trace is decided.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.connection import first_line, quoted
-from ragpulse_collector.store.guard import UserSql, refuse_files
+from ragpulse_collector.store.commit_doubt import Doubt
+from ragpulse_collector.store.connection import Deadline, first_line
+from ragpulse_collector.store.lake_attach import NAME, attach_lake
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
+from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.schema import TIME_COLUMNS
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
-_EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
 _TRIES = 10
 _MADE = re.compile(r"CREATE TABLE IF NOT EXISTS raw\.(\w+)")
-_RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "ducklake_max_retry_count = 30")
-"""Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
 _ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 """PostgreSQL frees the lease of a machine that went silent after 25 s; by itself it would wait two hours."""
+
+_USED = """
+    SELECT coalesce(sum(file.file_size_bytes * (1 - coalesce(gone.rows, 0) / greatest(file.record_count, 1))), 0)
+    FROM __ducklake_metadata_lake.ducklake_data_file file
+    LEFT JOIN (
+        SELECT data_file_id, sum(delete_count) AS rows FROM __ducklake_metadata_lake.ducklake_delete_file
+        WHERE end_snapshot IS NULL GROUP BY 1) gone USING (data_file_id)
+    WHERE file.end_snapshot IS NULL"""
+_CHECK_S = 4.0
+_FILE = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
+"""More rows than PostgreSQL keeps for a commit: they become a file at once, before any COMMIT."""
 
 _UPKEEP = (
     "ducklake_flush_inlined_data('lake')",
@@ -48,10 +59,10 @@ class LakeStore(Writing):
 
     `catalog` is what follows ATTACH: `ducklake:postgres:dbname=... host=...` or `ducklake:FILE`; `data_path` a folder
     or `s3://bucket/prefix`; `s3` the fields of DuckDB's S3 secret (KEY_ID, SECRET, ENDPOINT, ...). Raises StoreError.
-    Users' SQL may name tables and views only: the engine itself needs its files and network here.
+    Users' SQL is held by the guard alone: the engine itself needs its files and network here.
     """
 
-    _name = "lake"
+    _name = NAME
 
     def __init__(
         self,
@@ -64,11 +75,19 @@ class LakeStore(Writing):
         **ways: Any,
     ) -> None:
         self._catalog, self._data_path, self._s3 = catalog, data_path, s3
+        self._doubt = Doubt(catalog)
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
         super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
-        self._user_sql = UserSql(self._lend, check=refuse_files)
+        # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
+        if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
+            self._readers = Readers(self._source, Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql")
+
+    def _source(self, scratch: Path) -> object:
+        from ragpulse_collector.store.reader_child import LakeSource
+
+        return LakeSource(self._catalog, self._data_path, self._s3, str(self._config["memory_limit"]), scratch)
 
     def maintain(self, *, keep_s: int = 3600, orphan_s: int = 86_400) -> None:
         """Merge small files, forget old snapshots, remove files nobody needs; one process at a time does this.
@@ -83,6 +102,20 @@ class LakeStore(Writing):
         finally:
             cursor.close()
 
+    def check_files(self) -> None:
+        """Write a small file and remove it; raises StoreError with the reason.
+
+        PostgreSQL keeps the rows of small commits, so a commit does not show whether the bucket takes files.
+        """
+        with contextlib.closing(self._cursor()) as cursor, Deadline(cursor, _CHECK_S):
+            try:
+                cursor.begin()
+                cursor.execute(_FILE)
+                # DuckLake removes the files of a transaction that is rolled back.
+                cursor.rollback()
+            except duckdb.Error as error:
+                raise StoreError(f"no file can be written to {self._data_path}: {first_line(error)}") from error
+
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy when it is away."""
         try:
@@ -95,13 +128,22 @@ class LakeStore(Writing):
         return int(self.read("SELECT coalesce(sum(file_size_bytes), 0) FROM ducklake_table_info('lake')").rows[0][0])
 
     def used_bytes(self) -> int:
-        """Return the same as `size_bytes`: the lake has no free blocks."""
-        return self.size_bytes()
+        """Return the bytes of live rows: a file stays as it is when some of its rows are deleted."""
+        return int(self.read(_USED).rows[0][0])
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._doubt.settle()
+        cursor.begin()
+        self._doubt.mark(cursor)
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self._doubt:
+            cursor.commit()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=self._config)
         try:
-            self._attach(connection)
+            attach_lake(connection, self._catalog, self._data_path, self._s3)
             _migrate_together(connection)
         except duckdb.Error as error:
             connection.close()
@@ -110,17 +152,6 @@ class LakeStore(Writing):
             connection.close()
             raise
         return connection
-
-    def _attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        load_extensions(connection)
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        for setting in _RETRIES:
-            connection.execute(f"SET GLOBAL {setting}")
-        if self._s3:
-            fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in self._s3.items())
-            connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
-        connection.execute(f"ATTACH '{quoted(self._catalog)}' AS {self._name} (DATA_PATH '{quoted(self._data_path)}')")
-        connection.execute(f"USE {self._name}")
 
     def _reopen(self) -> None:
         """Unlike a file a lake may be open twice: the old connection ends with the last reader that is busy on it."""
@@ -165,28 +196,6 @@ class Lease:
                 self._session.execute("SELECT pg_advisory_unlock_all()")
             self._session.close()
             self._session = None
-
-
-def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Load what the lake needs, from installed packages where there are some; raises StoreError naming the mend."""
-    for name in _EXTENSIONS:
-        try:
-            connection.execute(f"LOAD {_extension(name)}")
-        except duckdb.Error as error:
-            raise StoreError(
-                f"duckdb {duckdb.__version__} has no extension {name}: pip install 'ragpulse[lake]' "
-                f"or run INSTALL {name} with internet access"
-            ) from error
-
-
-def _extension(name: str) -> str:
-    """Packages are loaded from where they lie: a service may not have a home folder that it can write to."""
-    try:
-        package = files(f"duckdb_extension_{name}")
-    except ModuleNotFoundError:
-        return name
-    file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
-    return f"'{quoted(file)}'"
 
 
 def _migrate_together(connection: duckdb.DuckDBPyConnection) -> None:

@@ -88,8 +88,20 @@ class Store(Protocol):
         """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
         ...
 
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+        ...
+
+    def limited(self) -> Store:
+        """Return this store with reads under the limits of users' SQL: for queries that hold a user's `where`."""
+        ...
+
     def used_bytes(self) -> int:
-        """Return the bytes that hold data."""
+        """Return the bytes that hold data; deleted rows do not count."""
+        ...
+
+    def problem(self) -> str | None:
+        """Return why the store takes nothing more although its disk works, or None."""
         ...
 
     def close(self) -> None:

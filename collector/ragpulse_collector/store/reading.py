@@ -6,16 +6,25 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
-from ragpulse_collector.store.guard import UserSql
+from ragpulse_collector.store.limited import Limited
+from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import Format, Outbox
-from ragpulse_collector.store.protocol import Busy, Parameters, Rows
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Store
+from ragpulse_collector.store.user_sql import Question, answer
 
 _NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
 _PATIENCE_S = 10.0
+_USED = """
+    SELECT (SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = current_catalog()),
+        (SELECT count(*) FROM raw.spans),
+        (SELECT estimated_size FROM duckdb_tables()
+         WHERE database_name = current_catalog() AND schema_name = 'raw' AND table_name = 'spans')"""
+"""Used space; spans; spans with those that were deleted and still take space."""
+_AT_A_TIME = 2
 
 
 class _OpenedAnew(Exception):
@@ -25,11 +34,14 @@ class _OpenedAnew(Exception):
 class Reading:
     """The reading half of a store; each answer comes from a cursor of its own, so that reading never waits."""
 
+    _name = "ragpulse"
+    """The catalog that users' SQL may name."""
+
     def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self.path = path
         self._new_cursor = cursor
         self._alone = threading.Lock()
-        self._user_sql = UserSql(cursor)
+        self._asking = threading.BoundedSemaphore(_AT_A_TIME)
         self._outbox = Outbox(path, cursor)
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
@@ -49,13 +61,13 @@ class Reading:
     def _answer_alone(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         try:
             return self._answer(sql, parameters, timeout_s)
-        except duckdb.OutOfMemoryException as error:
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
             # Readers that meet take one another's memory; what does not fit beside others may fit alone.
             if not self._alone.acquire(timeout=_PATIENCE_S):
                 raise Busy(_NO_MEMORY, retry_after_s=2) from error
         try:
             return self._answer(sql, parameters, timeout_s)
-        except duckdb.OutOfMemoryException as error:
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
             raise Busy(_NO_MEMORY, retry_after_s=2) from error
         finally:
             self._alone.release()
@@ -77,7 +89,25 @@ class Reading:
         self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
     ) -> Rows:
         """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
-        return self._user_sql.run(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+        return self._ask(Question(sql=sql, parameters=parameters, timeout_s=timeout_s, max_rows=max_rows))
+
+    def limited(self) -> Store:
+        """Return this store with reads under the limits of users' SQL."""
+        return Limited(cast("Store", self), self._ask)
+
+    def _ask(self, question: Question) -> Rows:
+        """Answer a user's question in this process; a store that is written to has a process for it."""
+        if not self._asking.acquire(timeout=min(question.timeout_s, _PATIENCE_S)):
+            raise Busy("other queries are running: ask again")
+        try:
+            with contextlib.closing(self._new_cursor()) as cursor:
+                return answer(cursor, question, self._name)
+        except duckdb.Error as error:
+            if given_up(error):
+                raise Busy(ANEW) from error
+            raise
+        finally:
+            self._asking.release()
 
     def snapshot(self, path: str | Path) -> Path:
         """Write a copy of the whole file that any process may open, while spans keep coming.
@@ -94,12 +124,15 @@ class Reading:
         """Write the answer of a query as a Parquet file, row by row and not through memory. Raises StoreError."""
         return self._outbox.parquet(Path(path), sql, parameters)
 
+    def used_bytes(self) -> int:
+        """Return the bytes that hold data. Rows that were deleted do not count, also in blocks that hold other rows."""
+        used, spans, slots = self.read(_USED).rows[0]
+        return int(used * spans / slots) if slots else int(used)
+
+    def problem(self) -> str | None:
+        """Return why the store takes nothing more although its disk works, or None."""
+        return None
+
     def size_bytes(self) -> int:
         """Return the bytes on disk, the log included."""
-        files = (self.path, self.path.with_name(self.path.name + ".wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
-    def used_bytes(self) -> int:
-        """Return the bytes that hold data; blocks freed by a deletion do not count."""
-        rows = self.read("SELECT used_blocks * block_size FROM pragma_database_size()").rows
-        return max((int(row[0]) for row in rows), default=0)
+        return (self.path.stat().st_size if self.path.exists() else 0) + log_bytes(self.path)

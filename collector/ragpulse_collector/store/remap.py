@@ -118,7 +118,7 @@ def _batch(rows: Sequence[dict[str, Any]], contexts: Mapping[Key, list[ContextRe
             "tags": None if row["tags"] is None else orjson.loads(row["tags"]),
         }
     ids = [(bytes.fromhex(row["trace_id"]), bytes.fromhex(row["span_id"])) for row in rows]
-    none = [[] if row["n_contexts"] == 0 else None for row in rows]
+    none: list[list[ContextRecord] | None] = [[] if row["n_contexts"] == 0 else None for row in rows]
     parents = [row["parent_span_id"] for row in rows]
     return SpanBatch(
         trace_ids=[trace_id for trace_id, _ in ids],

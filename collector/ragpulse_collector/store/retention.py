@@ -15,6 +15,7 @@ import orjson
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import first_line, open_file, quoted
+from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.schema import TABLES, TIME_COLUMNS
@@ -22,8 +23,10 @@ from ragpulse_collector.store.schema import TABLES, TIME_COLUMNS
 _OF_TRACES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
 """The tables whose rows belong to a trace; `spans`, which say whose a trace is, last."""
 _TOOK_PART = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service)"
-_AIM = 0.9
-"""Down to this share of the size limit, so that the next hour does not prune again."""
+_AIM = 0.95
+"""Size retention aims at this share of the limit: between the limit and the 90 % that always stay."""
+Reason = dict[str, object]
+"""Why something was deleted, as the audit states it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,29 +40,41 @@ class Pruned:
 
 
 def prune(
-    store: Store,
-    *,
-    older_than: datetime | None = None,
-    max_bytes: int | None = None,
-    dry_run: bool = False,
-    actor: str = "retention",
+    store: Store, *, older_than: datetime, dry_run: bool = False, actor: str = "retention", reason: Reason | None = None
 ) -> Pruned:
-    """Delete the rows of requests before `older_than`, and the oldest ones beyond `max_bytes` of used space.
+    """Delete the rows of requests before `older_than`.
 
-    Rows age by the time of their request, never by the time of an evaluation. The deletion is one row in the audit.
+    Rows age by the time of their request, never by the time of an evaluation. The deletion is one row in the audit,
+    with its `reason`.
     """
-    cutoffs = [cutoff for cutoff in (older_than, _by_size(store, max_bytes)) if cutoff is not None]
-    if not cutoffs:
-        return Pruned(cutoff=None, rows={})
-    cutoff = max(cutoffs)
-    counted = {table: _count(store, table, cutoff) for table in TIME_COLUMNS}
+    counted = {table: _count(store, table, older_than) for table in TIME_COLUMNS}
     found = {table: count for table, count in counted.items() if count}
     if found and not dry_run:
         for table in found:
-            store.write(partial(_delete, table=table, cutoff=cutoff)).result()
-        detail: dict[str, object] = {"before": str(cutoff), **found}
+            store.write(partial(_delete, table=table, cutoff=older_than)).result()
+        detail: dict[str, object] = {"reason": "age", **(reason or {}), "before": str(older_than), **found}
         store.write(partial(audit, actor=actor, action="prune", detail=detail)).result()
-    return Pruned(cutoff=cutoff, rows=found)
+    return Pruned(cutoff=older_than, rows=found)
+
+
+def prune_to_size(store: Store, max_bytes: int, *, actor: str = "retention") -> list[Pruned]:
+    """Delete the oldest rows until what is left takes at most `max_bytes`; returns what each step removed.
+
+    Each step removes half of what is beyond the aim and measures again, so that no more than a tenth of the limit goes
+    below it, also where old texts are twice as long as new ones.
+    """
+    steps: list[Pruned] = []
+    while (used := store.used_bytes()) > max_bytes:
+        share = (1.0 - _AIM * max_bytes / used) / 2
+        cutoff = store.read("SELECT quantile_disc(start_time, ?::DOUBLE) FROM raw.spans", [share]).rows[0][0]
+        if cutoff is None:
+            break
+        reason: Reason = {"reason": "size", "used_bytes": used, "max_bytes": max_bytes}
+        done = prune(store, older_than=cutoff, actor=actor, reason=reason)
+        if not done.rows:
+            break
+        steps.append(done)
+    return steps
 
 
 def prune_service(store: Store, service: str, *, dry_run: bool = False, actor: str = "retention") -> Pruned:
@@ -83,11 +98,15 @@ def audit(transaction: Transaction, *, actor: str, action: str, detail: dict[str
 
 
 def vacuum(path: Path) -> tuple[int, int]:
-    """Rewrite a closed file without its free space; returns bytes before and after. Raises StoreError when in use."""
-    before = path.stat().st_size
+    """Rewrite a closed file without its free space; returns bytes before and after. Raises StoreError when in use.
+
+    The bytes before include the log, which goes into the file.
+    """
+    before = path.stat().st_size + log_bytes(path)
     copy = outbox_folder(path).with_suffix(".vacuum")
     copy.unlink(missing_ok=True)
-    connection = open_file(path, {})
+    # Several threads would leave groups half full, which only a second pass would put together.
+    connection = open_file(path, {"threads": 1})
     try:
         source = connection.execute("SELECT current_catalog()").fetchall()[0][0]
         connection.execute(f"ATTACH '{quoted(copy)}' AS vacuumed")
@@ -120,15 +139,3 @@ def _count_of(store: Store, table: str, service: str) -> int:
 def _delete_of(transaction: Transaction, *, service: str) -> None:
     for table in _OF_TRACES:
         transaction.execute(f"DELETE FROM raw.{table} WHERE {_TOOK_PART}", {"service": service})
-
-
-def _by_size(store: Store, max_bytes: int | None) -> datetime | None:
-    """The time before which the share of spans lies that has to go; texts are taken to be spread evenly."""
-    if max_bytes is None:
-        return None
-    used = store.used_bytes()
-    if used <= max_bytes:
-        return None
-    share = 1.0 - _AIM * max_bytes / used
-    found = store.read("SELECT quantile_disc(start_time, ?::DOUBLE) FROM raw.spans", [share]).rows[0][0]
-    return found if isinstance(found, datetime) else None

@@ -1,17 +1,20 @@
 """A condition that a user wrote over the columns of `traces`: checked before anything relies on it.
 
 The one check for rules, filters, replays and pages. It runs in an empty database of its own, without files or network.
+Nothing is allowed that could take long or grow: a rule's condition runs in the writer's transaction.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import first_line
-from ragpulse_collector.store.guard import nodes
+from ragpulse_collector.store.functions import CONDITION_FUNCTIONS, CONDITION_TYPES
+from ragpulse_collector.store.guard import nodes, parsed, path_of
+from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.views import FACT_COLUMNS
 
 __all__ = ["WHERE_COLUMNS", "condition", "holds", "quoted", "scores_in"]
@@ -25,11 +28,16 @@ _TYPES = {
     "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
     "late_spans": "INTEGER", "feedback": "DOUBLE",
 }  # fmt: skip
-_GROWING = frozenset({
-    "array_resize", "bitstring", "format", "generate_series", "list_resize", "lpad", "printf", "range", "repeat",
-    "rpad",
+_CLASSES = frozenset({
+    "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR",
+    "TYPE",
 })  # fmt: skip
-"""Functions whose result may be of any size, however small what they are given."""
+_TYPE_PATHS = frozenset((name,) for name in CONDITION_TYPES)
+_LIKES = frozenset({"~~", "!~~", "like_escape", "not_like_escape"})
+_BACKTRACKING = frozenset({"~~*", "!~~*", "~~~", "ilike_escape", "not_ilike_escape"})
+_MOST_WILDCARDS = 2
+_MAX_TEXT = 10_000
+_CONFIG: dict[str, Any] = {"threads": 1, "memory_limit": "64MB", "enable_external_access": False}
 _OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample")
 
 
@@ -40,13 +48,14 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
     One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions. With
     `scores` it may name those, too, as fields of a column `score`.
     """
-    connection = duckdb.connect()
+    if len(text) > _MAX_TEXT:
+        raise ValueError(f"where: longer than {_MAX_TEXT} characters")
+    connection = duckdb.connect(config=_CONFIG)
     try:
         columns = [f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS]
         if scores:
             columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(quoted, scores))})")
         connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
-        connection.execute("SET enable_external_access = false")
         return _checked(connection, text)
     except duckdb.Error as error:
         raise ValueError(f"where {text!r}: {first_line(error)}") from error
@@ -57,9 +66,11 @@ def condition(text: str, scores: tuple[str, ...] = ()) -> str:
 @lru_cache(maxsize=512)
 def scores_in(text: str) -> tuple[str, ...]:
     """Return the evaluators whose scores a condition names as `score.NAME`, by name; none for what is no SQL."""
-    connection = duckdb.connect()
+    connection = duckdb.connect(config=_CONFIG)
     try:
-        tree = _tree(connection, f"SELECT 1 WHERE (\n{text}\n)")
+        tree = parsed(connection, f"SELECT 1 WHERE (\n{text}\n)")
+    except Refused:
+        return ()
     finally:
         connection.close()
     columns = [[str(part) for part in one.get("column_names") or ()] for one in nodes(tree)]
@@ -69,11 +80,6 @@ def scores_in(text: str) -> tuple[str, ...]:
 def quoted(name: str) -> str:
     """Return the name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _tree(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
-    return dict(json.loads(row[0]))
 
 
 def holds(condition: str) -> str:
@@ -93,17 +99,64 @@ def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def _check_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> None:
-    tree = _tree(connection, query)
-    if tree.get("error"):
-        raise ValueError(f"where {text!r}: {tree.get('error_message', 'is not SQL')}")
+    try:
+        tree = parsed(connection, query)
+    except Refused as error:
+        raise ValueError(f"where {text!r}: {error}") from error
     node = tree["statements"][0]["node"]
     clause = node.get("where_clause")
     more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
     if more or any(node.get(key) for key in _OTHER_CLAUSES):
         raise ValueError(f"where {text!r}: one boolean expression over the columns of traces is expected")
-    parts = list(nodes(clause))
-    if {part.get("class") for part in parts} & {"SUBQUERY", "PARAMETER", "WINDOW", "LAMBDA"}:
+    for part in nodes(clause):
+        _check_part(text, part)
+
+
+def _check_part(text: str, part: Mapping[str, Any]) -> None:
+    kind = part.get("class")
+    if kind is None:
+        return
+    if kind in ("SUBQUERY", "PARAMETER", "WINDOW", "LAMBDA"):
         raise ValueError(f"where {text!r}: no subqueries, parameters, lambdas or window functions")
-    growing = {str(part.get("function_name")) for part in parts} & _GROWING
-    if growing:
-        raise ValueError(f"where {text!r}: the function {min(growing)} is not for conditions")
+    if kind not in _CLASSES:
+        raise ValueError(f"where {text!r}: {part.get('type')} is not for conditions")
+    if kind == "TYPE" and path_of(part, "type_name")[-1:] not in _TYPE_PATHS:
+        raise ValueError(f"where {text!r}: the type {part.get('type_name')} is not for conditions")
+    if kind == "CAST" and "cast_type" in part and str(part["cast_type"].get("id")).lower() not in CONDITION_TYPES:
+        raise ValueError(f"where {text!r}: the type {part['cast_type'].get('id')} is not for conditions")
+    if part.get("type") == "ARRAY_CONSTRUCTOR":
+        raise ValueError(f"where {text!r}: lists are not for conditions; IN takes several values")
+    if kind == "FUNCTION":
+        _check_function(text, part)
+
+
+def _check_function(text: str, part: Mapping[str, Any]) -> None:
+    name = (path_of(part, "function_name") or ("",))[-1]
+    if name not in CONDITION_FUNCTIONS:
+        raise ValueError(f"where {text!r}: the function {name} is not for conditions")
+    if name in _LIKES | _BACKTRACKING and not _is_quick(name, part):
+        raise ValueError(f"where {text!r}: a pattern is a constant with at most two wildcards that match any length")
+
+
+def _is_quick(name: str, like: Mapping[str, Any]) -> bool:
+    """Whether a pattern is matched in linear time: DuckDB goes back for each further wildcard that stands beside `_`.
+
+    Patterns of LIKE without `_` are matched part by part.
+    """
+    pattern = _constant(like)
+    if pattern is None:
+        return False
+    parts_only = name in ("~~", "!~~") and "_" not in pattern
+    return parts_only or pattern.count("%") + pattern.count("*") <= _MOST_WILDCARDS
+
+
+def _constant(like: Mapping[str, Any]) -> str | None:
+    """The pattern of a LIKE where it is a constant text."""
+    given = like.get("arguments") or like.get("children") or []
+    if len(given) < 2:
+        return None
+    second = given[1].get("expression", given[1])
+    if second.get("class") != "CONSTANT":
+        return None
+    value = (second.get("literal") or {}).get("text", (second.get("value") or {}).get("value"))
+    return value if isinstance(value, str) else None

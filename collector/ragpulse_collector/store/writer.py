@@ -16,12 +16,14 @@ from typing import Any
 from ragpulse_collector.records import DecodeError, Values
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
-from ragpulse_collector.store.connection import fetch, first_line
+from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
 from ragpulse_collector.store.ingest import Ingest
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
+_CLOCK_STEP = timedelta(seconds=10)
+"""A clock that is set back by less stands still until it has caught up; one that is set back by more is followed."""
 
 
 class _CommitFailed(Exception):
@@ -66,18 +68,22 @@ class Writer:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         reopen: Callable[[], None],
         *,
+        begin: Callable[[duckdb.DuckDBPyConnection], None],
+        commit: Callable[[duckdb.DuckDBPyConnection], None],
         is_quiet: Callable[[], bool],
         renew_bytes: int,
         renew_s: float,
         clock: Callable[[], datetime],
         recent_spans: int,
+        check: Callable[[], None],
     ) -> None:
         self._queue = queue
         self._new_cursor = cursor
         self._reopen = reopen
+        self._begin_on, self._commit_on = begin, commit
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
-        self._clock = clock
+        self._clock, self._check = clock, check
         self._written, self._opened = 0, clock()
         self._cursor = cursor()
         self._appender = Appender(self._cursor)
@@ -124,12 +130,16 @@ class Writer:
                 item.future.set_result(result)
 
     def _commit(self, items: list[Item]) -> list[Any]:
-        """Write the items in one transaction: bodies together first, then work in its order."""
+        """Write the items in one transaction: bodies together first, then work in its order.
+
+        Nothing is acknowledged unless the file is still in its place after COMMIT.
+        """
+        self._check()
         self._recover()
-        at = max(self._clock(), self._last + timedelta(microseconds=1))
+        at = self._present()
         transaction = WriterTransaction(self._cursor, self._appender, at)
-        self._cursor.begin()
         try:
+            self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
             self._queue.written()
@@ -143,11 +153,12 @@ class Writer:
             raise
         self._ingest.remember()
         self._last = at
+        self._check()
         return results
 
     def _end(self) -> None:
         try:
-            self._cursor.commit()
+            self._commit_on(self._cursor)
         except duckdb.Error as error:
             raise _CommitFailed(str(error)) from error
 
@@ -158,7 +169,7 @@ class Writer:
         self._appender.forget()
 
     def _refuse(self, items: list[Item], error: BaseException) -> None:
-        _log.error("the disk refused a group of %d: %s", len(items), error)
+        _log.error("a group of %d was refused: %s", len(items), error)
         self._broken = not self._usable()
         with contextlib.suppress(*_DISK):  # who reads need not wait for the next who writes
             self._recover()
@@ -186,6 +197,11 @@ class Writer:
         self._appender = Appender(self._cursor)
         self._broken = False
 
+    def _present(self) -> datetime:
+        """Return an instant after the last one, unless the clock was set back by more than `_CLOCK_STEP`."""
+        now = self._clock()
+        return now if self._last > now + _CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
+
     def _newest(self) -> datetime:
         newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
         return datetime(1970, 1, 1) if newest[0] is None else newest[0]
@@ -199,6 +215,8 @@ def _without_frames(error: BaseException) -> BaseException:
 
 def _stored_error(item: Item, error: BaseException) -> BaseException:
     """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
+    if is_short_of_memory(error):
+        return Busy(f"the store cannot write: {first_line(error)}")
     if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):
         _log.error("a body could not be stored: %s", error)
         return DecodeError(f"the body could not be stored: {first_line(error)}")

@@ -17,10 +17,12 @@ from ragpulse_collector.records import Batch, RawBody, Receipt
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.prices import Prices
-from ragpulse_collector.store.protocol import Busy, Transaction
+from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
 from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
+from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.store.user_sql import Question
 from ragpulse_collector.store.writer import Writer
 
 T = TypeVar("T")
@@ -72,6 +74,8 @@ class Writing(Reading):
 
     _name = "ragpulse"
     """What the store is attached as; every cursor chooses it first."""
+    _readers: Readers | None = None
+    """Where users' queries run; None where only this process can open the store."""
 
     def __init__(self, path: Path, ways: Ways) -> None:
         super().__init__(path, self._lend)
@@ -86,11 +90,14 @@ class Writing(Reading):
             self._queue,
             self._cursor,
             self._reopen,
+            begin=self._begin,
+            commit=self._commit,
             is_quiet=self._is_quiet,
             renew_bytes=ways.renew_bytes,
             renew_s=ways.renew_s,
             clock=ways.clock,
             recent_spans=ways.recent_spans,
+            check=self._check,
         )
         self._threads = [
             threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),
@@ -111,12 +118,19 @@ class Writing(Reading):
         self._queue.put(item)
         return item.future
 
+    def _ask(self, question: Question) -> Rows:
+        return super()._ask(question) if self._readers is None else self._readers.ask(question)
+
     def backlog(self) -> Backlog:
         """Return what was accepted and is not on disk yet."""
         return self._queue.backlog()
 
+    def check_files(self) -> None:
+        """Check that data files can be written, where a transaction alone does not show it; raises StoreError."""
+
     def close(self) -> None:
         """Refuse new work, drain the queue, close the store. May be called twice."""
+        self.end_queries()
         self._queue.close()
         for thread in self._threads:
             thread.join()
@@ -124,6 +138,19 @@ class Writing(Reading):
             self._end_reading()
             self._finish(self._connection)
             self._connection.close()
+
+    def _begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Begin the writer's transaction."""
+        cursor.begin()
+
+    def _commit(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Commit the writer's transaction; raises duckdb.Error."""
+        cursor.commit()
+
+    def end_queries(self) -> None:
+        """End users' queries at once, and take no more of them: nobody waits for them at the end."""
+        if self._readers is not None:
+            self._readers.close()
 
     def _finish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do what is left to do with a drained store before it is closed."""
@@ -161,10 +188,16 @@ class Writing(Reading):
 
     def _reopen(self) -> None:
         """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""
+        self._check()
         with self._opening:
             self._end_reading()
             self._connection.close()
             self._connection = self._open()
+
+    def _check(self) -> None:
+        """Raise StoreError where nothing may be acknowledged."""
+        if (problem := self.problem()) is not None:
+            raise StoreError(problem)
 
     def _end_reading(self) -> None:
         """Interrupt what is read: the engine cannot be closed, nor the file be opened anew, beside a busy cursor."""

@@ -8,20 +8,24 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from ragpulse_collector.budget import Ledger, OverBudget, Reservation
 from ragpulse_collector.metrics.runs import MAX_ATTEMPTS, set_status
 from ragpulse_collector.store import Store
+from ragpulse_collector.worker.in_hand import InHand
 from ragpulse_collector.worker.outbox import Outbox
 from ragpulse_collector.worker.queue import Job, drop
 from ragpulse_collector.worker.reserving import Reserving
 from ragpulse_collector.worker.together import committed
 from ragpulse_collector.worker.verdict import Verdict
 from ragpulse_collector.worker.work import Work
-from ragpulse_evaluators import EvaluationResult
+from ragpulse_evaluators import EvaluationResult, Evaluator
 from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.isolated import Isolated
 
 __all__ = ["Patience", "Performer", "backoff_s"]
 
@@ -50,6 +54,7 @@ class Performer:
         gate: Gate,
         *,
         patience: Patience,
+        in_hand: InHand,
         clock: Callable[[], datetime],
         counts: defaultdict[str, int],
         run_ended: Callable[[str], None],
@@ -58,6 +63,8 @@ class Performer:
         self._reserving, self._outbox = Reserving(store, ledger, clock), Outbox(store, ledger)
         self._run_ended = run_ended
         self._free = asyncio.Semaphore(_FREE_AT_ONCE)
+        self._own: dict[Evaluator, asyncio.Semaphore] = {}
+        self._in_hand = in_hand
         self._keys: dict[str, asyncio.Future[bool]] = {}
         self._told: set[str] = set()
         self._refusals = 0
@@ -94,7 +101,8 @@ class Performer:
 
     async def _attempt_all(self, work: Work) -> bool:
         """Try until there is a final result or no attempt is left; tells whether there is one."""
-        for attempt in range(work.job.attempts, MAX_ATTEMPTS):
+        most = MAX_ATTEMPTS[work.judged]
+        for attempt in range(work.job.attempts, most):
             try:
                 reservation = await self._reserving.take(work) if work.judged else None
             except OverBudget as refusal:
@@ -104,7 +112,7 @@ class Performer:
                 final = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
             finally:
                 self._reserving.ended(reservation)
-            last = final or attempt + 1 == MAX_ATTEMPTS
+            last = final or attempt + 1 == most
             if last or await self.pause(backoff_s(attempt + 1, first=self._patience.retry_first_s)):
                 return final
         return False
@@ -129,15 +137,24 @@ class Performer:
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
             return work.gone()
+        limit_s = None if work.gated or isinstance(work.evaluator, Isolated) else self._patience.timeout_s
+        async with self._place(work):
+            with self._in_hand.holding(work.job.job_id) if work.noted else nullcontext():
+                try:
+                    async with asyncio.timeout(limit_s):
+                        return await work.evaluator(work.case)
+                except TimeoutError:
+                    return work.result(status="error", explanation=f"no result within {limit_s:g} s")
+
+    def _place(self, work: Work) -> AbstractAsyncContextManager[Any]:
+        """What bounds how many run at once; one slow evaluator of a user takes no place of another."""
         if work.gated:
-            return await work.evaluator(work.case)
-        async with self._gate if work.judged else self._free:
-            try:
-                async with asyncio.timeout(self._patience.timeout_s):
-                    return await work.evaluator(work.case)
-            except TimeoutError:
-                told = f"no result within {self._patience.timeout_s:g} s"
-                return work.result(status="error", explanation=told)
+            return nullcontext()
+        if work.judged:
+            return self._gate
+        if isinstance(work.evaluator, Isolated):
+            return self._own.setdefault(work.evaluator, asyncio.Semaphore(work.evaluator.limits.processes))
+        return self._free
 
     async def _drop(self, work: Work, reason: str) -> None:
         """The cap refused: a drawn unit becomes a `budget` decision, a replay stops as `capped`."""
@@ -149,7 +166,7 @@ class Performer:
             self._counts["dropped"] += 1
         else:
             # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
-            dead = replace(job, attempts=MAX_ATTEMPTS - 1)
+            dead = replace(job, attempts=MAX_ATTEMPTS[work.judged] - 1)
             result = work.result(status="error", explanation=reason)
             await self._outbox.put(Verdict(job=dead, score_key=work.key, created_at=self._clock(), result=result))
         if reason not in self._told:

@@ -9,10 +9,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.metrics.cases import Unit
-from ragpulse_collector.metrics.runs import MAX_ATTEMPTS
+from ragpulse_collector.metrics.runs import given_up
 from ragpulse_collector.store import Rows, Store, Transaction
 
-__all__ = ["LONG_AGO", "Job", "Pending", "dead_letters", "drop", "of_run", "pending", "retry", "stored_keys"]
+__all__ = [
+    "LONG_AGO",
+    "Job",
+    "Pending",
+    "by_ids",
+    "dead_letters",
+    "drop",
+    "of_run",
+    "pending",
+    "retry",
+    "stored_keys",
+]
 
 LONG_AGO = datetime(1970, 1, 1)
 
@@ -52,8 +63,8 @@ WITH waiting AS (
     SELECT j.* FROM raw.eval_jobs j ANTI JOIN (SELECT unnest($full::VARCHAR[]) AS stream) s ON s.stream = {{stream}}
     WHERE {{which}}
 ), finished AS (
-    SELECT job_id FROM raw.scores WHERE ({{scored}})
-      AND (status IN ('ok', 'invalid', 'skipped') OR (status = 'error' AND attempt >= {MAX_ATTEMPTS}))
+    SELECT job_id FROM raw.scores s WHERE ({{scored}})
+      AND (status IN ('ok', 'invalid', 'skipped') OR {given_up("s")})
     UNION ALL SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL
 ), tried AS (
     SELECT job_id, max(attempt) AS attempts FROM raw.scores
@@ -141,6 +152,19 @@ def _job(row: Sequence[Any]) -> Job:
     return Job(job_id.hex, unit, evaluator, run_id, u, created_at, attempts)
 
 
+def by_ids(read: Callable[..., Rows], job_ids: Sequence[str]) -> list[Job]:
+    """Return the unfinished jobs of these ids."""
+    rows = read(
+        "SELECT j.job_id, j.trace_id, j.span_id, j.request_time, j.evaluator, j.run_id, j.u, j.created_at,"
+        " coalesce((SELECT max(s.attempt) FROM raw.scores s WHERE s.job_id = j.job_id AND s.status = 'error'), 0)"
+        " FROM raw.eval_jobs j WHERE j.job_id IN (SELECT unnest($ids::UUID[]))"
+        " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.job_id = j.job_id) AND NOT EXISTS ("
+        f"SELECT 1 FROM raw.scores s WHERE s.job_id = j.job_id AND (s.status <> 'error' OR {given_up('s')}))",
+        {"ids": list(job_ids)},
+    ).rows
+    return [_job(row) for row in rows]
+
+
 def of_run(
     read: Callable[..., Rows], run_id: str, *, limit: int | None = None, job_ids: Sequence[str] | None = None
 ) -> list[Job]:
@@ -184,11 +208,11 @@ def drop(tx: Transaction, job: Job) -> None:
     tx.execute(f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", unit)
 
 
-_DEAD = """
+_DEAD = f"""
 SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, s.explanation, s.attempt,
        s.created_at
 FROM raw.scores s JOIN raw.eval_jobs o ON o.job_id = s.job_id
-WHERE s.status = 'error' AND s.attempt >= ? AND NOT EXISTS (
+WHERE {given_up("s")} AND NOT EXISTS (
     SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = o.trace_id AND j.span_id = o.span_id
     AND j.evaluator = o.evaluator AND j.run_id IS NOT DISTINCT FROM o.run_id AND j.created_at > o.created_at)
 ORDER BY s.created_at DESC
@@ -197,7 +221,7 @@ ORDER BY s.created_at DESC
 
 def dead_letters(store: Store, *, limit: int = 100) -> list[dict[str, Any]]:
     """Return the jobs that failed too often, newest first: ids, evaluator, error text, attempts, when."""
-    answer = store.read(f"{_DEAD} LIMIT {int(limit)}", [MAX_ATTEMPTS])
+    answer = store.read(f"{_DEAD} LIMIT {int(limit)}")
     return [_letter(row) for row in answer.dicts()]
 
 
@@ -213,7 +237,7 @@ def retry(store: Store, job_ids: Collection[str] | None = None) -> int:
     wanted = None if job_ids is None else set(job_ids)
 
     def work(tx: Transaction) -> int:
-        dead = tx.execute(_DEAD, [MAX_ATTEMPTS])
+        dead = tx.execute(_DEAD)
         rows = [_job_row(row, tx.at) for row in dead.dicts() if wanted is None or row["job_id"].hex in wanted]
         tx.append("eval_jobs", _JOB_COLUMNS, rows)
         return len(rows)

@@ -41,7 +41,8 @@ class Verdict:
     @property
     def dead(self) -> bool:
         """Whether this was the last attempt."""
-        return self.job.attempts + 1 >= MAX_ATTEMPTS
+        judged = self.result is not None and self.result.judge is not None
+        return self.job.attempts + 1 >= MAX_ATTEMPTS[judged]
 
     @property
     def spent_usd(self) -> float | None:

@@ -13,6 +13,7 @@ from ragpulse_collector.worker.queue import Job, stored_keys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judge import model_of, rest
 
 __all__ = ["Evaluators", "Resolve", "Work", "prepared"]
@@ -42,9 +43,11 @@ class Evaluators:
         return self._made[key]
 
     async def rest(self) -> None:
-        """Let their judges drop idle connections; each may be asked again."""
+        """Let their judges drop idle connections, and end their processes; each may be asked again."""
         for evaluator in self._made.values():
             await rest(evaluator.judge)
+            if isinstance(evaluator, Isolated):
+                evaluator.close()
 
 
 _OPTIONS = ("judge", "prompts", "loads")
@@ -86,6 +89,11 @@ class Work:
     def gated(self) -> bool:
         """Whether the judge passes the gate with each request by itself."""
         return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
+
+    @property
+    def noted(self) -> bool:
+        """Whether a crash while it runs is an attempt: not where our own code only waits for a judge."""
+        return not self.gated or type(self.evaluator).__module__.partition(".")[0] != "ragpulse_evaluators"
 
     def result(self, **values: Any) -> EvaluationResult:
         """A result under the evaluator's name that it did not make itself."""

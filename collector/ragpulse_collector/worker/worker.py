@@ -12,12 +12,14 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.budget import Ledger, Pacer
 from ragpulse_collector.metrics.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_collector.worker.in_hand import InHand, count_interrupted
 from ragpulse_collector.worker.lane import Lane
 from ragpulse_collector.worker.offline import Offline
 from ragpulse_collector.worker.outbox import append_verdicts
@@ -28,6 +30,7 @@ from ragpulse_collector.worker.together import committed
 from ragpulse_collector.worker.work import Evaluators, Resolve, Work, prepared
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.gate import Gate
+from ragpulse_evaluators.isolated import Isolated
 
 __all__ = ["Worker"]
 
@@ -36,6 +39,8 @@ _BATCH = 512
 """Free jobs prepared together, and under way together: each waits for a commit that it shares."""
 _IMMEDIATE = 1024
 """Jobs scored and committed together: reading costs nearly the same for one trace as for a hundred."""
+_OWN = 64
+"""Jobs of one evaluator of a user prepared together, and under way together: a slow one has a lane of its own."""
 _FETCH = 8192
 """Jobs read from the store at once."""
 _LAST_S, _CANCEL_S = 4.0, 1.0
@@ -64,12 +69,14 @@ class Worker:
         poll_s: float = 1.0,
         skew: timedelta = timedelta(minutes=10),
         clock: Callable[[], datetime] = utc_now,
+        in_hand: Path | None = None,
     ) -> None:
         self._store, self._ledger, self._pacer = store, ledger, pacer
         self._gate = gate or Gate(4)
         self._evaluators = Evaluators(resolve)
         self._patience, self._poll_s, self._clock = patience or Patience(), poll_s, clock
         self._skew = skew
+        self._in_hand = InHand(in_hand)
         self._offline = Offline(store, pressure or Pressure(), clock)
         self._wakes = self._looked_for = 0
         self._idle = threading.Event()
@@ -128,7 +135,7 @@ class Worker:
         self._judged = Lane(at_once=at_once, batch=batch)
         self._free = Lane(at_once=_BATCH, batch=_BATCH)
         self._immediate = Lane(at_once=1, batch=_IMMEDIATE)
-        self._lanes = (self._immediate, self._free, self._judged)
+        self._own: dict[Evaluator, Lane] = {}
         self._signal = asyncio.Event()
         self._claimed: set[str] = set()
         self._running: dict[str, Run] = {}
@@ -139,6 +146,7 @@ class Worker:
             self._ledger,
             self._gate,
             patience=self._patience,
+            in_hand=self._in_hand,
             clock=self._clock,
             counts=self.counts,
             run_ended=self._let_go,
@@ -146,11 +154,26 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         pacing = asyncio.create_task(self._keep_pace())
         ready.set()
+        await self._count_interrupted()
         while not self.stopping:
             await self._turn()
         await self._drain()
         pacing.cancel()
         await asyncio.gather(pacing, self._evaluators.rest(), return_exceptions=True)
+        self._in_hand.clear()  # what was cancelled was no crash
+
+    async def _count_interrupted(self) -> None:
+        try:
+            await asyncio.to_thread(
+                count_interrupted,
+                self._store,
+                self._ledger,
+                self._in_hand,
+                made=self._evaluator,
+                now=self._clock(),
+            )
+        except Exception:  # noqa: BLE001 - the boundary of the start: attempts that are not counted stop nothing
+            _log.exception("could not count the evaluations that were in hand when the collector ended")
 
     async def _turn(self) -> None:
         """Prepare what is pending, or wait for a signal."""
@@ -195,7 +218,7 @@ class Worker:
         if self._looks_due():
             await self._look()
         moved = False
-        for lane in (self._free, self._judged):
+        for lane in (self._free, self._judged, *self._own.values()):
             if lane.claimed and lane.low:
                 await self._prepare(lane)
                 moved = True
@@ -219,6 +242,9 @@ class Worker:
     async def _claim(self) -> None:
         """Fetch jobs for the lanes that need some."""
         sated = [lane for lane in self._lanes if lane.sated]
+        now = self._clock()
+        if self._since > now:  # the clock was set back: jobs may have been made before this instant
+            self._since = LONG_AGO
         waiting = await asyncio.to_thread(
             pending,
             self._store,
@@ -229,7 +255,7 @@ class Worker:
             claimed=tuple(self._claimed),
             full={stream for lane in sated for stream in lane.streams},
         )
-        self._since = waiting.since
+        self._since = min(waiting.since, now)
         for lane in self._lanes:
             lane.more = lane in sated or len(waiting.jobs) == _FETCH
         for job in filter(self._wanted, waiting.jobs):
@@ -240,7 +266,13 @@ class Worker:
     def _lane_of(self, evaluator: Evaluator) -> Lane:
         if evaluator.judge is not None:
             return self._judged
+        if isinstance(evaluator, Isolated):
+            return self._own.setdefault(evaluator, Lane(at_once=_OWN, batch=_OWN))
         return self._immediate if evaluator.immediate else self._free
+
+    @property
+    def _lanes(self) -> tuple[Lane, ...]:
+        return (self._immediate, self._free, self._judged, *self._own.values())
 
     def _let_go(self, run_id: str) -> None:
         """A replay was capped or failed: what is claimed of it is not wanted any more."""

@@ -139,6 +139,15 @@ def kit(tmp_path: Path, empty_file: Path) -> Iterator[Kit]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def module_kit(tmp_path_factory: pytest.TempPathFactory, empty_file: Path) -> Iterator[Kit]:
+    """A kit for all tests of a module, where none of them writes."""
+    made = Kit(tmp_path_factory.mktemp("kit"))
+    shutil.copy(empty_file, made.path)
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def rows() -> Callable[..., list[tuple[Any, ...]]]:
     """Read rows of a query."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -153,6 +154,65 @@ def test_an_outage_loses_nothing_that_was_acknowledged(lake: Lake, serve: Serve,
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.parametrize("receivers", [1, 2])
+def test_a_commit_whose_answer_was_lost_is_shown_once(lake: Lake, serve: Serve, receivers: int) -> None:
+    """PostgreSQL ends after it commits and before it answers; the sender retries, with the same collector or another.
+
+    DuckLake has deleted the files of that commit: it is undone, and everything can be read.
+    """
+    db = lake.make(f"lost_{receivers}")
+    collectors = [serve(db, "ingest") for _ in range(receivers)]
+    assert _send(collectors[0], 0).status == 200
+    body = _rag_body(traces=20)
+    with ThreadPoolExecutor(1) as pool:
+        lake.catalog.hold_commits()
+        lost = pool.submit(collectors[0].ask, "POST", "/v1/traces", body)
+        _until(lambda: lake.catalog.held_commits() == 1)
+        lake.catalog.stop()
+        assert lost.result(60).status == 503
+    lake.catalog.start()
+    lake.catalog.answer_commits()
+    _until(lambda: collectors[-1].ask("POST", "/v1/traces", body).status == 200)
+    assert _send(collectors[0], 1).status == 200
+    assert _shown(collectors[-1]) == _ONCE
+    serve(db, "evaluate")
+    _until(lambda: _decided(collectors[0]) == 16 + 16 + 20)
+    assert _shown(collectors[0]) == _ONCE
+    listed = json.loads(collectors[0].ask("GET", "/api/v1/traces?service=lost&limit=100").body)["traces"]
+    assert [trace["n_spans"] for trace in listed] == [2] * 20
+
+
+@pytest.mark.timeout(200)
+def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serve) -> None:
+    """A sender that retries with another collector, though the first one stored its body: one copy stays."""
+    db = lake.make("twice")
+    collectors = [serve(db, "ingest") for _ in range(2)]
+    body = _rag_body(traces=20)
+    for collector in collectors:
+        assert [_send(collector, 0).status, _send(collector, 1).status] == [200, 200]
+        assert collector.ask("POST", "/v1/traces", body).status == 200
+    assert _shown(collectors[0])["spans"] > _ONCE["spans"]
+    serve(db, "evaluate")
+    _until(lambda: _decided(collectors[0]) == _ONCE["traces"])
+    assert [_shown(collector) for collector in collectors] == [_ONCE] * 2
+
+
+@pytest.mark.timeout(200)
+def test_a_collector_without_its_bucket_is_not_ready(lake: Lake, serve: Serve) -> None:
+    """`/readyz` names the bucket that takes no files, says 200 once it does, and leaves no file behind."""
+    lake.files.make_bucket("other")
+    db = lake.make("bucket").replace(f"s3://{BUCKET}/", "s3://other/")
+    collector = serve(db, "ingest")
+    assert lake.files.files("other") == []
+    lake.files.drop_bucket("other")
+    _until(lambda: collector.ask("GET", "/readyz").status == 503)
+    assert b"no file can be written to s3://other/bucket/" in collector.ask("GET", "/readyz").body
+    lake.files.make_bucket("other")
+    _until(lambda: collector.ask("GET", "/readyz").status == 200)
+    assert lake.files.files("other") == []
+
+
+@pytest.mark.timeout(200)
 def test_a_leader_goes_on_after_the_catalog_was_away(lake: Lake, serve: Serve) -> None:
     """The one that decides waits through an outage, takes the lease again and decides; others can end meanwhile."""
     db = lake.make("leader")
@@ -201,6 +261,44 @@ def _send(collector: LakeCollector, number: int) -> Answer:
     return collector.ask("POST", "/v1/traces", body)
 
 
+_ONCE = {"spans": 64 + 64 + 40, "contents": 40, "contexts": 60, "traces": 16 + 16 + 20, "their spans": 64 + 64 + 40}
+
+
+def _shown(collector: LakeCollector) -> dict[str, int]:
+    """Count what the views show."""
+    counts = {
+        "spans": "count(*) FROM spans",
+        "contents": "count(*) FROM raw.contents",
+        "contexts": "count(*) FROM contexts",
+        "traces": "count(*) FROM traces",
+        "their spans": "sum(n_spans)::BIGINT FROM traces",
+    }
+    return {name: collector.sql(f"SELECT {count}")[0][0] for name, count in counts.items()}
+
+
+def _rag_body(*, traces: int) -> bytes:
+    """A body of traces with two spans each: a question, and a search with three documents."""
+    at = str(time.time_ns())
+    times = {"startTimeUnixNano": at, "endTimeUnixNano": at}
+    documents = {f"retrieval.documents.{i}.document.content": f"document {i}" for i in range(3)}
+    kinds = {
+        "1": {"openinference.span.kind": "CHAIN", "input.value": "why?", "output.value": "because"},
+        "2": {"openinference.span.kind": "RETRIEVER", "input.value": "why?", **documents},
+    }
+    spans = [
+        {
+            "traceId": f"{trace + 1:04x}{'7' * 28}", "spanId": span * 16, "name": span, **times,
+            "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+            **({} if span == "1" else {"parentSpanId": "1" * 16}),
+        }
+        for trace in range(traces)
+        for span, attributes in kinds.items()
+    ]  # fmt: skip
+    service = {"key": "service.name", "value": {"stringValue": "lost"}}
+    resource = {"resource": {"attributes": [service]}, "scopeSpans": [{"spans": spans}]}
+    return json.dumps({"resourceSpans": [resource]}).encode()
+
+
 def _decided(collector: LakeCollector) -> int:
     count: int = collector.sql("SELECT count(*) FROM raw.trace_facts WHERE latest")[0][0]
     return count
@@ -216,9 +314,9 @@ def _until(holds: Callable[[], bool]) -> None:
 @pytest.mark.timeout(600)
 def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> None:
     """The tests of the embedded store's contract, of its upkeep and of the sampler pass over a lake as they are."""
-    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep")]
+    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep", "sql_corpus")]
     chosen = (
-        "test_store_contract or late or repeated or restart or outermost or either_order"
+        "test_store_contract or test_sql_corpus or late or repeated or restart or outermost or either_order"
         " or older_than or search or remap or export_holds"
     )
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]

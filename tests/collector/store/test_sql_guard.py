@@ -1,4 +1,4 @@
-"""SQL that users write: one read-only SELECT, nothing else, within limits."""
+"""SQL that users write runs within limits of time, memory, rows and bytes, in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,61 +12,6 @@ import pytest
 from ragpulse_collector.store import Busy, FileReader, Refused
 from ragpulse_collector.store.outbox import outbox_folder
 
-REFUSED = (
-    "SELECT 1; SELECT 2",
-    "SELECT 1; COMMIT; INSERT INTO raw.meta VALUES ('a', 'b')",
-    "COMMIT",
-    "BEGIN; SELECT 1",
-    "INSERT INTO raw.meta VALUES ('a', 'b')",
-    "UPDATE raw.meta SET value = 'x'",
-    "DELETE FROM raw.meta",
-    "WITH gone AS (DELETE FROM raw.meta RETURNING *) SELECT * FROM gone",
-    "SELECT * FROM query('DELETE FROM raw.meta')",
-    "DROP TABLE raw.meta",
-    "CREATE TABLE t (a INTEGER)",
-    "CREATE MACRO f() AS 1",
-    "ATTACH 'other.duckdb'",
-    "COPY raw.meta TO 'out.csv'",
-    "COPY raw.meta FROM '/etc/passwd'",
-    "EXPORT DATABASE 'out'",
-    "INSTALL httpfs",
-    "LOAD httpfs",
-    "SET threads = 4",
-    "SET enable_external_access = true",
-    "RESET lock_configuration",
-    "PRAGMA database_list",
-    "CALL pragma_version()",
-    "CHECKPOINT",
-    "PREPARE p AS SELECT 1",
-    "EXPLAIN ANALYZE DELETE FROM raw.meta",
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT * FROM read_csv_auto('/etc/passwd')",
-    "SELECT * FROM read_text('/etc/passwd')",
-    "SELECT * FROM read_blob('/etc/passwd')",
-    "SELECT * FROM read_json('/etc/passwd')",
-    "SELECT * FROM read_parquet('/etc/passwd')",
-    "SELECT * FROM sniff_csv('/etc/passwd')",
-    "SELECT * FROM glob('/etc/*')",
-    "FROM '/etc/passwd'",
-    "FROM 'https://127.0.0.1:1/x.csv'",
-    "SELECT * FROM duckdb_secrets()",
-    "SELECT getenv('HOME')",
-    "SELECT nextval('nothing')",
-    "SELEC 1",
-    "",
-)
-
-
-@pytest.mark.parametrize("sql", REFUSED)
-def test_everything_but_one_select_is_refused(kit: Any, sql: str) -> None:
-    """The reason is told, and the store has not changed."""
-    store = kit.store()
-    before = store.read("SELECT * FROM raw.meta").rows
-    with pytest.raises(Refused) as refused:
-        store.run_user_sql(sql)
-    assert str(refused.value)
-    assert store.read("SELECT * FROM raw.meta").rows == before
-
 
 def test_the_export_folder_is_no_way_to_read_files(kit: Any) -> None:
     """Nothing lies in the one folder that SQL may touch, and `..` does not lead out of it."""
@@ -74,7 +19,7 @@ def test_the_export_folder_is_no_way_to_read_files(kit: Any) -> None:
     secret = kit.path.parent / "secret.csv"
     secret.write_text("a\n1\n")
     out = outbox_folder(kit.path)
-    with pytest.raises(Refused, match=r"Permission|disabled"):
+    with pytest.raises(Refused, match="not allowed"):
         store.run_user_sql(f"SELECT * FROM read_csv('{out}/../secret.csv')")
     assert not out.exists()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import duckdb
 import pytest
 
 from ragpulse_collector.records import ContextRecord, DecodeError, RawBody
-from ragpulse_collector.store import Busy, Refused
+from ragpulse_collector.store import Busy, Refused, Transaction
 
 BROKEN = RawBody(signal="traces", content_type="application/x-protobuf", body=b"not a batch")
 
@@ -182,6 +183,22 @@ def test_used_bytes_follow_what_is_stored(kit: Any) -> None:
     kit.send(store, *(kit.span(number, query=random_.randbytes(500).hex()) for number in range(1, 2_001)))
     store.close()
     assert kit.store().used_bytes() > before + 500_000
+
+
+def test_used_bytes_do_not_count_deleted_rows(kit: Any) -> None:
+    """They fall with the deletion, by its share, whether or not the space can be used again yet."""
+    store = kit.store()
+    random_ = random.Random(1)
+    kit.send(store, *(kit.span(number, query=random_.randbytes(500).hex()) for number in range(1, 2_001)))
+    before = store.used_bytes()
+    for table in ("spans", "contents"):
+        delete = f"DELETE FROM raw.{table} WHERE span_id <= 1000"
+        store.write(partial(_run, delete)).result(20)
+    assert 0.4 * before < store.used_bytes() < 0.6 * before
+
+
+def _run(statement: str, transaction: Transaction) -> None:
+    transaction.execute(statement)
 
 
 def test_closing_drains_and_refuses_what_comes(kit: Any, rows: Any) -> None:

@@ -18,7 +18,7 @@ from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
 from ragpulse_collector.store.remap import remap
-from ragpulse_collector.store.retention import prune, prune_service, vacuum
+from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum
 from ragpulse_collector.store.search import holds_words, words
 
 HOUR_NS = 3_600_000_000_000
@@ -69,19 +69,41 @@ def test_a_service_goes_with_all_of_its_traces(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT actor, action, detail->>'service' FROM raw.audit") == [("test", "prune", "shop")]
 
 
-def test_a_file_beyond_its_size_loses_its_oldest(kit: Any, rows: Any) -> None:
-    """Enough of the oldest goes to come under the limit; below the limit nothing does."""
+def _filled(kit: Any) -> Any:
+    """A store of 4,000 traces with long answers."""
     store = kit.store()
     for part in range(4):
         hours = _hourly(kit, 1_000)
         kit.send(store, *(replace(s, trace_id=f"{part}{s.trace_id[1:]}", response=s.trace_id * 40) for s in hours))
-    store.write(lambda t: None).result(20)
-    store.read("CHECKPOINT")
+    return store
+
+
+def test_a_file_beyond_its_size_loses_its_oldest(kit: Any, rows: Any) -> None:
+    """Enough of the oldest goes to come under the limit; below the limit nothing does. The audit says what and why."""
+    store = _filled(kit)
     used = store.used_bytes()
-    assert prune(store, max_bytes=used).rows == {}
-    assert 0 < prune(store, max_bytes=used // 2).rows["spans"] < 4_000
-    newest = rows(store, "SELECT max(start_time) FROM raw.spans")[0][0]
-    assert newest == kit.start + timedelta(hours=999)
+    assert prune_to_size(store, used) == []
+    limit = used // 2
+    removed = sum(step.rows["spans"] for step in prune_to_size(store, limit, actor="test"))
+    assert 0.9 * limit <= store.used_bytes() <= limit
+    assert rows(store, "SELECT max(start_time) FROM raw.spans") == [(kit.start + timedelta(hours=999),)]
+    audit = rows(store, "SELECT actor, detail->>'reason', (detail->>'spans')::INT, (detail->>'used_bytes')::BIGINT,"
+                        " (detail->>'max_bytes')::BIGINT FROM raw.audit ORDER BY created_at")  # fmt: skip
+    assert {(actor, reason, most) for actor, reason, _, _, most in audit} == {("test", "size", limit)}
+    assert audit[0][3] == used
+    assert sum(spans for *_, spans, _, _ in audit) == removed
+
+
+def test_size_retention_deletes_nothing_a_second_time(kit: Any, rows: Any) -> None:
+    """Blocks are freed later than rows are deleted; what is live counts, so that further rounds change nothing."""
+    store = _filled(kit)
+    limit = store.used_bytes() * 9 // 10
+    prune_to_size(store, limit)
+    left = rows(store, "SELECT count(*) FROM raw.spans")[0][0]
+    for _ in range(7):
+        assert prune_to_size(store, limit) == []
+    assert rows(store, "SELECT count(*) FROM raw.spans") == [(left,)]
+    assert 0.9 * 0.9 * 4_000 <= left < 4_000
 
 
 def test_freed_space_is_given_back_by_vacuum(kit: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import Found, Rule, Span
+from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Rule, Span
 from ragpulse_collector.conventions.texts import or_json, query_in, response_in
 from ragpulse_collector.conventions.values import (
     amount,
@@ -142,4 +142,4 @@ RULES = (
     Rule("status_message", f"event:{names.EXCEPTION_EVENT}", _exception_message, last=True),
 )
 
-WHOLE_COLUMNS = {plain_query: plain_texts, plain_response: plain_texts}
+WHOLE_COLUMNS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}
