@@ -32,9 +32,11 @@ SPANS = st.sampled_from(VALUES).flatmap(
 class Parsed(NamedTuple):
     """One span as it came over the wire."""
 
-    span_id: str
+    trace_id: str
+    parent_span_id: str | None
     name: str
     start_ns: int
+    status_code: int
     attributes: dict[str, Any]
 
 
@@ -51,7 +53,14 @@ def _spans(batch: WireBatch) -> list[Parsed]:
         for at, row in enumerate(shape.rows)
     }
     return [
-        Parsed(batch.span_ids[row].hex(), batch.names[row], batch.start_ns[row], attributes[row])
+        Parsed(
+            batch.trace_ids[row].hex(),
+            None if (parent := batch.parent_span_ids[row]) is None else parent.hex(),
+            batch.names[row],
+            batch.start_ns[row],
+            batch.status_codes.get(row, 0),
+            attributes[row],
+        )
         for row in range(len(batch))
     ]
 
@@ -178,7 +187,8 @@ def test_protobuf_nested_120_deep_says_so() -> None:
     for _ in range(120):
         value = _field(5, _field(1, value))
     attribute = _field(1, b"deep") + _field(2, value)
-    request = _field(1, _field(2, _field(2, _field(9, attribute))))
+    ids = _field(1, b"t" * 16) + _field(2, b"s" * 8)
+    request = _field(1, _field(2, _field(2, ids + _field(9, attribute))))
     with pytest.raises(DecodeError, match="nested more than 100 levels"):
         _parse(request, PROTOBUF)
 

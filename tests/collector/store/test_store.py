@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from spans import batch_of
 
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.store import Busy, EmbeddedStore, FileReader, StoreError, Transaction, embedded
@@ -281,7 +282,7 @@ def test_too_little_memory_is_nobodys_fault(kit: Any, short: Exception) -> None:
     def decode(body: RawBody) -> Batch:
         if failing[0]:
             raise short
-        return Batch(records=[kit.span(1)])
+        return batch_of([kit.span(1)])
 
     store = kit.store(decode=decode)
     with pytest.raises(Busy):
