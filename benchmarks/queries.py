@@ -28,7 +28,7 @@ from _sending import Sending
 from _served import Server
 
 from ragpulse_collector.api.traces import trace_list
-from ragpulse_collector.records import Batch, RawBody, SpanRecord
+from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
 from ragpulse_collector.store import EmbeddedStore
 
 END = datetime(2026, 3, 8)
@@ -239,16 +239,19 @@ def keep_coming(store: EmbeddedStore, stop: threading.Event) -> None:
     while not stop.wait(500 / RATE):
         number += 1
         at = int(END.timestamp() * 1e9) + number * 10**8
-        spans = [
-            SpanRecord(
-                trace_id=f"{number:016x}{n // 4:016x}", span_id=f"{n + 1:016x}", start_ns=at, end_ns=at + 10**8,
-                parent_span_id=None if n % 4 == 0 else f"{n - n % 4 + 1:016x}", name="n",
-                kind="rag" if n % 4 == 0 else "other", query="q" * 80 if n % 4 == 0 else None,
-                response="r" * 800 if n % 4 == 0 else None,
-            )
-            for n in range(500)
-        ]  # fmt: skip
-        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
+        rows, is_root = range(500), [n % 4 == 0 for n in range(500)]
+        spans = SpanBatch(
+            trace_ids=[bytes.fromhex(f"{number:016x}{n // 4:016x}") for n in rows],
+            span_ids=[(n + 1).to_bytes(8) for n in rows],
+            parent_span_ids=[None if n % 4 == 0 else (n - n % 4 + 1).to_bytes(8) for n in rows],
+            columns={
+                "name": Constant("n", 500), "start_ns": [at] * 500, "end_ns": [at + 10**8] * 500,
+                "kind": ["rag" if root else "other" for root in is_root],
+                "query": ["q" * 80 if root else None for root in is_root],
+                "response": ["r" * 800 if root else None for root in is_root],
+            },
+        )  # fmt: skip
+        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=[spans])))
         store.submit(body).result()
 
 

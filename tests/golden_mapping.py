@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from spans import Span, spans_of
 from wire_support import JSON, SPAN, attribute_pairs
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.records import Batch, RawBody, SpanRecord
-from ragpulse_collector.store import Prices
+from ragpulse_collector.records import Batch, RawBody
+from ragpulse_collector.store.prices import Call, Prices
 
 FIXTURES = Path(__file__).parent / "collector" / "fixtures"
 GOLDEN = FIXTURES / "golden" / "mapping.jsonl.gz"
@@ -65,7 +66,7 @@ def bodies() -> Iterator[bytes]:
 
 def outcome(batch: Batch) -> dict[str, Any]:
     """Return what a body became, in an order of its own: spans and scores by their ids."""
-    spans = sorted((_plain(span) for span in batch.spans), key=lambda span: span["span_id"])
+    spans = sorted((_plain(span) for span in spans_of(batch)), key=lambda span: span["span_id"])
     scores = sorted(
         ({name: getattr(score, name) for name in score.__slots__} for score in batch.scores),
         key=lambda score: (score["span_id"] or "", score["name"], str(score["score"])),
@@ -154,16 +155,16 @@ def _documents(rng: random.Random) -> dict[str, Any]:
     return {f"retrieval.documents.{at}.document.{key}": value for at, one in rows for key, value in one.items()}
 
 
-def _plain(span: SpanRecord) -> dict[str, Any]:
+def _plain(span: Span) -> dict[str, Any]:
     """Return the fields that are not as declared; the raw attributes parsed, their order beside them."""
-    found = {field.name: getattr(span, field.name) for field in fields(SpanRecord) if field.name != "contexts"}
+    found = {field.name: getattr(span, field.name) for field in fields(Span) if field.name != "contexts"}
     found = {name: value for name, value in found.items() if value is not None}
     attributes = orjson.loads(span.attributes)
     found |= {"attributes": attributes, "order": list(attributes), "mapped_from": orjson.loads(span.mapped_from)}
     if span.contexts is not None:
         found["contexts"] = [[c.rank, c.id, c.score, c.text, c.metadata] for c in span.contexts]
-    Prices()(span)
-    return found | {f"priced_{name}": getattr(span, name) for name in PRICED}
+    cost = Prices().cost(Call(**{name: getattr(span, name) for name in Call._fields}))
+    return found | {f"priced_{name}": getattr(cost, name) for name in PRICED}
 
 
 def _write() -> None:

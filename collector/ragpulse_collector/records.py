@@ -1,14 +1,14 @@
 """The typed shapes that travel from the wire to the store: what decoding yields and the store appends.
 
-Ids are lower-case hex text, instants are Unix nanoseconds, everything unknown is None.
+Ids are bytes in batches of spans and lower-case hex text elsewhere; instants are Unix nanoseconds; what is unknown is
+None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Kind = Literal[
     "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
@@ -40,138 +40,98 @@ class ContextRecord:
     """JSON object text."""
 
 
-@dataclass(kw_only=True)
-class SpanRecord:
-    """One span in canonical columns, whatever dialect it arrived in.
+class Constant(NamedTuple):
+    """A column in which every row has the same value."""
 
-    Without slots, so that `made_of` need not set what is as declared.
-    """
-
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    start_ns: int
-    end_ns: int
-    name: str
-    kind: Kind = "other"
-    service: str | None = None
-    service_version: str | None = None
-    environment: str | None = None
-    status: Status = "unset"
-    status_message: str | None = None
-    error_type: str | None = None
-    query: str | None = None
-    response: str | None = None
-    contexts: list[ContextRecord] | None = None
-    """None: this span carries no contexts. Empty list: a retrieval that found nothing."""
-    contexts_truncated: bool = False
-    model: str | None = None
-    provider: str | None = None
-    response_id: str | None = None
-    input_tokens: int | None = None
-    """Includes cached tokens."""
-    output_tokens: int | None = None
-    """Includes reasoning tokens."""
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cost_usd: float | None = None
-    cost_source: str | None = None
-    """`provider` where the client sent a figure, else the price table's name and date, else None."""
-    cost_unknown_reason: str | None = None
-    ttft_ms: float | None = None
-    session_id: str | None = None
-    user_id: str | None = None
-    prompt_name: str | None = None
-    prompt_version: str | None = None
-    variant: str | None = None
-    tags: list[str] | None = None
-    metadata: str | None = None
-    """JSON object text."""
-    upstream_pi: float = 1.0
-    """Probability with which an upstream sampler kept this trace."""
-    dropped_attributes: int = 0
-    attributes: str = "{}"
-    """The raw attributes as JSON text; a value lifted whole into query or response is replaced by {"$lifted": "query"},
-    texts of contexts likewise; `conventions.restore_attributes` rebuilds what was sent."""
-    resource: str = "{}"
-    events: str | None = None
-    """Span events as JSON text: [{"name", "time", "attributes"}]."""
-    links: str | None = None
-    """Links to other spans as JSON text: [{"trace_id", "span_id", "attributes"}]."""
-    mapped_from: str = "{}"
-    """JSON object: canonical field → attribute it was taken from."""
-
-    @classmethod
-    def made_of(cls, fields: dict[str, Any]) -> SpanRecord:
-        """Return the record with these fields, taking the dict over: a tenth of what the constructor costs."""
-        record = cls.__new__(cls)
-        record.__dict__ = fields
-        return record
+    value: Any
+    length: int
 
 
-@dataclass(slots=True)
-class ContextColumns:
-    """Retrieved documents of several spans by column, one span's behind the other's, each span's in rank order."""
+Values: TypeAlias = "Sequence[Any] | Constant"
+"""A column: one value a row, None where it is unknown."""
 
-    sizes: Sequence[int]
-    """How many documents each span has."""
-    ids: Sequence[str | None]
-    scores: Sequence[float | None]
-    texts: Sequence[str | None]
-    metadata: Sequence[str | None]
-
-    @classmethod
-    def of(cls, contexts: Sequence[Sequence[ContextRecord]]) -> ContextColumns:
-        """Return the documents of spans by column."""
-        every = list(chain.from_iterable(contexts))
-        columns = [[getattr(context, name) for context in every] for name in ("id", "score", "text", "metadata")]
-        return cls(list(map(len, contexts)), *columns)
-
-    def records(self) -> list[list[ContextRecord]]:
-        """Return the documents of each span one by one."""
-        rows = zip(self.ids, self.scores, self.texts, self.metadata, strict=True)
-        return [[ContextRecord(rank, *next(rows)) for rank in range(1, size + 1)] for size in self.sizes]
+SPAN_DEFAULTS: dict[str, Any] = {
+    "kind": "other",
+    "status": "unset",
+    "upstream_pi": 1.0,
+    "dropped_attributes": 0,
+    "contexts_truncated": False,
+    "attributes": "{}",
+    "resource": "{}",
+    "mapped_from": "{}",
+}
+"""What a column holds that a batch does not carry; None for every other column."""
 
 
 @dataclass(slots=True, kw_only=True)
-class SpanBlock:
-    """Spans that look alike, by column: what a `SpanRecord` holds, without one object a span."""
+class SpanBatch:
+    """Spans in canonical columns, whatever dialect they arrived in: all spans of one scope of one request body.
+
+    Columns, all optional but `name`, `start_ns` and `end_ns` (see SPAN_DEFAULTS):
+
+    - `name`, `kind` (Kind), `status` (Status), `status_message`, `error_type`, `service`, `service_version`,
+      `environment`, `session_id`, `user_id`, `prompt_name`, `prompt_version`, `variant`, `tags` (lists of text),
+      `metadata` (JSON object);
+    - `query`, `response`; `contexts_truncated`: documents were cut before they reached us;
+    - `model`, `provider`, `response_id`, `input_tokens` (with cached ones), `output_tokens` (with reasoning ones),
+      `cached_tokens`, `cache_write_tokens`, `reasoning_tokens`, `ttft_ms`;
+    - `cost_usd`, `cost_source` (`provider`, or the price table's name and date), `cost_unknown_reason`;
+    - `upstream_pi`: the probability with which an upstream sampler kept the trace;
+    - `attributes`: the raw attributes as JSON; a text that is query, response or a context is replaced by a reference
+      (see conventions.lifting); `dropped_attributes`: how many the sender dropped; `resource`: JSON, scope included;
+    - `events`, `links`: JSON lists; `mapped_from`: JSON object, canonical field to the attribute it was read from.
+    """
 
     trace_ids: Sequence[bytes]
     span_ids: Sequence[bytes]
     parent_span_ids: Sequence[bytes | None]
-    columns: dict[str, Sequence[Any]]
-    """Fields of `SpanRecord` that differ from span to span; `name`, `start_ns`, `end_ns` are always among them."""
-    shared: dict[str, Any]
-    """Fields of `SpanRecord` that are the same for all; what is in neither is as declared there."""
-    contexts: ContextColumns | None = None
-    """None: these spans carry no contexts."""
+    columns: dict[str, Values]
+    contexts: list[list[ContextRecord] | None] | None = None
+    """Retrieved documents of each span, in rank order. None: it carries none. Empty list: a search found nothing."""
 
     def __len__(self) -> int:
         return len(self.span_ids)
 
-    def same(self, name: str) -> Any:
-        """Return the value that all spans share in a field that is no column."""
-        return self.shared.get(name, getattr(SpanRecord, name, None))
+    def column(self, name: str) -> Values:
+        """Return a column, constant where the batch does not carry it."""
+        found = self.columns.get(name)
+        return Constant(SPAN_DEFAULTS.get(name), len(self)) if found is None else found
 
     def values(self, name: str) -> Sequence[Any]:
-        """Return the values of a field, one a span."""
-        column = self.columns.get(name)
-        return [self.same(name)] * len(self) if column is None else column
+        """Return a column as one value a row."""
+        column = self.column(name)
+        return [column.value] * column.length if isinstance(column, Constant) else column
 
-    def records(self) -> list[SpanRecord]:
-        """Return the spans one by one."""
-        ids = {
-            "trace_id": list(map(bytes.hex, self.trace_ids)),
-            "span_id": list(map(bytes.hex, self.span_ids)),
-            "parent_span_id": [None if parent is None else parent.hex() for parent in self.parent_span_ids],
-        }
-        columns = ids | self.columns
-        if self.contexts is not None:
-            columns["contexts"] = self.contexts.records()
-        rows = zip(*columns.values(), strict=True)
-        return [SpanRecord.made_of(self.shared | dict(zip(columns, row, strict=True))) for row in rows]
+    def contexts_of(self, row: int) -> list[ContextRecord] | None:
+        """Return the documents of one span."""
+        return None if self.contexts is None else self.contexts[row]
+
+    def set(self, name: str, row: int, value: Any) -> None:
+        """Replace one value of a column."""
+        values = list(self.values(name))
+        values[row] = value
+        self.columns[name] = values
+
+    def set_contexts(self, row: int, contexts: list[ContextRecord]) -> None:
+        """Replace the documents of one span."""
+        self.contexts = self.contexts or [None] * len(self)
+        self.contexts[row] = contexts
+
+    def take(self, rows: Sequence[int]) -> SpanBatch:
+        """Return a batch of these rows."""
+
+        def taken(column: Values) -> Values:
+            if isinstance(column, Constant):
+                return Constant(column.value, len(rows))
+            return [column[row] for row in rows]
+
+        return SpanBatch(
+            trace_ids=[self.trace_ids[row] for row in rows],
+            span_ids=[self.span_ids[row] for row in rows],
+            parent_span_ids=[self.parent_span_ids[row] for row in rows],
+            columns={name: taken(column) for name, column in self.columns.items()},
+            contexts=None if self.contexts is None else [self.contexts[row] for row in rows],
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,7 +144,6 @@ class ContentRecord:
     query: str | None = None
     response: str | None = None
     contexts: list[ContextRecord] | None = None
-    attributes: str = "{}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,25 +168,15 @@ class ScoreRecord:
 class Batch:
     """What one request body decoded to."""
 
-    records: list[SpanRecord] = field(default_factory=list)
-    """Spans one by one; `spans` has all of them."""
-    blocks: list[SpanBlock] = field(default_factory=list)
-    """Spans that look alike, in no one's hands yet."""
+    spans: list[SpanBatch] = field(default_factory=list)
     contents: list[ContentRecord] = field(default_factory=list)
     scores: list[ScoreRecord] = field(default_factory=list)
     rejected: int = 0
     """Spans or log records that were refused (bad ids); answered as partial success."""
     message: str | None = None
     """Why, in English; may be a warning with `rejected` 0."""
-    failed_blocks: int = 0
-    """Blocks that were mapped span by span because mapping them together raised an exception: a fault of ours."""
-
-    @property
-    def spans(self) -> list[SpanRecord]:
-        """Every span as a record of its own: blocks are taken apart for it, once and for all."""
-        while self.blocks:
-            self.records += self.blocks.pop(0).records()
-        return self.records
+    unmapped: int = 0
+    """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -239,7 +188,7 @@ class Receipt:
     duplicates: int = 0
     accepted: int = 0
     """Spans and log records that were written."""
-    failed_blocks: int = 0
+    unmapped: int = 0
     """As in the batch."""
 
 

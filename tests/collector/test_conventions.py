@@ -9,10 +9,11 @@ from typing import Any
 
 import orjson
 import pytest
+from spans import Span, remapped, spans_of
 from wire_support import JSON, PROTOBUF, SPAN, as_protobuf, attribute_pairs, decode_json, otlp_json
 
-from ragpulse_collector.conventions import decode, remap, restore_attributes
-from ragpulse_collector.records import RawBody, SpanRecord
+from ragpulse_collector.conventions import decode, restore_attributes
+from ragpulse_collector.records import RawBody
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
 CASES = [
@@ -40,12 +41,12 @@ def _span(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record(case: dict[str, Any]) -> SpanRecord:
-    (record,) = decode_json(_span(case)).spans
+def _record(case: dict[str, Any]) -> Span:
+    (record,) = spans_of(decode_json(_span(case)))
     return record
 
 
-def _plain(record: SpanRecord, field: str) -> Any:
+def _plain(record: Span, field: str) -> Any:
     value = getattr(record, field)
     if field == "contexts" and value is not None:
         return [[c.rank, c.id, c.score, c.text, c.metadata] for c in value]
@@ -77,7 +78,7 @@ def test_raw_attributes_come_back_as_sent(case: dict[str, Any]) -> None:
 def test_mapping_stored_spans_again_changes_nothing(case: dict[str, Any]) -> None:
     """`remap` over an unchanged rule book is the identity."""
     record = _record(case)
-    assert remap(record) == record
+    assert remapped(record) == record
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -99,7 +100,7 @@ def test_every_text_is_stored_once() -> None:
 def test_resource_and_scope_describe_the_service() -> None:
     """service, version and environment; the scope is kept under OpenTelemetry's own names."""
     resource = {"service.name": "helpdesk", "service.version": "1.4", "deployment.environment.name": "prod"}
-    (record,) = decode_json({}, resource=resource).spans
+    (record,) = spans_of(decode_json({}, resource=resource))
     assert (record.service, record.service_version, record.environment) == ("helpdesk", "1.4", "prod")
     assert orjson.loads(record.resource) == {**resource, "otel.scope.name": "wire"}
 
@@ -114,7 +115,7 @@ def test_resource_and_scope_describe_the_service() -> None:
 )
 def test_a_project_name_stands_in_for_an_unknown_service(resource: dict[str, str], service: str | None) -> None:
     """OpenInference users name a project, not a service."""
-    assert decode_json({}, resource=resource).spans[0].service == service
+    assert spans_of(decode_json({}, resource=resource))[0].service == service
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_project_name_stands_in_for_an_unknown_service(resource: dict[str, str
 )
 def test_upstream_sampling_is_read_from_the_trace_state(trace_state: str, pi: float) -> None:
     """OpenTelemetry's rejection threshold gives the probability with which the trace was kept."""
-    assert decode_json({"traceState": trace_state}).spans[0].upstream_pi == pytest.approx(pi, rel=1e-5)
+    assert spans_of(decode_json({"traceState": trace_state}))[0].upstream_pi == pytest.approx(pi, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,9 @@ def test_upstream_sampling_is_read_from_the_trace_state(trace_state: str, pi: fl
 )
 def test_odd_times_are_stored_and_flagged(times: dict[str, Any], duration: int, flags: list[str] | None) -> None:
     """Nothing is refused for its clock."""
-    record = decode_json(times).spans[0]
+    record = spans_of(decode_json(times))[0]
     assert (record.end_ns - record.start_ns, orjson.loads(record.mapped_from).get("flags")) == (duration, flags)
-    assert remap(record) == record
+    assert remapped(record) == record
 
 
 @pytest.mark.parametrize("encode", [bytes, as_protobuf], ids=["json", "protobuf"])
@@ -154,17 +155,16 @@ def test_links_are_kept(encode: Callable[[bytes], bytes]) -> None:
     """Where they lead and what is said of them, in both encodings; remapping leaves them as they are."""
     link = {"traceId": "a" * 32, "spanId": "b" * 16, "attributes": attribute_pairs({"why": "retry"})}
     body = encode(otlp_json({"links": [link]}))
-    (record,) = decode(
-        RawBody(signal="traces", content_type=PROTOBUF if encode is as_protobuf else JSON, body=body)
-    ).spans
+    content_type: Any = PROTOBUF if encode is as_protobuf else JSON
+    (record,) = spans_of(decode(RawBody(signal="traces", content_type=content_type, body=body)))
     kept = [{"trace_id": "a" * 32, "span_id": "b" * 16, "attributes": {"why": "retry"}}]
-    assert orjson.loads(record.links or "") == orjson.loads(remap(record).links or "") == kept
+    assert orjson.loads(record.links or "") == orjson.loads(remapped(record).links or "") == kept
 
 
 def test_events_are_kept_with_nanoseconds() -> None:
     """As JSON, times in ISO 8601."""
     event = {"name": "e", "timeUnixNano": "1783468800123456789", "attributes": {"k": 1}}
-    record = decode_json({"events": [event]}).spans[0]
+    record = spans_of(decode_json({"events": [event]}))[0]
     assert orjson.loads(record.events or "") == [
         {"name": "e", "time": "2026-07-08T00:00:00.123456789Z", "attributes": {"k": 1}}
     ]
@@ -193,14 +193,14 @@ def test_feedback_on_spans_becomes_scores() -> None:
 
 def test_remap_keeps_texts_that_came_from_a_log_event() -> None:
     """A query that no attribute holds is not forgotten when columns are derived anew."""
-    record = decode_json({"attributes": {"gen_ai.operation.name": "chat"}}).spans[0]
+    record = spans_of(decode_json({"attributes": {"gen_ai.operation.name": "chat"}}))[0]
     record.query = "from a log event"
-    assert remap(record).query == "from a log event"
+    assert remapped(record).query == "from a log event"
 
 
 def test_a_parent_id_that_is_none_makes_a_root() -> None:
     """All zeros, or of a wrong length."""
-    spans = decode_json(
-        {"parentSpanId": "0" * 16}, {"parentSpanId": "abcd"}, {"parentSpanId": "00F067AA0BA902B7"}
-    ).spans
+    spans = spans_of(
+        decode_json({"parentSpanId": "0" * 16}, {"parentSpanId": "abcd"}, {"parentSpanId": "00F067AA0BA902B7"})
+    )
     assert [span.parent_span_id for span in spans] == [None, None, "00f067aa0ba902b7"]

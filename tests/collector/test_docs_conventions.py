@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ragpulse_collector.conventions.record import rule_book
+from ragpulse_collector.conventions.mapper import rule_book
 from ragpulse_collector.otlp.intake import Limits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "conventions.md").read_text(encoding="utf-8")

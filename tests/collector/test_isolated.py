@@ -82,13 +82,13 @@ class Longer(Evaluator):
 BAD = {
     "exits": "the evaluator ended its process with exit code 3",
     "leaves": "SystemExit: enough",
-    "spins": "no result within 2 s",
-    "sleeps": "no result within 2 s",
-    "holds_the_lock": "no result within 2 s",
+    "spins": "no result within 3 s",
+    "sleeps": "no result within 3 s",
+    "holds_the_lock": "no result within 3 s",
     "crashes": "the evaluator's process was ended by SIGSEGV",
     "grows": "beyond the memory limit of 1024 MB",
 }
-LIMITS = {"time_limit_s": 2, "memory_limit_mb": 1024, "processes": 1}
+LIMITS = {"time_limit_s": 3, "memory_limit_mb": 1024, "processes": 1}
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ CONFIGURATION = """
 settle_s = 0
 
 [evaluators]
-time_limit_s = 2
+time_limit_s = 3
 memory_limit_mb = 1024
 
 [[rule]]

@@ -50,8 +50,8 @@ def test_a_refused_body_is_freed_without_the_collector(tmp_path: Path, failure: 
         batch = decode(body)
         if failure == "decoder bug":
             raise LookupError("a bug")
-        for span in batch.spans:
-            span.metadata = "\ud800"
+        for spans in batch.spans:
+            spans.columns["metadata"] = ["\ud800"] * len(spans)
         return batch
 
     store = EmbeddedStore(tmp_path / "t.duckdb", decode=decoded)

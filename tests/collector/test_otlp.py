@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from spans import spans_of
 from wire_support import JSON, PROTOBUF, SPAN, otlp_json, span_body
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.otlp import WireSpan, parse_blocks, parse_spans
+from ragpulse_collector.otlp import WireBatch, parse_spans
 from ragpulse_collector.records import DecodeError, RawBody
 
 VALUES = (["x", "y" * 300, "für", ""], [0, 5, 300, -1, 2**62], [0.5, 2.5, 0.0], [True, b"hi", ["a"], [1], 1, 1.0, "1"])
@@ -30,9 +29,40 @@ SPANS = st.sampled_from(VALUES).flatmap(
 )
 
 
-def _parse(request: Any, content_type: Any = JSON) -> list[WireSpan]:
+class Parsed(NamedTuple):
+    """One span as it came over the wire."""
+
+    trace_id: str
+    parent_span_id: str | None
+    name: str
+    start_ns: int
+    status_code: int
+    attributes: dict[str, Any]
+
+
+def _parse(request: Any, content_type: Any = JSON) -> list[Parsed]:
     body = request if isinstance(request, bytes) else orjson.dumps(request)
-    return list(parse_spans(RawBody(signal="traces", content_type=content_type, body=body)))
+    batches, _ = parse_spans(RawBody(signal="traces", content_type=content_type, body=body))
+    return [span for batch in batches for span in _spans(batch)]
+
+
+def _spans(batch: WireBatch) -> list[Parsed]:
+    attributes = {
+        row: {name: column[at] for name, column in shape.attributes.items()}
+        for shape in batch.shapes
+        for at, row in enumerate(shape.rows)
+    }
+    return [
+        Parsed(
+            batch.trace_ids[row].hex(),
+            None if (parent := batch.parent_span_ids[row]) is None else parent.hex(),
+            batch.names[row],
+            batch.start_ns[row],
+            batch.status_codes.get(row, 0),
+            attributes[row],
+        )
+        for row in range(len(batch))
+    ]
 
 
 def _request(**span: Any) -> dict[str, Any]:
@@ -157,7 +187,8 @@ def test_protobuf_nested_120_deep_says_so() -> None:
     for _ in range(120):
         value = _field(5, _field(1, value))
     attribute = _field(1, b"deep") + _field(2, value)
-    request = _field(1, _field(2, _field(2, _field(9, attribute))))
+    ids = _field(1, b"t" * 16) + _field(2, b"s" * 8)
+    request = _field(1, _field(2, _field(2, ids + _field(9, attribute))))
     with pytest.raises(DecodeError, match="nested more than 100 levels"):
         _parse(request, PROTOBUF)
 
@@ -191,26 +222,25 @@ def test_long_vectors_are_left_out_in_both_encodings() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(attributes=SPANS)
-def test_spans_in_blocks_are_the_spans(attributes: list[dict[str, Any]]) -> None:
+def test_spans_together_are_the_spans_alone(attributes: list[dict[str, Any]]) -> None:
     """Whatever their attributes have in common: how many there are, names, types, values."""
-    body = RawBody(signal="traces", content_type=PROTOBUF, body=span_body(*attributes))
-    blocks, rest = parse_blocks(body)
-    found = sorted([*chain(*(block.spans() for block in blocks)), *rest], key=attrgetter("span_id"))
-    assert repr(found) == repr(sorted(_parse(body.body, PROTOBUF), key=attrgetter("span_id")))
+    together = _parse(span_body(*attributes), PROTOBUF)
+    alone = [_parse(span_body(each), PROTOBUF)[0] for each in attributes]
+    assert [repr(span.attributes) for span in together] == [repr(span.attributes) for span in alone]
 
 
 @pytest.mark.parametrize("value", [b"\x12\x03\x0a\x01%c", b"\x12\x09\x21%cxxxxxxx"], ids=["text", "number"])
 def test_what_is_given_twice_means_the_last(value: bytes) -> None:
-    """A name in a span and a key in an attribute, in blocks as well."""
+    """A name in a span and a key in an attribute."""
     last = _field(1, b"b") + value % b"2"
+    ids = _field(1, b"t" * 16) + _field(2, b"s" * 8)
     spans = b"".join(
-        _field(2, _field(9, _field(1, b"a") + value % (number + 32) + _field(1, b"b")) + _field(9, last))
+        _field(2, ids + _field(9, _field(1, b"a") + value % (number + 32) + _field(1, b"b")) + _field(9, last))
         for number in range(20)
     )
-    body = RawBody(signal="traces", content_type=PROTOBUF, body=_field(1, _field(2, spans)))
-    (block,), rest = parse_blocks(body)
-    assert (len(block), rest) == (20, [])
-    assert [span.attributes for span in block.spans()] == [span.attributes for span in _parse(body.body, PROTOBUF)]
+    found = _parse(_field(1, _field(2, spans)), PROTOBUF)
+    expected = "2" if value.startswith(b"\x12\x03") else found[0].attributes["b"]
+    assert [span.attributes for span in found] == [{"b": expected}] * 20
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -236,7 +266,7 @@ def test_half_an_emoji_is_replaced_and_the_spans_are_kept(sent: str, kept: str) 
     """JavaScript's exporter sends lone surrogates where a text was cut; pairs and escaped backslashes stay."""
     spans = [{"spanId": f"{number:016x}", "attributes": {"a": "HERE"}} for number in range(1, 11)]
     body = otlp_json(*spans).replace(b"HERE", sent.encode())
-    found = decode(RawBody(signal="traces", content_type=JSON, body=body)).spans
+    found = spans_of(decode(RawBody(signal="traces", content_type=JSON, body=body)))
     assert [orjson.loads(span.attributes)["a"] for span in found] == [kept] * 10
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spans import spans_of
 from traffic import rag_trace, send
 from waiting import until
 
@@ -99,7 +100,7 @@ def test_a_match_never_breaks_the_json_around_it() -> None:
     envelope = span_with(
         [text("input.value", "hello"), {"key": "n", "value": {"intValue": "123456789"}}, text("a", "b")]
     )
-    (span,) = masked("traces", envelope, [r'["{}:,]+', r"\d{9}", "query", "lifted"]).spans
+    (span,) = spans_of(masked("traces", envelope, [r'["{}:,]+', r"\d{9}", "query", "lifted"]))
     attributes = restore_attributes(span.attributes, span.query, span.response, span.contexts)
     assert attributes["input.value"] == "hello"
     assert attributes["n"] == MASK
@@ -108,7 +109,7 @@ def test_a_match_never_breaks_the_json_around_it() -> None:
 
 def test_escapes_hide_nothing() -> None:
     """JSON inside a string, with letters written as escapes, is looked into."""
-    (span,) = masked("traces", span_with([text("note", '{"who": "J\\u00fcrgen"}')]), ["Jürgen"]).spans
+    (span,) = spans_of(masked("traces", span_with([text("note", '{"who": "J\\u00fcrgen"}')]), ["Jürgen"]))
     assert "rgen" not in span.attributes
     assert json.loads(json.loads(span.attributes)["note"]) == {"who": MASK}
 

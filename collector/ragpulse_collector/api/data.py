@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ragpulse_collector.api.traces import chosen, listed
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.metrics.window import duration_s
-from ragpulse_collector.records import SpanRecord
+from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.outbox import Format
 from ragpulse_collector.store.protocol import Parameters
@@ -116,7 +116,7 @@ def pruned(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"cutoff": found.cutoff, "deleted": found.rows}
 
 
-def remap_all(store: Store, params: Mapping[str, Any], *, price: Callable[[SpanRecord], None] | None) -> dict[str, Any]:
+def remap_all(store: Store, params: Mapping[str, Any], *, price: Callable[[SpanBatch], None] | None) -> dict[str, Any]:
     """Answer `POST remap`: derive the canonical columns again from the raw attributes."""
     del params
     seen, changed = remap(store, derive, price=price)

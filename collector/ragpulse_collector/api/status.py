@@ -83,7 +83,7 @@ class Status:
             },
             "rejected": {"spans": self._counters.rejected, "requests_by_code": by_code},
             "duplicates": self._counters.duplicates,
-            "failed_blocks": self._counters.failed_blocks,
+            "unmapped": self._counters.unmapped,
             "newest_span": newest,
             "truncated": truncated,
             "late": int(late),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from ragpulse_collector.records import SpanRecord
 from ragpulse_collector.settings import Settings, is_loopback
+from ragpulse_collector.store import Prices
+from ragpulse_collector.store.prices import Call
 
 JudgePrice = Callable[[str, int, int], float | None]
 
@@ -23,7 +24,7 @@ def judge_address(settings: Settings) -> str | None:
     return written.partition("#")[0] if written else judge.api_base
 
 
-def judge_price(settings: Settings, prices: Callable[[SpanRecord], None]) -> JudgePrice:
+def judge_price(settings: Settings, prices: Prices) -> JudgePrice:
     """Return the function that prices a judge call: (model, input tokens, output tokens) to USD, None if unknown."""
     configured = settings.judge.model or ""
     free = {configured, f"openai/{configured}", configured.rpartition("#")[2]} if judge_is_local(settings) else set()
@@ -32,11 +33,7 @@ def judge_price(settings: Settings, prices: Callable[[SpanRecord], None]) -> Jud
         if model in free:
             return 0.0
         provider, _, name = model.rpartition("/")
-        call = SpanRecord(
-            trace_id="", span_id="", parent_span_id=None, start_ns=0, end_ns=0, name="judge", kind="llm",
-            model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens,
-        )  # fmt: skip
-        prices(call)
-        return call.cost_usd
+        call = Call(model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens)
+        return prices.cost(call).cost_usd
 
     return price

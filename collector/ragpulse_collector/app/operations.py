@@ -230,7 +230,7 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
         Operation(method="POST", path="prune", run=partial(pruned, store), scope="admin",
                   parameters=("older_than", "service", "dry_run"),
                   summary="Delete what is older than an age, or everything of a service."),
-        Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices), scope="admin",
+        Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices.settle), scope="admin",
                   summary="Derive the canonical columns again from the raw attributes."),
     )  # fmt: skip
 

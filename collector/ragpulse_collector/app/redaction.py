@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from ragpulse_collector.records import Batch, ContextRecord, RawBody
+from ragpulse_collector.records import Batch, Constant, ContextRecord, RawBody, SpanBatch, Values
 from ragpulse_collector.settings import SettingsError
 
 MASK = "[redacted]"
@@ -61,18 +61,26 @@ class Redactor:
 
     def batch(self, batch: Batch) -> Batch:
         """Mask all texts of a batch."""
-        for span in batch.spans:
-            self._texts(span, _SPAN_TEXTS)
-            self._json(span, _SPAN_JSON)
-            span.tags = None if span.tags is None else [self.text(tag) for tag in span.tags]
-            self._contexts(span.contexts)
+        for spans in batch.spans:
+            self._spans(spans)
         for content in batch.contents:
             self._texts(content, ("query", "response"))
-            self._json(content, ("attributes",))
             self._contexts(content.contexts)
         for score in batch.scores:
             self._texts(score, ("name", "explanation", "label"))
         return batch
+
+    def _spans(self, spans: SpanBatch) -> None:
+        for names, mask in ((_SPAN_TEXTS, self.text), (_SPAN_JSON, self.json), (("tags",), self.value)):
+            for name in names:
+                if name in spans.columns:
+                    spans.columns[name] = _masked(spans.column(name), mask)
+        for contexts in spans.contexts or ():
+            self._contexts(contexts)
+
+    def json(self, text: str) -> str:
+        """Mask the strings, numbers and keys of a JSON text."""
+        return orjson.dumps(self.value(orjson.loads(text))).decode()
 
     def text(self, text: str) -> str:
         """Mask one text; JSON inside it is looked into where escapes could hide a match."""
@@ -123,4 +131,10 @@ class Redactor:
         for name in names:
             text = getattr(record, name)
             if text:
-                setattr(record, name, orjson.dumps(self.value(orjson.loads(text))).decode())
+                setattr(record, name, self.json(text))
+
+
+def _masked(column: Values, mask: Callable[[Any], Any]) -> Values:
+    if isinstance(column, Constant):
+        return Constant(mask(column.value) if column.value else column.value, column.length)
+    return [mask(value) if value else value for value in column]

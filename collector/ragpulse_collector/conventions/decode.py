@@ -1,100 +1,109 @@
-"""A request body in, a batch of records out: the function the store is handed. Pure."""
+"""A request body in, a batch of canonical columns out: the function that the store is handed. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_id
 from ragpulse_collector.conventions.lifting import wire_attributes
-from ragpulse_collector.conventions.logs import add_log
-from ragpulse_collector.conventions.record import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book
-from ragpulse_collector.otlp import Origin, WireEvent, WireSpan, check_metrics, parse_blocks, parse_logs
-from ragpulse_collector.records import Batch, RawBody, SpanRecord
+from ragpulse_collector.conventions.logs import add_logs
+from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book
+from ragpulse_collector.otlp import Scope, WireEvent, WireRows, check_metrics, parse_logs, parse_spans
+from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
 
-_BOOK = rule_book()
+_MAPPER = Mapper(rule_book())
+_STATUS_CODES = {"ok": 1, "error": 2}
+_TEXTS = ("query", "response")
 
 
 def decode(body: RawBody) -> Batch:
-    """Return everything a body holds in canonical records; raises DecodeError, then nothing of it counts.
+    """Return everything a body holds in canonical columns; raises DecodeError, then nothing of it counts.
 
-    Spans without valid ids are refused one by one, the rest is taken. Metrics are checked and otherwise left alone.
+    Spans without valid ids are rejected one by one, the rest is taken. Metrics are checked and otherwise left alone.
     """
     batch = Batch()
-    mapper = Mapper(_BOOK)
     if body.signal == "traces":
-        _add_spans(batch, body, mapper)
+        _add_spans(batch, body)
     elif body.signal == "logs":
-        for log in parse_logs(body):
-            add_log(batch, log, mapper)
+        add_logs(batch, parse_logs(body), _MAPPER)
     else:
         check_metrics(body)
     return batch
 
 
-def remap(record: SpanRecord) -> SpanRecord:
-    """Return a stored span with its canonical columns derived anew from its raw attributes.
+def remap(stored: SpanBatch) -> SpanBatch:
+    """Return stored spans of one resource with their canonical columns derived again from their raw attributes.
 
-    Give the record as stored, with its texts. Texts that came from a log event, not from an attribute, are kept.
+    Texts that came from a log event, not from an attribute, are kept.
     """
-    attributes = wire_attributes(record.attributes, record.query, record.response, record.contexts)
-    batch = Batch()
-    Mapper(_BOOK).add(_as_sent(record, attributes), batch)
-    (fresh,) = batch.records
-    flags = orjson.loads(record.mapped_from).get("flags", [])
-    if any(flag in TIME_FLAGS for flag in flags):
-        fresh.mapped_from = orjson.dumps({**orjson.loads(fresh.mapped_from), "flags": flags}).decode()
-    kept: dict[str, Any] = {
-        name: getattr(record, name)
-        for name in ("query", "response", "contexts")
-        if getattr(fresh, name) is None and name not in orjson.loads(record.mapped_from)
-    }
-    stored: dict[str, Any] = {"upstream_pi": record.upstream_pi, "resource": record.resource, "events": record.events}
-    stored["links"] = record.links
-    return replace(fresh, **{**stored, **kept})
+    rows = WireRows(_scope(stored.values("resource")[0]))
+    for row in range(len(stored)):
+        _add_as_sent(rows, stored, row)
+    derived = _MAPPER.spans(rows.batch()).spans
+    mapped_from = list(map(orjson.loads, stored.values("mapped_from")))
+    _keep_flags(derived, mapped_from)
+    for name in _TEXTS:
+        for row, value in enumerate(stored.values(name)):
+            if value is not None and derived.values(name)[row] is None and name not in mapped_from[row]:
+                derived.set(name, row, value)
+    for row in range(len(stored)):
+        contexts = stored.contexts_of(row)
+        if contexts is not None and derived.contexts_of(row) is None and "contexts" not in mapped_from[row]:
+            derived.set_contexts(row, contexts)
+    derived.columns |= {name: stored.column(name) for name in ("upstream_pi", "resource", "events", "links")}
+    return derived
 
 
-def _add_spans(batch: Batch, body: RawBody, mapper: Mapper) -> None:
-    blocks, spans = parse_blocks(body)
-    for block in blocks:
-        mapped = mapper.block(block)
-        if mapped is None:
-            spans += block.spans()
-        else:
-            batch.blocks.append(mapped)
-    batch.failed_blocks = mapper.failed_blocks
-    for span in spans:
-        if not (valid_trace_id(span.trace_id) and valid_span_id(span.span_id)):
-            batch.rejected += 1
-            continue
-        if span.parent_span_id is not None and not valid_span_id(span.parent_span_id):
-            span.parent_span_id = None
-        mapper.add(span, batch)
+def _add_spans(batch: Batch, body: RawBody) -> None:
+    wires, batch.rejected = parse_spans(body)
+    for wire in wires:
+        if len(wire):
+            mapped = _MAPPER.spans(wire)
+            batch.spans.append(mapped.spans)
+            batch.scores += mapped.scores
+            batch.unmapped += mapped.unmapped
     if batch.rejected:
         batch.message = "spans need a trace_id of 16 bytes and a span_id of 8 bytes, not all zero"
 
 
-def _as_sent(record: SpanRecord, attributes: dict[str, Any]) -> WireSpan:
-    resource = orjson.loads(record.resource)
-    scope = (resource.get(SCOPE_NAME, ""), resource.get(SCOPE_VERSION, ""))
-    return WireSpan(
-        record.trace_id,
-        record.span_id,
-        record.parent_span_id,
-        record.name,
-        record.start_ns,
-        record.end_ns,
-        {"ok": 1, "error": 2}.get(record.status, 0),
-        record.status_message or "",
-        "",
-        attributes,
-        record.dropped_attributes,
-        Origin(resource, *scope),
-        [_event(row) for row in orjson.loads(record.events or "[]")],
+def _scope(resource_text: str) -> Scope:
+    resource = orjson.loads(resource_text)
+    return Scope(resource, resource.get(SCOPE_NAME, ""), resource.get(SCOPE_VERSION, ""))
+
+
+def _add_as_sent(rows: WireRows, stored: SpanBatch, row: int) -> None:
+    """Add a stored span as it came over the wire."""
+
+    def value(name: str) -> Any:
+        column = stored.column(name)
+        return column.value if isinstance(column, Constant) else column[row]
+
+    attributes = wire_attributes(value("attributes"), value("query"), value("response"), stored.contexts_of(row))
+    rows.add(
+        stored.trace_ids[row],
+        stored.span_ids[row],
+        stored.parent_span_ids[row],
+        name=value("name"),
+        start_ns=value("start_ns"),
+        end_ns=value("end_ns"),
+        attributes=attributes,
+        status_codes=_STATUS_CODES.get(value("status"), 0),
+        status_messages=value("status_message") or "",
+        dropped_attributes=value("dropped_attributes"),
+        events=[_event(event) for event in orjson.loads(value("events") or "[]")],
     )
+
+
+def _keep_flags(derived: SpanBatch, stored: list[Mapping[str, Any]]) -> None:
+    """Flags of times stay: the stored times are already corrected."""
+    for row, before in enumerate(stored):
+        flags = before.get("flags", [])
+        if any(flag in TIME_FLAGS for flag in flags):
+            now = orjson.loads(derived.values("mapped_from")[row])
+            derived.set("mapped_from", row, orjson.dumps({**now, "flags": flags}).decode())
 
 
 def _event(row: dict[str, Any]) -> WireEvent:

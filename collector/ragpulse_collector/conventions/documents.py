@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
-import orjson
-
-from ragpulse_collector.conventions.lifting import STYLES, Path, lifted_documents, lifted_many, style_of
-from ragpulse_collector.conventions.rules import Carrier, Found, Read
+from ragpulse_collector.conventions.lifting import Path, lifted_many, style_of
+from ragpulse_collector.conventions.rules import Alone, Found, Read, Span
 from ragpulse_collector.conventions.values import dumped, number, parsed
-from ragpulse_collector.records import ContextColumns, ContextRecord
+from ragpulse_collector.records import ContextRecord
 
 _TEXT_KEYS = ("text", "page_content", "document", "chunk", "body")
 _ID_KEYS = ("id", "document_id", "doc_id", "node_id", "id_", "chunk_id")
@@ -32,12 +28,11 @@ _LIST_KEYS = (
 )
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
-_USUAL = frozenset({"id", "score", "content"})
-_MEMBER_TYPES = (frozenset({str, type(None)}), frozenset({float, type(None)}), frozenset({str}))
-_NOTHING = Carrier({})
+_TEXT_OR_NONE, _FLOAT_OR_NONE = frozenset({str, type(None)}), frozenset({float, type(None)})
+_NOTHING = Alone()
 
 
-def documents(value: Any, _: Carrier) -> Found | None:
+def documents(value: Any, _: Span) -> Found | None:
     """Read a list of documents, JSON text or structured."""
     content = parsed(value)
     if not isinstance(content, list):
@@ -45,46 +40,9 @@ def documents(value: Any, _: Carrier) -> Found | None:
     return _found(value, content, content, ())
 
 
-def documents_at_once(column: Sequence[Any], types: set[type]) -> Found | None:
-    """Read a column of JSON texts of documents with the same plain members, which is what nearly all retrievers send.
-
-    The value is all of them by column; None where anything is otherwise.
-    """
-    lists = _parsed_lists(column) if types == {str} else []
-    if set(map(type, lists)) != {list} or not all(lists):
-        return None
-    every = list(chain.from_iterable(lists))
-    if set(map(type, every)) != {dict} or len(set(map(tuple, every))) != 1 or not _USUAL.issuperset(every[0]):
-        return None
-    members = [[item.get(key) for item in every] for key in ("id", "score", "content")]
-    if not all(kinds.issuperset(map(type, member)) for kinds, member in zip(_MEMBER_TYPES, members, strict=True)):
-        return None
-    style = style_of(column[0], lists[0]) if all(members[-1]) else None
-    if style is None or not _are_written(lists, column, style):
-        return None
-    template = {"$lifted": "contexts", "keys": list(every[0]), "style": style}
-    ids, scores, texts = members
-    return Found(ContextColumns(list(map(len, lists)), ids, scores, texts, [None] * len(every)), {"": template})
-
-
-def _parsed_lists(column: Sequence[str]) -> list[Any]:
-    try:
-        return list(map(orjson.loads, column))
-    except orjson.JSONDecodeError:
-        return []
-
-
-def _are_written(lists: Sequence[Any], column: Sequence[str], style: str) -> bool:
-    """Tell whether this style writes every list as exactly its text."""
-    try:
-        return list(map(STYLES[style], lists)) == list(column)
-    except (TypeError, ValueError, RecursionError):  # nested too deep, or a number no JSON can say
-        return False
-
-
-def documents_of_retrieval(value: Any, carrier: Carrier) -> Found | None:
+def documents_of_retrieval(value: Any, span: Span) -> Found | None:
     """Read documents from an output, of retrievers and rerankers only: other lists of texts are not contexts."""
-    if carrier.kind not in ("retriever", "reranker"):
+    if span.kind not in ("retriever", "reranker"):
         return None
     content = parsed(value)
     if isinstance(content, list):
@@ -93,7 +51,7 @@ def documents_of_retrieval(value: Any, carrier: Carrier) -> Found | None:
     return None if key is None else _found(value, content, content[key], (key,))
 
 
-def flattened(members: Any, carrier: Carrier) -> Found | None:
+def flattened(members: Any, span: Span) -> Found | None:
     """Read OpenInference's `N.document.*` names; a gap in N or dropped attributes: some are missing."""
     rows: dict[int, dict[str, Any]] = {}
     for suffix, value in members.items():
@@ -108,13 +66,13 @@ def flattened(members: Any, carrier: Carrier) -> Found | None:
         if type(row.get("content")) is str and row["content"]
     }
     records = [_record(index + 1, row) for index, row in sorted(rows.items())]
-    return Found(records, templates, truncated=carrier.dropped_attributes > 0 or max(rows) != len(rows) - 1)
+    return Found(records, templates, truncated=span.dropped_attributes > 0 or max(rows) != len(rows) - 1)
 
 
 def result_events(prefix: str) -> Read:
     """Make a reader of one event per document, as vector database clients send them."""
 
-    def read(events: Any, _: Carrier) -> list[ContextRecord]:
+    def read(events: Any, _: Span) -> list[ContextRecord]:
         rows = [{key: event.attributes.get(prefix + key) for key in _EVENT_KEYS} for event in events]
         return [_record(rank, row) for rank, row in enumerate(rows, start=1)]
 
@@ -126,6 +84,10 @@ _EVENT_KEYS = ("id", "score", "document", "metadata")
 
 def _found(value: Any, content: Any, items: list[Any], at: Path) -> Found | None:
     """Build the records and lift their texts out of `value`, whose list of documents lies at the path `at`."""
+    if type(value) is str and not at:
+        whole = _found_whole(value, items)
+        if whole is not None:
+            return whole
     records: list[ContextRecord] = []
     paths: list[Path] = []
     for rank, item in enumerate(items, start=1):
@@ -134,10 +96,37 @@ def _found(value: Any, content: Any, items: list[Any], at: Path) -> Found | None
             return None
         records.append(_record(rank, row))
         paths.append(path)
-    template = lifted_documents(value, items, records) if type(value) is str and not at else None
-    if template is None:
-        template = _texts_lifted(value, content, records, paths, at)
+    template = _texts_lifted(value, content, records, paths, at)
     return Found(records, {} if template is None else {"": template})
+
+
+def _found_whole(value: str, items: list[Any]) -> Found | None:
+    """Read documents that contexts hold in full: the list as a whole becomes a reference. None where one is not so."""
+    keys = list(items[0]) if items and type(items[0]) is dict else []
+    if not keys or not _PLAIN.issuperset(keys):
+        return None
+    records = []
+    for rank, item in enumerate(items, start=1):
+        if type(item) is not dict or list(item) != keys or not _is_exact(item):
+            return None
+        metadata = item.get("metadata")
+        text = None if metadata is None else dumped(metadata)
+        records.append(ContextRecord(rank, item.get("id"), item.get("score"), item.get("content"), text))
+    style = style_of(value, items)
+    return None if style is None else Found(records, {"": {"$lifted": "contexts", "keys": keys, "style": style}})
+
+
+def _is_exact(item: dict[str, Any]) -> bool:
+    """Return whether a document's members are of the types that a context stores."""
+    get = item.get
+    metadata, text = get("metadata"), get("content")
+    return (
+        type(get("id")) in _TEXT_OR_NONE
+        and type(get("score")) in _FLOAT_OR_NONE
+        and text != ""
+        and type(text) in _TEXT_OR_NONE
+        and (metadata is None or (type(metadata) is dict and metadata != {}))
+    )
 
 
 def _texts_lifted(value: Any, content: Any, records: list[ContextRecord], paths: list[Path], at: Path) -> Any:

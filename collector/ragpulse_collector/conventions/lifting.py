@@ -114,17 +114,6 @@ def lifted_many(value: Any, parsed: Any, references: Sequence[tuple[Path, Mappin
     return None if style is None else {"$json": _replace_all(parsed, references), "style": style}
 
 
-def lifted_documents(value: str, parsed: list[Any], records: Sequence[ContextRecord]) -> Any:
-    """Return the reference to a JSON list that the records hold in full, or None."""
-    keys = list(parsed[0]) if parsed and isinstance(parsed[0], dict) else []
-    if not keys or not _KEYS.keys() >= set(keys):
-        return None
-    if not all(list(item) == keys and _holds(record, item) for item, record in zip(parsed, records, strict=True)):
-        return None
-    style = style_of(value, parsed)
-    return None if style is None else {"$lifted": "contexts", "keys": keys, "style": style}
-
-
 def style_of(text: str, value: Any) -> str | None:
     """Return the style that writes `value` as exactly `text`, or None."""
     spaced = '": ' in text[:64]
@@ -153,29 +142,16 @@ def _bytes_reference(value: Any) -> Any:
 
 
 def _replace_all(value: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
+    """Put references at their paths, in place: `value` was parsed or copied for it."""
     for path, reference in references:
-        value = _replace(value, path, reference)
+        if not path:
+            return reference
+        *above, last = path
+        inner = value
+        for key in above:
+            inner = inner[key]
+        inner[last] = reference
     return value
-
-
-def _replace(value: Any, path: Path, reference: Mapping[str, Any]) -> Any:
-    """Return a copy along `path` with the reference at its end."""
-    if not path:
-        return reference
-    copy = value.copy()
-    copy[path[0]] = _replace(value[path[0]], path[1:], reference)
-    return copy
-
-
-def _holds(record: ContextRecord, item: Mapping[str, Any]) -> bool:
-    """Tell whether a record has every member of a document as it was sent."""
-    score, metadata = item.get("score"), item.get("metadata")
-    return (
-        item.get("id") is record.id
-        and item.get("content") is record.text
-        and (score is None or type(score) is float)
-        and (metadata is None or (type(metadata) is dict and record.metadata is not None))
-    )
 
 
 def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:

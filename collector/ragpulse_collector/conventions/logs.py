@@ -2,80 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.identity import valid_span_id, valid_trace_id
-from ragpulse_collector.conventions.lifting import attributes_text
-from ragpulse_collector.conventions.record import Mapper
-from ragpulse_collector.conventions.rules import Carrier
+from ragpulse_collector.conventions.mapper import Mapper
+from ragpulse_collector.conventions.rules import Alone
 from ragpulse_collector.conventions.values import number, unquoted
-from ragpulse_collector.otlp import WireEvent, WireLog, WireSpan
+from ragpulse_collector.otlp import Scope, WireEvent, WireLog, WireRows, is_span_id, is_trace_id
 from ragpulse_collector.records import Batch, ContentRecord, ScoreRecord
 
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 MESSAGE_EVENTS = frozenset({"gen_ai.user.message", "gen_ai.choice"})
 """Pre-1.37: one record per message, its content in the body."""
+_CONTENT = ("query", "response", "contexts")
 
 
-def add_log(batch: Batch, log: WireLog, mapper: Mapper) -> None:
-    """Add what a record holds to the batch; count it as rejected where it names no trace to belong to."""
-    event = log.event_name or log.attributes.get("event.name")
-    if event == names.EVALUATION_EVENT:
-        _add(batch, log, _score(log), batch.scores)
-    elif event == DETAILS_EVENT:
-        _add(batch, log, _content(log, mapper), batch.contents)
-    elif event in MESSAGE_EVENTS:
-        body = log.body if isinstance(log.body, dict) else {"content": log.body}
-        message = WireEvent(str(event), log.time_ns, {**log.attributes, **body})
-        _add(batch, log, _content(replace(log, attributes={}), mapper, [message]), batch.contents)
+def add_logs(batch: Batch, logs: Iterable[WireLog], mapper: Mapper) -> None:
+    """Add what records hold to the batch; count those as rejected that name no trace to belong to."""
+    contents: list[WireLog] = []
+    for log in logs:
+        event = log.event_name or log.attributes.get("event.name")
+        if event == names.EVALUATION_EVENT:
+            _add_score(batch, log)
+        elif event == DETAILS_EVENT:
+            contents.append(replace(log, event_name=""))
+        elif event in MESSAGE_EVENTS:
+            body = log.body if isinstance(log.body, dict) else {"content": log.body}
+            contents.append(replace(log, event_name=str(event), attributes={**log.attributes, **body}))
+    _add_contents(batch, contents, mapper)
 
 
-def _add(batch: Batch, log: WireLog, record: Any, target: list[Any]) -> None:
-    if not (valid_trace_id(log.trace_id) or (isinstance(record, ScoreRecord) and record.response_id)):
-        batch.rejected += 1
-        batch.message = (
-            "log records with GenAI content need the trace_id of the span they belong to, scores that or a response id"
-        )
+def _add_score(batch: Batch, log: WireLog) -> None:
+    record = _score(log)
+    if not (_has_trace(log) or (record is not None and record.response_id)):
+        _reject(batch)
     elif record is not None:
-        target.append(record)
+        batch.scores.append(record)
 
 
-def _score(log: WireLog) -> ScoreRecord | None:
-    carrier = Carrier({})
-    attributes = log.attributes
-    name = unquoted(attributes.get(names.EVALUATION_NAME), carrier)
-    if name is None:
-        return None
-    human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
-    known = valid_trace_id(log.trace_id)
-    return ScoreRecord(
-        trace_id=log.trace_id if known else None,
-        span_id=log.span_id if known and valid_span_id(log.span_id) else None,
-        time_ns=log.time_ns,
-        name=name,
-        score=number(attributes.get(names.EVALUATION_SCORE), carrier),
-        label=unquoted(attributes.get(names.EVALUATION_LABEL), carrier),
-        explanation=unquoted(attributes.get(names.EVALUATION_EXPLANATION), carrier),
-        source="human" if human else "code",
-        response_id=unquoted(attributes.get(names.RESPONSE_ID), carrier),
+def _add_contents(batch: Batch, logs: Sequence[WireLog], mapper: Mapper) -> None:
+    """Read records as if what they hold were on their spans; texts that hold nothing make no record."""
+    rows = WireRows(Scope({}))
+    kept = []
+    for log in logs:
+        if not _has_trace(log):
+            _reject(batch)
+        elif is_span_id(bytes.fromhex(log.span_id)):
+            message = [WireEvent(log.event_name, log.time_ns, log.attributes)] if log.event_name else []
+            ids = bytes.fromhex(log.trace_id), bytes.fromhex(log.span_id), None
+            attributes = {} if message else log.attributes
+            rows.add(*ids, "", log.time_ns, log.time_ns, attributes, events=message)
+            kept.append(log)
+    mapping = mapper.fields(rows.batch())
+    for row, log in enumerate(kept):
+        texts = {name: mapping.values[name][row] for name in _CONTENT if name in mapping.values}
+        if any(value is not None for value in texts.values()):
+            batch.contents.append(
+                ContentRecord(trace_id=log.trace_id, span_id=log.span_id, time_ns=log.time_ns, **texts)
+            )
+
+
+def _has_trace(log: WireLog) -> bool:
+    return is_trace_id(bytes.fromhex(log.trace_id))
+
+
+def _reject(batch: Batch) -> None:
+    batch.rejected += 1
+    batch.message = (
+        "log records with GenAI content need the trace_id of the span they belong to, scores that or a response id"
     )
 
 
-def _content(log: WireLog, mapper: Mapper, events: list[WireEvent] | None = None) -> ContentRecord | None:
-    """Read a record as if its attributes were on the span; texts that say nothing make no record."""
-    if not valid_span_id(log.span_id):
+def _score(log: WireLog) -> ScoreRecord | None:
+    span = Alone()
+    attributes = log.attributes
+    name = unquoted(attributes.get(names.EVALUATION_NAME), span)
+    if name is None:
         return None
-    span = WireSpan(
-        log.trace_id, log.span_id, None, "", log.time_ns, log.time_ns, 0, "", "", log.attributes, 0, log.origin,
-        events or [],
-    )  # fmt: skip
-    mapping = mapper.resolve(span)
-    texts = {key: mapping.values.get(key) for key in ("query", "response", "contexts")}
-    if not any(value is not None for value in texts.values()):
-        return None
-    attributes = attributes_text(log.attributes, mapping.replaced)
-    return ContentRecord(
-        trace_id=log.trace_id, span_id=log.span_id, time_ns=log.time_ns, attributes=attributes, **texts
+    human = attributes.get(names.SCORE_SOURCE) == names.SCORE_SOURCE_HUMAN
+    known = _has_trace(log)
+    return ScoreRecord(
+        trace_id=log.trace_id if known else None,
+        span_id=log.span_id if known and is_span_id(bytes.fromhex(log.span_id)) else None,
+        time_ns=log.time_ns,
+        name=name,
+        score=number(attributes.get(names.EVALUATION_SCORE), span),
+        label=unquoted(attributes.get(names.EVALUATION_LABEL), span),
+        explanation=unquoted(attributes.get(names.EVALUATION_EXPLANATION), span),
+        source="human" if human else "code",
+        response_id=unquoted(attributes.get(names.RESPONSE_ID), span),
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragpulse_collector.conventions.lifting import Path, lifted_json
-from ragpulse_collector.conventions.rules import Carrier, Found, Read
+from ragpulse_collector.conventions.rules import Found, Read, Span
 from ragpulse_collector.conventions.values import dumped, parsed
 
 Pick = tuple[str, Path | None]
@@ -50,22 +50,22 @@ _RESPONSE_KEYS = (
 _DEEPEST = 6
 
 
-def query_in(value: Any, _: Carrier) -> Found | None:
+def query_in(value: Any, _: Span) -> Found | None:
     """Read the query out of JSON: a known key, the first argument, the last user message, the sole value."""
     return _found("query", value, _pick_query)
 
 
-def response_in(value: Any, _: Carrier) -> Found | None:
+def response_in(value: Any, _: Span) -> Found | None:
     """Read the response out of JSON: a known key, the first message, the sole value."""
     return _found("response", value, _pick_response)
 
 
-def last_user_text(value: Any, _: Carrier) -> Found | None:
+def last_user_text(value: Any, _: Span) -> Found | None:
     """Read the text of the last user message."""
     return _found("query", value, _pick_user)
 
 
-def first_message_text(value: Any, _: Carrier) -> Found | None:
+def first_message_text(value: Any, _: Span) -> Found | None:
     """Read the text parts of the first message."""
     return _found("response", value, _pick_first)
 
@@ -73,10 +73,10 @@ def first_message_text(value: Any, _: Carrier) -> Found | None:
 def or_text(read: Read, *, field: str) -> Read:
     """Make a reader that takes a text that is no JSON as it is."""
 
-    def read_or_text(value: Any, carrier: Carrier) -> Any:
+    def read_or_text(value: Any, span: Span) -> Any:
         if type(value) is str and value and parsed(value) is None:
             return Found(value, {"": {"$lifted": field}})
-        return read(value, carrier)
+        return read(value, span)
 
     return read_or_text
 
@@ -84,8 +84,8 @@ def or_text(read: Read, *, field: str) -> Read:
 def or_json(read: Read) -> Read:
     """Make a reader that falls back to the JSON text itself, where its shape says nothing."""
 
-    def read_or_json(value: Any, carrier: Carrier) -> Any:
-        found = read(value, carrier)
+    def read_or_json(value: Any, span: Span) -> Any:
+        found = read(value, span)
         if found is not None:
             return found
         return value if type(value) is str else dumped(value) if isinstance(value, (dict, list)) else None

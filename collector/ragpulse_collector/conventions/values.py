@@ -7,21 +7,22 @@ read is None, so that the next rule is tried; nothing is ever evaluated as code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from ragpulse_collector.conventions.rules import Carrier, Read
+from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
 
 
-def text(value: Any, _: Carrier) -> str | None:
+def text(value: Any, _: Span) -> str | None:
     """Return a non-empty text as it is."""
     return value if type(value) is str and value else None
 
 
-def unquoted(value: Any, _: Carrier) -> str | None:
+def unquoted(value: Any, _: Span) -> str | None:
     """Return a text, out of its JSON quotes where it has some; numbers become text."""
     if type(value) is str and value[:1] == '"':
         value = parsed(value) or value
@@ -30,7 +31,7 @@ def unquoted(value: Any, _: Carrier) -> str | None:
     return value if type(value) is str and value else None
 
 
-def count(value: Any, _: Carrier) -> int | None:
+def count(value: Any, _: Span) -> int | None:
     """Return a whole number from 0 to 2^63-1, from a number or its text."""
     if type(value) is int and 0 <= value < 2**63:
         return value
@@ -40,7 +41,7 @@ def count(value: Any, _: Carrier) -> int | None:
     return int(number_)
 
 
-def number(value: Any, _: Carrier) -> float | None:
+def number(value: Any, _: Span) -> float | None:
     """Return a finite number, from a number or its text."""
     if type(value) is str:
         try:
@@ -52,28 +53,28 @@ def number(value: Any, _: Carrier) -> float | None:
     return None
 
 
-def amount(value: Any, carrier: Carrier) -> float | None:
+def amount(value: Any, span: Span) -> float | None:
     """Return a finite number that is not negative (money)."""
-    usd = number(value, carrier)
+    usd = number(value, span)
     return usd if usd is not None and usd >= 0 else None
 
 
-def seconds(value: Any, carrier: Carrier) -> float | None:
+def seconds(value: Any, span: Span) -> float | None:
     """Return a duration given in seconds as milliseconds."""
-    duration = amount(value, carrier)
+    duration = amount(value, span)
     return None if duration is None else duration * 1000.0
 
 
-def since_start(instant_ns: int, carrier: Carrier) -> float | None:
+def since_start(instant_ns: int, span: Span) -> float | None:
     """Return the milliseconds from the span's start to an instant, None where it lies before."""
-    if not carrier.start_ns or instant_ns < carrier.start_ns:
+    if not span.start_ns or instant_ns < span.start_ns:
         return None
-    return (instant_ns - carrier.start_ns) / 1e6
+    return (instant_ns - span.start_ns) / 1e6
 
 
-def first_event(events: Any, carrier: Carrier) -> float | None:
+def first_event(events: Any, span: Span) -> float | None:
     """Return the milliseconds from the span's start to the first of some events."""
-    return since_start(min(event.time_ns for event in events), carrier)
+    return since_start(min(event.time_ns for event in events), span)
 
 
 def instant_ns(value: Any) -> int | None:
@@ -87,7 +88,7 @@ def instant_ns(value: Any) -> int | None:
     return int(moment.timestamp() * 1_000_000) * 1000
 
 
-def strings(value: Any, _: Carrier) -> list[str] | None:
+def strings(value: Any, _: Span) -> list[str] | None:
     """Return a list of texts, from a list, its JSON text or a single text."""
     if type(value) is str:
         value = parsed(value, otherwise=[value]) if value[:1] == "[" else [value]
@@ -101,13 +102,13 @@ def true(value: Any) -> bool:
     return value is True or (type(value) is str and value.lower() == "true")
 
 
-def json_object(value: Any, _: Carrier) -> str | None:
+def json_object(value: Any, _: Span) -> str | None:
     """Return the JSON text of a non-empty object."""
     mapping = parsed(value)
     return dumped(mapping) if type(mapping) is dict and mapping else None
 
 
-def gathered(members: Any, _: Carrier) -> str | None:
+def gathered(members: Any, _: Span) -> str | None:
     """Return a family of attributes ({suffix: value}) as one JSON object."""
     kept = {suffix: value for suffix, value in members.items() if value is not None and value != ""}
     return dumped(kept) if kept else None
@@ -134,11 +135,11 @@ def dumped(value: Any) -> str | None:
 def one_of(kinds: Mapping[str, str]) -> Read:
     """Make a reader of a closed vocabulary, blind to case and to extra quotes; unknown words are None."""
 
-    def read(value: Any, carrier: Carrier) -> str | None:
+    def read(value: Any, span: Span) -> str | None:
         known = kinds.get(value) if type(value) is str else None
         if known is not None:
             return known
-        word = unquoted(value, carrier)
+        word = unquoted(value, span)
         return kinds.get(word.lower()) if word else None
 
     return read
@@ -147,20 +148,20 @@ def one_of(kinds: Mapping[str, str]) -> Read:
 def member(name: str, read: Read) -> Read:
     """Make a reader of one member of a JSON object; dots go deeper."""
 
-    def read_member(value: Any, carrier: Carrier) -> Any:
+    def read_member(value: Any, span: Span) -> Any:
         found = reach(parsed(value), name.split("."))
-        return None if found is None else read(found, carrier)
+        return None if found is None else read(found, span)
 
     return read_member
 
 
 def members(names: Iterable[str], read: Read) -> Read:
     """Make a reader of the first of several members of a JSON object that can be read."""
-    readers: list[Callable[[Any, Carrier], Any]] = [member(name, read) for name in names]
+    readers: list[Callable[[Any, Span], Any]] = [member(name, read) for name in names]
 
-    def read_members(value: Any, carrier: Carrier) -> Any:
+    def read_members(value: Any, span: Span) -> Any:
         mapping = parsed(value)
-        return next((found for reader in readers if (found := reader(mapping, carrier)) is not None), None)
+        return next((found for reader in readers if (found := reader(mapping, span)) is not None), None)
 
     return read_members
 
@@ -170,3 +171,34 @@ def reach(value: Any, path: Iterable[str]) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def texts(column: Sequence[Any]) -> Sequence[Any] | None:
+    """Return a column of non-empty texts as it is, None where a value is anything else."""
+    return column if set(map(type, column)) == {str} and all(column) else None
+
+
+def _unquoted_texts(column: Sequence[Any]) -> Sequence[Any] | None:
+    found = texts(column)
+    return found if found and '"' not in map(_first, found) else None
+
+
+def _counts(column: Sequence[Any]) -> Sequence[Any] | None:
+    usual = set(map(type, column)) == {int} and min(column) >= 0 and max(column) < 2**63
+    return column if usual else None
+
+
+def _durations(column: Sequence[Any]) -> Sequence[Any] | None:
+    usual = set(map(type, column)) == {float} and all(map(math.isfinite, column)) and min(column) >= 0
+    return [value * 1000.0 for value in column] if usual else None
+
+
+_first = itemgetter(0)
+
+WHOLE_COLUMNS: dict[Read, ReadColumn] = {
+    text: texts,
+    unquoted: _unquoted_texts,
+    count: _counts,
+    seconds: _durations,
+}
+"""Readers of whole columns where all values are as they should be; None where one is not, then each is read alone."""

@@ -1,22 +1,35 @@
-"""OTLP 1.11: request bodies to plain spans and log records, and the answers the protocol asks for. Pure.
+"""OTLP 1.11: request bodies to batches of spans and log records, and the answers the protocol asks for. Pure.
 
-body ─ inflate (capped) ─▶ parse_spans | parse_blocks | parse_logs | check_metrics ─▶ wire shapes ─▶ conventions
+body ─ inflate (capped) ─▶ parse_spans | parse_logs | check_metrics ─▶ wire shapes ─▶ conventions
 answer ◀─ success | partial_success | failure, in the encoding of the request
 """
 
-from ragpulse_collector.otlp.parse import check_metrics, parse_blocks, parse_logs, parse_spans
-from ragpulse_collector.otlp.wire import Origin, Vector, WireBlock, WireEvent, WireLink, WireLog, WireSpan
+from ragpulse_collector.otlp.parse import check_metrics, parse_logs, parse_spans
+from ragpulse_collector.otlp.wire import (
+    Scope,
+    Shape,
+    Vector,
+    WireBatch,
+    WireEvent,
+    WireLink,
+    WireLog,
+    WireRows,
+    is_span_id,
+    is_trace_id,
+)
 
 __all__ = [
-    "Origin",
+    "Scope",
+    "Shape",
     "Vector",
-    "WireBlock",
+    "WireBatch",
     "WireEvent",
     "WireLink",
     "WireLog",
-    "WireSpan",
+    "WireRows",
     "check_metrics",
-    "parse_blocks",
+    "is_span_id",
+    "is_trace_id",
     "parse_logs",
     "parse_spans",
 ]

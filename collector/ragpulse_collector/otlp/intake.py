@@ -48,8 +48,8 @@ class Counters:
     """Spans and log records refused inside bodies that were taken."""
     duplicates: int = 0
     """Spans that had been stored before."""
-    failed_blocks: int = 0
-    """Blocks of spans that were mapped one by one after an exception: a fault of the collector, and slow."""
+    unmapped: int = 0
+    """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
     logs: int = 0
     """Log records whose content or score was kept."""
 
@@ -59,7 +59,7 @@ class Counters:
         self.body_bytes += size
         self.rejected += receipt.rejected
         self.duplicates += receipt.duplicates
-        self.failed_blocks += receipt.failed_blocks
+        self.unmapped += receipt.unmapped
         if signal == "logs":
             self.logs += receipt.accepted
 

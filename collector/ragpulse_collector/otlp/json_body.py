@@ -18,12 +18,15 @@ from ragpulse_collector.otlp.wire import (
     MAX_DEPTH,
     VECTOR_LENGTH,
     Attributes,
-    Origin,
+    Scope,
     Vector,
+    WireBatch,
     WireEvent,
     WireLink,
     WireLog,
-    WireSpan,
+    WireRows,
+    is_span_id,
+    is_trace_id,
 )
 from ragpulse_collector.records import DecodeError
 
@@ -37,14 +40,21 @@ _HEX = re.compile(r"[0-9a-fA-F]*")
 _DIGITS = re.compile(r"-?[0-9]{1,20}")
 
 
-def spans(body: bytes) -> Iterator[WireSpan]:
-    """Yield the spans of a JSON ExportTraceServiceRequest; raises DecodeError wherever the walk meets nonsense."""
+def spans(body: bytes) -> tuple[list[WireBatch], int]:
+    """Return the spans of a JSON ExportTraceServiceRequest, a batch a scope, and how many had no valid ids.
+
+    Raises DecodeError wherever the walk meets nonsense.
+    """
+    batches = []
+    rejected = 0
     for resource_spans in _messages(_load(body), "resourceSpans"):
         resource = _attributes(_message(resource_spans, "resource"))
         for scope_spans in _messages(resource_spans, "scopeSpans"):
-            origin = _origin(resource, scope_spans)
-            for span in _messages(scope_spans, "spans"):
-                yield _span(span, origin)
+            rows = WireRows(_scope(resource, scope_spans))
+            found = _messages(scope_spans, "spans")
+            rejected += len(found) - sum([_add_span(rows, span) for span in found])
+            batches.append(rows.batch())
+    return batches, rejected
 
 
 def logs(body: bytes) -> Iterator[WireLog]:
@@ -52,9 +62,9 @@ def logs(body: bytes) -> Iterator[WireLog]:
     for resource_logs in _messages(_load(body), "resourceLogs"):
         resource = _attributes(_message(resource_logs, "resource"))
         for scope_logs in _messages(resource_logs, "scopeLogs"):
-            origin = _origin(resource, scope_logs)
+            scope = _scope(resource, scope_logs)
             for record in _messages(scope_logs, "logRecords"):
-                yield _log(record, origin)
+                yield _log(record, scope)
 
 
 def metrics(body: bytes) -> int:
@@ -83,44 +93,49 @@ def _replaced_surrogate(match: re.Match[bytes]) -> bytes:
     return match[1] or b"\\ufffd"
 
 
-def _origin(resource: Attributes, envelope: Message) -> Origin:
+def _scope(resource: Attributes, envelope: Message) -> Scope:
     scope = _message(envelope, "scope")
-    return Origin(resource, _text(scope, "name"), _text(scope, "version"))
+    return Scope(resource, _text(scope, "name"), _text(scope, "version"))
 
 
-def _span(span: Message, origin: Origin) -> WireSpan:
+def _add_span(rows: WireRows, span: Message) -> bool:
+    """Add a span; returns False where its ids are none."""
     status = _message(span, "status")
     _integer(span, "kind", 2**31)
-    return WireSpan(
-        _id(span, "traceId"),
-        _id(span, "spanId"),
-        _id(span, "parentSpanId") or None,
-        _text(span, "name"),
-        _integer(span, "startTimeUnixNano"),
-        _integer(span, "endTimeUnixNano"),
-        _integer(status, "code", 2**31),
-        _text(status, "message"),
-        _text(span, "traceState"),
-        _attributes(span),
-        _integer(span, "droppedAttributesCount", 2**32),
-        origin,
-        [
+    trace_id, span_id, parent = (_id(span, key) for key in ("traceId", "spanId", "parentSpanId"))
+    fields: dict[str, Any] = {
+        "name": _text(span, "name"),
+        "start_ns": _integer(span, "startTimeUnixNano"),
+        "end_ns": _integer(span, "endTimeUnixNano"),
+        "attributes": _attributes(span),
+        "status_codes": _integer(status, "code", 2**31),
+        "status_messages": _text(status, "message"),
+        "trace_states": _text(span, "traceState"),
+        "dropped_attributes": _integer(span, "droppedAttributesCount", 2**32),
+        "events": [
             WireEvent(_text(event, "name"), _integer(event, "timeUnixNano"), _attributes(event))
             for event in _messages(span, "events")
         ],
-        [WireLink(_id(link, "traceId"), _id(link, "spanId"), _attributes(link)) for link in _messages(span, "links")],
-    )
+        "links": [
+            WireLink(_id(link, "traceId").hex(), _id(link, "spanId").hex(), _attributes(link))
+            for link in _messages(span, "links")
+        ],
+    }
+    if not (is_trace_id(trace_id) and is_span_id(span_id)):
+        return False
+    rows.add(trace_id, span_id, parent if is_span_id(parent) else None, **fields)
+    return True
 
 
-def _log(record: Message, origin: Origin) -> WireLog:
+def _log(record: Message, scope: Scope) -> WireLog:
     return WireLog(
-        _id(record, "traceId"),
-        _id(record, "spanId"),
+        _id(record, "traceId").hex(),
+        _id(record, "spanId").hex(),
         _integer(record, "timeUnixNano") or _integer(record, "observedTimeUnixNano"),
         _text(record, "eventName"),
         _value(_message(record, "body"), 1),
         _attributes(record),
-        origin,
+        scope,
     )
 
 
@@ -151,10 +166,10 @@ def _text(parent: Message, key: str) -> str:
     return value
 
 
-def _id(parent: Message, key: str) -> str:
-    """Return an id in lower case; what is no hex is no id."""
+def _id(parent: Message, key: str) -> bytes:
+    """Return an id; what is no hex is no id."""
     text = _text(parent, key)
-    return text.lower() if _HEX.fullmatch(text) else "?" if text else ""
+    return bytes.fromhex(text) if len(text) % 2 == 0 and _HEX.fullmatch(text) else b""
 
 
 def _integer(parent: Message, key: str, limit: int = 2**64) -> int:

@@ -1,4 +1,4 @@
-"""OTLP protobuf to wire shapes. Walking attributes in Python is what receiving costs, so each is touched once.
+"""OTLP protobuf to batches. Walking attributes in Python is what receiving costs, so each is touched once.
 
 A span's attributes are taken from the parser as bytes: most repeat within a body, and one look into a dict answers
 those; a plain text is cut out of its bytes. Everything else goes through OpenTelemetry's own message, one by one.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import count, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -25,52 +25,40 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from ragpulse_collector.otlp.wire import (
     VECTOR_LENGTH,
     Attributes,
-    Origin,
+    Scope,
+    Shape,
     Vector,
-    WireBlock,
+    WireBatch,
     WireEvent,
     WireLink,
     WireLog,
-    WireSpan,
+    is_span_id,
+    is_trace_id,
 )
 from ragpulse_collector.records import DecodeError
 
-_Row: TypeAlias = tuple[Any, ...]
-"""What a usual span has: its position, itself, its attributes as bytes."""
 _KNOWN_PAIRS, _LONGEST_PAIR = 8192, 96
 """How many short attributes are remembered by their bytes, and what is short."""
 
 
-def spans(body: bytes, *, only: Container[int] | None = None) -> Iterator[WireSpan]:
-    """Yield the spans of an ExportTraceServiceRequest; raises DecodeError, as late as at the faulty attribute.
+def spans(body: bytes) -> tuple[list[WireBatch], int]:
+    """Return the spans of an ExportTraceServiceRequest, a batch a scope, and how many had no valid ids.
 
-    With `only`, those at these positions in the body.
+    Raises DecodeError.
     """
-    positions = count()
+    batches = []
+    rejected = 0
     try:
-        for origin, found in _scopes(_message(_TRACES, body)):
-            for span, position in zip(found, positions, strict=False):
-                if only is None or position in only:
-                    yield _span(span, origin)
+        for resource_spans in _message(_TRACES, body).resource_spans:
+            resource = _attributes(resource_spans.resource.attributes)
+            for scope_spans in resource_spans.scope_spans:
+                scope = Scope(resource, scope_spans.scope.name, scope_spans.scope.version)
+                found = list(filter(_has_ids, scope_spans.spans))
+                rejected += len(scope_spans.spans) - len(found)
+                batches.append(_batch(found, scope))
     except (ProtobufError, UnicodeDecodeError) as error:
         raise _unreadable(_TRACES, error) from error
-
-
-def blocks(body: bytes) -> tuple[list[WireBlock], list[tuple[int, WireSpan]]]:
-    """Return the spans of an ExportTraceServiceRequest in blocks of one shape; raises DecodeError.
-
-    What no block takes (see WireBlock) comes beside them, each span with its position in the body.
-    """
-    found: list[WireBlock] = []
-    unusual: list[int] = []
-    positions = count()
-    try:
-        for origin, spans_of_scope in _scopes(_message(_USUAL_TRACES, body)):
-            found += _blocks(zip(spans_of_scope, positions, strict=False), origin, unusual)
-    except (ProtobufError, UnicodeDecodeError) as error:
-        raise _unreadable(_TRACES, error) from error
-    rest = spans(body, only=frozenset(unusual)) if unusual else ()
-    return found, list(zip(unusual, rest, strict=True))
+    return batches, rejected
 
 
 def logs(body: bytes) -> Iterator[WireLog]:
@@ -78,23 +66,15 @@ def logs(body: bytes) -> Iterator[WireLog]:
     for resource_logs in _message(ExportLogsServiceRequest, body).resource_logs:
         resource = _attributes(resource_logs.resource.attributes)
         for scope_logs in resource_logs.scope_logs:
-            origin = Origin(resource, scope_logs.scope.name, scope_logs.scope.version)
+            scope = Scope(resource, scope_logs.scope.name, scope_logs.scope.version)
             for record in scope_logs.log_records:
-                yield _log(record, origin)
+                yield _log(record, scope)
 
 
 def metrics(body: bytes) -> int:
     """Return the number of metrics in an ExportMetricsServiceRequest; raises DecodeError."""
     request = _message(ExportMetricsServiceRequest, body)
     return sum(len(scope.metrics) for resource in request.resource_metrics for scope in resource.scope_metrics)
-
-
-def _scopes(request: Any) -> Iterator[tuple[Origin, Any]]:
-    """Yield where spans come from, and the spans, in the order of the body."""
-    for resource_spans in request.resource_spans:
-        resource = _attributes(resource_spans.resource.attributes)
-        for scope_spans in resource_spans.scope_spans:
-            yield Origin(resource, scope_spans.scope.name, scope_spans.scope.version), scope_spans.spans
 
 
 def _message(request_type: Any, body: bytes) -> Any:
@@ -111,74 +91,87 @@ def _unreadable(request_type: Any, error: Exception) -> DecodeError:
     )
 
 
-def _blocks(spans_: Iterable[tuple[Any, int]], origin: Origin, unusual: list[int]) -> Iterator[WireBlock]:
-    shapes: dict[tuple[bytes, int], list[_Row]] = {}
-    for span, position in spans_:
-        status = span.status
-        if span.WhichOneof(_UNUSUAL) is not None or status not in _STATUS_CODES:
-            unusual.append(position)
-            continue
-        pairs = span.attributes[:]
-        shapes.setdefault((status, len(pairs)), []).append((position, span, pairs))
-    for (status, _), rows in shapes.items():
-        for alike, attributes in _alike(rows):
-            positions, found, _ = zip(*alike, strict=True)
-            fields: list[Any] = [positions, *(list(map(field, found)) for field in _SPAN_FIELDS), attributes]
-            yield WireBlock(origin, _STATUS_CODES[status], *fields)
+def _has_ids(span: Any) -> bool:
+    return is_trace_id(span.trace_id) and is_span_id(span.span_id)
 
 
-def _alike(rows: list[_Row]) -> Iterator[tuple[list[_Row], dict[str, Sequence[Any]]]]:
-    """Yield spans whose attributes have the same names in the same order, and those by column."""
-    for group_by in (None, _key, _name):
-        left: list[_Row] = []
-        for alike in [rows] if group_by is None else _grouped(rows, group_by):
-            attributes = _columns(alike, by_bytes=group_by is not _name)
-            if attributes is None:
-                left += alike
-            else:
-                yield alike, attributes
-        rows = left
+def _batch(found: Sequence[Any], scope: Scope) -> WireBatch:
+    """Return the spans of one scope by column."""
+    trace_ids, span_ids, parents, names, starts, ends = (list(map(field, found)) for field in _SPAN_FIELDS)
+    batch = WireBatch(
+        scope=scope, trace_ids=trace_ids, span_ids=span_ids,
+        parent_span_ids=[parent if is_span_id(parent) else None for parent in parents],
+        names=names, start_ns=starts, end_ns=ends, shapes=_shapes([span.attributes[:] for span in found]),
+    )  # fmt: skip
+    for row, span in enumerate(found):
+        _add_sparse(batch, row, span)
+    return batch
 
 
-def _grouped(rows: list[_Row], by: Callable[[bytes], bytes | str]) -> Iterable[list[_Row]]:
-    groups: dict[tuple[bytes | str, ...], list[_Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(map(by, row[-1])), []).append(row)
-    return groups.values()
+def _add_sparse(batch: WireBatch, row: int, span: Any) -> None:
+    """Add what few spans have."""
+    if span.HasField("status"):
+        batch.status_codes[row] = span.status.code
+        if span.status.message:
+            batch.status_messages[row] = span.status.message
+    if span.trace_state:
+        batch.trace_states[row] = span.trace_state
+    if span.dropped_attributes_count:
+        batch.dropped_attributes[row] = span.dropped_attributes_count
+    if span.events:
+        batch.events[row] = [
+            WireEvent(event.name, event.time_unix_nano, dict(map(_KNOWN.__getitem__, event.attributes)))
+            for event in span.events
+        ]
+    if span.links:
+        batch.links[row] = [
+            WireLink(link.trace_id.hex(), link.span_id.hex(), dict(map(_KNOWN.__getitem__, link.attributes)))
+            for link in span.links
+        ]
+
+
+def _shapes(pairs: Sequence[Sequence[bytes]]) -> list[Shape]:
+    """Group spans, given as the bytes of their attributes, by the names of these."""
+    by_length: dict[int, list[int]] = {}
+    for row, span_pairs in enumerate(pairs):
+        by_length.setdefault(len(span_pairs), []).append(row)
+    return [shape for rows in by_length.values() for shape in _shapes_of_one_length(rows, pairs)]
+
+
+def _shapes_of_one_length(rows: list[int], pairs: Sequence[Sequence[bytes]]) -> Iterator[Shape]:
+    """Mostly the names are the same; only where they are not is each span's tuple of names looked at."""
+    by_names: dict[tuple[bytes | str, ...], list[int]] = {}
+    if all(map(_have_one_key, zip(*[pairs[row] for row in rows], strict=True))):
+        by_names[()] = rows
+    else:
+        for row in rows:
+            by_names.setdefault(tuple(map(_key, pairs[row])), []).append(row)
+    for alike in by_names.values():
+        # A name that comes twice means its last value.
+        yield Shape(alike, dict(map(_column, zip(*[pairs[row] for row in alike], strict=True))))
+
+
+def _have_one_key(pairs: Sequence[bytes]) -> bool:
+    """Return whether the bytes show that all these attributes have the same name; no value is decoded for it."""
+    first = pairs[0]
+    end = _end_of_key(first)
+    return end < len(first) and all(map(bytes.startswith, pairs, repeat(first[:end])))
 
 
 def _key(pair: bytes) -> bytes | str:
     """Return the bytes that an attribute's name is usually in; the name itself where they are elsewhere."""
     end = _end_of_key(pair)
-    return pair[:end] if end < len(pair) else _name(pair)
+    return pair[:end] if end < len(pair) else _KNOWN[pair][0]
 
 
-def _name(pair: bytes) -> str:
-    return _KNOWN[pair][0]
-
-
-def _columns(rows: list[_Row], *, by_bytes: bool) -> dict[str, Sequence[Any]] | None:
-    """Return attributes by column, None where their names differ; a name that comes twice means its last value.
-
-    With `by_bytes`, names are different where their bytes are: no value is decoded only to learn its name.
-    """
-    columns: dict[str, Sequence[Any]] = {}
-    for pairs in zip(*[row[-1] for row in rows], strict=True):
-        column = _column(pairs, by_bytes=by_bytes)
-        if column is None:
-            return None
-        columns[column[0]] = column[1]
-    return columns
-
-
-def _column(pairs: Sequence[bytes], *, by_bytes: bool) -> tuple[str, Sequence[Any]] | None:
-    """Return the name and the values of attributes, None where they have several names."""
+def _column(pairs: Sequence[bytes]) -> tuple[str, Sequence[Any]]:
+    """Return the name and the values of attributes that have the same name."""
     first = pairs[0]
     if pairs.count(first) == len(pairs):
         name, value = _KNOWN[first]
         return name, [value] * len(pairs)
     end = _end_of_key(first)
-    if all(map(bytes.startswith, pairs, repeat(first[:end]))):
+    if end < len(first):
         headers = [_HEADERS[len(pair) - end] for pair in pairs]
         if all(map(bytes.startswith, pairs, headers, repeat(end))):
             texts = [pair[end + len(header) :].decode() for pair, header in zip(pairs, headers, strict=True)]
@@ -187,10 +180,7 @@ def _column(pairs: Sequence[bytes], *, by_bytes: bool) -> tuple[str, Sequence[An
         if doubles and set(map(len, pairs)) == {end + len(_DOUBLE) + 8}:
             numbers = b"".join([pair[-8:] for pair in pairs])
             return _NAMES[first[2:end]], struct.unpack(f"<{len(pairs)}d", numbers)
-    elif by_bytes:
-        return None
-    names, values = zip(*map(_KNOWN.__getitem__, pairs), strict=True)
-    return (names[0], values) if names.count(names[0]) == len(names) else None
+    return _KNOWN[first][0], [_KNOWN[pair][1] for pair in pairs]
 
 
 def _traces_class(change: Callable[[DescriptorProto], None]) -> Any:
@@ -222,47 +212,9 @@ def _attributes_as_bytes(span: DescriptorProto) -> None:
                 _take_as_bytes(field)
 
 
-def _unusual_together(span: DescriptorProto) -> None:
-    """What few spans have is one choice, so that one question tells whether a span has any of it."""
-    _attributes_as_bytes(span)
-    span.oneof_decl.add(name=_UNUSUAL)
-    for field in span.field:
-        if field.name in ("events", "links", "status"):
-            _take_as_bytes(field)
-            field.label = FieldDescriptorProto.LABEL_OPTIONAL
-        if field.name in ("events", "links", "trace_state", "dropped_attributes_count"):
-            field.oneof_index = 0
-
-
 def _take_as_bytes(field: FieldDescriptorProto) -> None:
     field.type = FieldDescriptorProto.TYPE_BYTES
     field.ClearField("type_name")
-
-
-def _span(span: Any, origin: Origin) -> WireSpan:
-    status = span.status
-    return WireSpan(
-        span.trace_id.hex(),
-        span.span_id.hex(),
-        span.parent_span_id.hex() or None,
-        span.name,
-        span.start_time_unix_nano,
-        span.end_time_unix_nano,
-        status.code,
-        status.message,
-        span.trace_state,
-        dict(map(_KNOWN.__getitem__, span.attributes)),
-        span.dropped_attributes_count,
-        origin,
-        [
-            WireEvent(event.name, event.time_unix_nano, dict(map(_KNOWN.__getitem__, event.attributes)))
-            for event in span.events
-        ],
-        [
-            WireLink(link.trace_id.hex(), link.span_id.hex(), dict(map(_KNOWN.__getitem__, link.attributes)))
-            for link in span.links
-        ],
-    )
 
 
 class _Known(dict[bytes, tuple[str, Any]]):
@@ -326,7 +278,7 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-def _log(record: Any, origin: Origin) -> WireLog:
+def _log(record: Any, scope: Scope) -> WireLog:
     return WireLog(
         record.trace_id.hex(),
         record.span_id.hex(),
@@ -334,7 +286,7 @@ def _log(record: Any, origin: Origin) -> WireLog:
         record.event_name,
         _value(record.body),
         _attributes(record.attributes),
-        origin,
+        scope,
     )
 
 
@@ -384,11 +336,7 @@ _KEY = ord("\n")
 _DOUBLE = b"\x12\x09\x21"
 """What precedes a number of eight bytes."""
 _KNOWN, _NAMES, _HEADERS = _Known(), _Names(), _Headers()
-_UNUSUAL = "unusual"
 _SPAN_FIELDS = tuple(
     map(attrgetter, ("trace_id", "span_id", "parent_span_id", "name", "start_time_unix_nano", "end_time_unix_nano"))
 )
-_STATUS_CODES = {b"": 0, b"\x18\x01": 1}
-"""The statuses of usual spans, in bytes: none or unset, and ok."""
 _TRACES = _traces_class(_attributes_as_bytes)
-_USUAL_TRACES = _traces_class(_unusual_together)

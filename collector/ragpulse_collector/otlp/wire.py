@@ -1,14 +1,13 @@
 """OTLP spans and log records as plain Python: what both encodings parse to.
 
-Ids are lower-case hex text and instants Unix nanoseconds. Attribute values are str, bool, int, float, None, bytes,
+Instants are Unix nanoseconds. Attribute values are str, bool, int, float, None, bytes,
 list and dict, as sent; only long numeric vectors are replaced by their length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 MAX_DEPTH = 64
@@ -20,12 +19,12 @@ Attributes = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Origin:
+class Scope:
     """Where spans come from: one resource and one instrumentation scope, shared by all their spans."""
 
     resource: Attributes
-    scope_name: str = ""
-    scope_version: str = ""
+    name: str = ""
+    version: str = ""
 
 
 @dataclass(slots=True)
@@ -47,61 +46,90 @@ class WireLink:
 
 
 @dataclass(slots=True)
-class WireSpan:
-    """A span as it came over the wire; `end_ns` is 0 where the sender gave none."""
+class Shape:
+    """Spans of a batch whose attributes have the same names in the same order, by column."""
 
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    name: str
-    start_ns: int
-    end_ns: int
-    status_code: int
-    status_message: str
-    trace_state: str
-    attributes: Attributes
-    dropped_attributes: int
-    origin: Origin
-    events: list[WireEvent] = field(default_factory=list)
-    links: list[WireLink] = field(default_factory=list)
+    rows: Sequence[int]
+    attributes: Mapping[str, Sequence[Any]]
+    """Name → a value of each of these rows."""
 
 
-@dataclass(slots=True)
-class WireBlock:
-    """Spans of one origin and status whose attributes have the same names in the same order, by column.
+@dataclass(slots=True, kw_only=True)
+class WireBatch:
+    """The spans of one scope of a body, by column; what few spans have is kept by row.
 
-    None of them has events, links, a trace state or dropped attributes. Ids are as on the wire, parents empty for none.
+    Ids are valid: 16 and 8 bytes, not all zero; a parent that is no id is None. `end_ns` is 0 where the sender gave
+    none.
     """
 
-    origin: Origin
-    status_code: int
-    positions: Sequence[int]
-    """Where in the body each span stood."""
+    scope: Scope
     trace_ids: Sequence[bytes]
     span_ids: Sequence[bytes]
-    parent_span_ids: Sequence[bytes]
+    parent_span_ids: Sequence[bytes | None]
     names: Sequence[str]
     start_ns: Sequence[int]
     end_ns: Sequence[int]
-    attributes: Mapping[str, Sequence[Any]]
-    """Name → a value of each span."""
+    shapes: Sequence[Shape]
+    """Every row is in exactly one."""
+    status_codes: dict[int, int] = field(default_factory=dict)
+    status_messages: dict[int, str] = field(default_factory=dict)
+    trace_states: dict[int, str] = field(default_factory=dict)
+    dropped_attributes: dict[int, int] = field(default_factory=dict)
+    events: dict[int, list[WireEvent]] = field(default_factory=dict)
+    links: dict[int, list[WireLink]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.span_ids)
 
-    def spans(self) -> Iterator[WireSpan]:
-        """Yield the spans one by one."""
-        names = tuple(self.attributes)
-        columns = self.attributes.values()
-        rows = map(dict, map(zip, repeat(names), zip(*columns, strict=True))) if names else ({} for _ in self.span_ids)
-        for trace_id, span_id, parent, name, start, end, attributes in zip(
-            self.trace_ids, self.span_ids, self.parent_span_ids, self.names, self.start_ns, self.end_ns,
-            rows, strict=True,
-        ):  # fmt: skip
-            yield WireSpan(
-                trace_id.hex(), span_id.hex(), parent.hex() or None, name, start, end, self.status_code, "", "",
-                attributes, 0, self.origin,
-            )  # fmt: skip
+
+class WireRows:
+    """Makes a batch of spans that come one by one."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
+        self._attributes: list[Attributes] = []
+        self._scope = scope
+        self.sparse: dict[str, dict[int, Any]] = {
+            name: {}
+            for name in ("status_codes", "status_messages", "trace_states", "dropped_attributes", "events", "links")
+        }
+
+    def add(
+        self,
+        trace_id: bytes,
+        span_id: bytes,
+        parent_span_id: bytes | None,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes,
+        **sparse: Any,
+    ) -> None:
+        """Add a span; `sparse` takes what few spans have by the field's name, empty values are left out."""
+        row = len(self._attributes)
+        for column, value in zip(
+            self._columns, (trace_id, span_id, parent_span_id, name, start_ns, end_ns), strict=True
+        ):
+            column.append(value)
+        self._attributes.append(attributes)
+        for field_, value in sparse.items():
+            if value:
+                self.sparse[field_][row] = value
+
+    def batch(self) -> WireBatch:
+        """Return the spans by column."""
+        rows_of: dict[tuple[str, ...], list[int]] = {}
+        for row, attributes in enumerate(self._attributes):
+            rows_of.setdefault(tuple(attributes), []).append(row)
+        shapes = [
+            Shape(rows, {name: [self._attributes[row][name] for row in rows] for name in names})
+            for names, rows in rows_of.items()
+        ]
+        trace_ids, span_ids, parents, names, starts, ends = self._columns
+        return WireBatch(
+            scope=self._scope, trace_ids=trace_ids, span_ids=span_ids, parent_span_ids=parents, names=names,
+            start_ns=starts, end_ns=ends, shapes=shapes, **self.sparse,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -114,7 +142,7 @@ class WireLog:
     event_name: str
     body: Any
     attributes: Attributes
-    origin: Origin
+    scope: Scope
 
 
 class Vector(dict[str, Any]):
@@ -122,3 +150,16 @@ class Vector(dict[str, Any]):
 
     def __init__(self, length: int) -> None:
         super().__init__({"$dropped": "vector", "length": length})
+
+
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+
+
+def is_trace_id(trace_id: bytes) -> bool:
+    """Return whether this is a trace id: 16 bytes, not all zero."""
+    return len(trace_id) == 16 and trace_id != _NO_TRACE
+
+
+def is_span_id(span_id: bytes) -> bool:
+    """Return whether this is a span id: 8 bytes, not all zero."""
+    return len(span_id) == 8 and span_id != _NO_SPAN

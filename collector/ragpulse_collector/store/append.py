@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from ragpulse_collector.records import Values
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.columnar import Part, Source
+from ragpulse_collector.store.columnar import Source
 from ragpulse_collector.store.schema import TABLES
 
 
@@ -27,7 +28,7 @@ class Appender:
         values = zip(*rows, strict=True)
         self.append_columns(table, {name: [column] for name, column in zip(names, values, strict=True)})
 
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
         """Append rows given by column, each in parts of the same lengths; like `append`."""
         source = self._sources.get(table) or self._prepared(table)
         try:

@@ -16,19 +16,12 @@ from itertools import accumulate, chain
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from ragpulse_collector.records import Constant, Values
+
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Same(NamedTuple):
-    """One value that so many rows share."""
-
-    value: Any
-    length: int
-
-
-Part: TypeAlias = "Sequence[Any] | Same"
-"""Some rows' values of a column (None: null)."""
 _Buffers: TypeAlias = "tuple[bytes | None, ...]"
 """A column as Arrow has it: which rows are valid (None: all), where texts begin and end, the values."""
 
@@ -47,12 +40,14 @@ class Source:
         self._stream = _Struct(_STREAM.pack(*map(_entry, calls), _RELEASES[_STREAM], 0), calls)
         self._taken: Any = None
 
-    def fill(self, parts: Mapping[str, Sequence[Part]]) -> None:
+    def fill(self, parts: Mapping[str, Sequence[Values]]) -> None:
         """Put rows, given by column in parts of the same lengths, in place of the former; other columns are null.
 
         Raises OverflowError, UnicodeError.
         """
-        shapes = [_Rows(part.length if isinstance(part, Same) else len(part)) for part in next(iter(parts.values()))]
+        shapes = [
+            _Rows(part.length if isinstance(part, Constant) else len(part)) for part in next(iter(parts.values()))
+        ]
         length = sum(rows.length for rows in shapes)
         nulls = bytes(_WIDEST * (length + 1))
         columns = [
@@ -149,13 +144,13 @@ class _Column:
         return (validity, b"".join(self._ends), data) if self._kind is _TEXT else (validity, data)
 
 
-def _column(kind: _Kind, parts: Sequence[Part], shapes: Sequence[_Rows]) -> _Buffers | None:
+def _column(kind: _Kind, parts: Sequence[Values], shapes: Sequence[_Rows]) -> _Buffers | None:
     """Return the values of all parts, None where every one is null."""
-    if all(isinstance(part, Same) and part.value is None for part in parts):
+    if all(isinstance(part, Constant) and part.value is None for part in parts):
         return None
     column = _Column(kind)
     for part, rows in zip(parts, shapes, strict=True):
-        if isinstance(part, Same):
+        if isinstance(part, Constant):
             column.share(part.value, rows)
         else:
             column.add(part)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import orjson
 
-from ragpulse_collector.records import ContentRecord, ContextRecord, SpanRecord
+from ragpulse_collector.records import ContentRecord, ContextRecord, SpanBatch
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.recent import identity, span_key
-from ragpulse_collector.store.rows import Appendable, contexts_state, instant, top_score
+from ragpulse_collector.store.recent import content_key, span_key, span_keys
+from ragpulse_collector.store.rows import TableRows, contexts_state, instant, top_score
 
 _WAIT = timedelta(hours=1)
 """A log event whose span did not come within this time waits no longer in memory; it stays in the table."""
@@ -60,25 +59,23 @@ class ContentEvents:
         self._waiting: OrderedDict[int, ContentRecord] | None = None
         self._change = _Change()
 
-    def wanted(self, transaction: Transaction, events: Iterable[ContentRecord]) -> AbstractSet[int]:
-        """Return the keys of the spans that events wait for, these new ones among them."""
-        waiting = self._load(transaction).keys()
-        come = {identity(event) for event in events}
-        return waiting | come if come else waiting
-
     def join(
-        self, transaction: Transaction, rows: Appendable, events: list[ContentRecord], spans: Iterable[SpanRecord]
+        self,
+        transaction: Transaction,
+        rows: TableRows,
+        events: list[ContentRecord],
+        batches: Iterable[SpanBatch],
     ) -> None:
         """Fill new spans from events that waited or came along; add texts to spans stored before."""
         waiting = self._load(transaction)
         come = _by_span(events)
         if come or waiting:
-            self._fill_new(spans, come, waiting)
+            self._fill_new(batches, come, waiting)
         left = {key: event for key, event in come.items() if key not in self._change.joined}
         if left:
             self._fill_stored(transaction, rows, left)
         for event in events:
-            key = identity(event)
+            key = content_key(event)
             joined = key in self._change.joined
             rows.add_content_event(event, transaction.at, joined=joined)
             if not joined:
@@ -106,16 +103,16 @@ class ContentEvents:
         return self._waiting
 
     def _fill_new(
-        self, spans: Iterable[SpanRecord], come: dict[int, ContentRecord], waiting: dict[int, ContentRecord]
+        self, batches: Iterable[SpanBatch], come: dict[int, ContentRecord], waiting: dict[int, ContentRecord]
     ) -> None:
-        for span in spans:
-            key = identity(span)
-            event = come.get(key)
-            if event is not None or key in waiting:
-                _fill(span, _merged(waiting.get(key), event))
-                self._change.joined.add(key)
+        for batch in batches:
+            for row, key in enumerate(span_keys(batch)):
+                event = come.get(key)
+                if event is not None or key in waiting:
+                    _fill(batch, row, _merged(waiting.get(key), event))
+                    self._change.joined.add(key)
 
-    def _fill_stored(self, transaction: Transaction, rows: Appendable, events: dict[int, ContentRecord]) -> None:
+    def _fill_stored(self, transaction: Transaction, rows: TableRows, events: dict[int, ContentRecord]) -> None:
         since = instant(min(event.time_ns for event in events.values())) - _LONGEST_SPAN
         found = transaction.execute(
             _SPANS, {"since": since, "traces": list({event.trace_id for event in events.values()})}
@@ -129,19 +126,19 @@ class ContentEvents:
 
 
 def _by_span(events: Iterable[ContentRecord]) -> dict[int, ContentRecord]:
-    """Return one event for each span, what several say merged."""
+    """Return one event for each span, what several hold merged."""
     found: dict[int, ContentRecord] = {}
     for event in events:
-        key = identity(event)
+        key = content_key(event)
         found[key] = _merged(found.get(key), event)
     return found
 
 
 def _merged(first: ContentRecord | None, second: ContentRecord | None) -> ContentRecord:
-    """Return an event with what either says; of two that say the same thing the first wins, as a stored one does."""
+    """Return an event with what either holds; of two texts for the same field the first wins, as a stored one does."""
     if first is None or second is None:
         found = first or second
-        assert found is not None
+        assert found is not None, "one of the two is given"
         return found
     missing = {
         name: getattr(second, name) for name in ("query", "response", "contexts") if getattr(first, name) is None
@@ -162,24 +159,30 @@ def _record(row: tuple[Any, ...]) -> ContentRecord:
     )
 
 
-def _fill(span: SpanRecord, event: ContentRecord) -> None:
+def _fill(batch: SpanBatch, row: int, event: ContentRecord) -> None:
     """What the span says itself wins; the event supplies what is missing."""
-    span.query = event.query if span.query is None else span.query
-    span.response = event.response if span.response is None else span.response
-    span.contexts = event.contexts if span.contexts is None else span.contexts
+    for name, text in (("query", event.query), ("response", event.response)):
+        if text is not None and batch.values(name)[row] is None:
+            batch.set(name, row, text)
+    if event.contexts is not None and batch.contexts_of(row) is None:
+        batch.set_contexts(row, event.contexts)
 
 
-def _add_to_stored(transaction: Transaction, rows: Appendable, span: dict[str, Any], event: ContentRecord) -> None:
+def _add_to_stored(transaction: Transaction, rows: TableRows, span: dict[str, Any], event: ContentRecord) -> None:
     trace_id, span_id, start = bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]), span["start_time"]
     place = {"trace": span["trace_id"], "span": int(span["span_id"], 16), "start": start}
     if event.query is not None or event.response is not None:
         if span["has_row"]:
             transaction.execute(_FILL_TEXTS, place | {"query": event.query, "response": event.response})
         else:
-            rows.contents.append((trace_id, span_id, start, event.query, event.response))
+            cells = {"trace_id": trace_id, "span_id": span_id, "start_time": start}
+            cells |= {"query": event.query, "response": event.response}
+            rows.add("contents", **{name: [value] for name, value in cells.items()})
     if event.contexts is not None and span["contexts_state"] is None:
         rows.add_contexts(trace_id, span_id, start, event.contexts)
-        state = contexts_state([context.text for context in event.contexts])
-        top = top_score([context.score for context in event.contexts])
-        change = {"state": state, "n": len(event.contexts), "top": top}
+        change = {
+            "state": contexts_state(event.contexts),
+            "n": len(event.contexts),
+            "top": top_score(event.contexts),
+        }
         transaction.execute(_FILL_STATE, place | change)

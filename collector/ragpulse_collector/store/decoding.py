@@ -45,10 +45,8 @@ class Decoder:
         try:
             item.batch = self._decode(item.body)
             if self._price is not None:
-                for span in item.batch.records:
-                    self._price(span)
-                for block in item.batch.blocks:
-                    self._price.block(block)
+                for spans in item.batch.spans:
+                    self._price.settle(spans)
         except DecodeError as error:
             # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
             item.future.set_exception(DecodeError(str(error)))

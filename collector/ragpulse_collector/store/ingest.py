@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
-from itertools import chain
 
-from ragpulse_collector.records import Batch, Receipt, SpanBlock, SpanRecord
-from ragpulse_collector.store.block_rows import table_parts
+from ragpulse_collector.records import Batch, Receipt, SpanBatch
 from ragpulse_collector.store.content_events import ContentEvents
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.recent import RecentSpans, identities, identity, span_key
+from ragpulse_collector.store.recent import RecentSpans, span_key, span_keys
 from ragpulse_collector.store.response_scores import ResponseScores
-from ragpulse_collector.store.rows import Appendable, instant
+from ragpulse_collector.store.rows import TableRows, instant
 
 _NEWEST = "SELECT max(start_time) FROM raw.spans"
 _KNOWN = """
@@ -28,12 +25,9 @@ class Ingest:
         self._recent = RecentSpans(generation=recent_spans, since_ns=_nanoseconds(opened))
         self._events = ContentEvents()
         self._scores = ResponseScores()
-        self._fresh: dict[int, SpanRecord] = {}
-        """What this transaction adds, by key; two spans of one key are taken for one."""
-        self._blocks: list[SpanBlock] = []
-        self._in_blocks: set[int] = set()
-        """The keys of what it adds in blocks."""
-        self._at_ns = 0
+        self._keys: set[int] = set()
+        """The spans that this transaction adds; two spans of one key are taken for one."""
+        self._newest_ns = self._at_ns = 0
 
     def write(self, transaction: Transaction, batches: list[Batch]) -> list[Receipt]:
         """Append the batches' spans, texts, contexts and scores; returns one receipt a batch."""
@@ -41,94 +35,70 @@ class Ingest:
             return []
         if not self._recent.begun:
             self._recent.begin(_newest_ns(transaction))
-        rows = Appendable()
-        contents = [record for batch in batches for record in batch.contents]
+        rows = TableRows()
         stored = self._stored_before(transaction, batches)
-        wanted = self._events.wanted(transaction, contents)
-        for batch in batches:
-            self._take_blocks(batch, stored, wanted)
-        receipts = [self._take(batch, stored) for batch in batches]
-        self._events.join(transaction, rows, contents, self._fresh.values())
-        for span in self._fresh.values():
-            rows.add_span(span, transaction.at)
-        rows.parts = [table_parts(block, transaction.at) for block in self._blocks]
+        taken = [self._take(batch, stored) for batch in batches]
+        fresh = [spans for new, _ in taken for spans in new]
+        contents = [record for batch in batches for record in batch.contents]
+        self._events.join(transaction, rows, contents, fresh)
+        for spans in fresh:
+            rows.add_spans(spans, transaction.at)
         scores = [score for batch in batches for score in batch.scores]
-        self._scores.join(transaction, scores, self._fresh.values(), self._blocks)
+        self._scores.join(transaction, scores, fresh)
         for score in scores:
             rows.add_score(score, transaction.at)
         rows.append_to(transaction)
         self._at_ns = _nanoseconds(transaction.at)
-        return receipts
+        self._newest_ns = max((max(spans.values("start_ns")) for spans in fresh), default=0)
+        return [receipt for _, receipt in taken]
 
     def remember(self) -> None:
         """The transaction is on disk."""
-        starts = [span.start_ns for span in self._fresh.values()]
-        starts += [max(block.columns["start_ns"]) for block in self._blocks]
-        keys = chain(self._fresh, self._in_blocks)
-        self._recent.add(keys, newest_ns=max(starts, default=0), now_ns=self._at_ns)
+        self._recent.add(self._keys, newest_ns=self._newest_ns, now_ns=self._at_ns)
         self._events.remember()
         self._scores.remember()
-        self._clear()
+        self._keys = set()
 
     def forget(self) -> None:
         """The transaction was rolled back."""
         self._events.forget()
         self._scores.forget()
-        self._clear()
+        self._keys = set()
 
-    def _clear(self) -> None:
-        self._fresh, self._blocks, self._in_blocks = {}, [], set()
-
-    def _take_blocks(self, batch: Batch, *known: AbstractSet[int]) -> None:
-        """Take those blocks of a batch whole that hold no known span; take the others apart."""
-        whole = []
-        for block in batch.blocks:
-            keys = identities(block)
-            unseen = self._recent.isdisjoint(keys) and all(each.isdisjoint(keys) for each in (self._in_blocks, *known))
-            if unseen and len(set(keys)) == len(keys):
-                self._in_blocks.update(keys)
-                whole.append(block)
-            else:
-                batch.records += block.records()
-        batch.blocks = whole
-        self._blocks += whole
-
-    def _take(self, batch: Batch, stored: set[int]) -> Receipt:
-        """Note the spans that are new; returns the receipt of their body."""
-        before = len(self._fresh)
-        for span in batch.records:
-            key = identity(span)
-            if not any(key in known for known in (self._recent, self._in_blocks, stored)):
-                self._fresh.setdefault(key, span)
-        new = len(self._fresh) - before
-        return Receipt(
+    def _take(self, batch: Batch, stored: set[int]) -> tuple[list[SpanBatch], Receipt]:
+        """Return the spans of a body that are new, and its receipt."""
+        fresh = [new for spans in batch.spans if len(new := self._new(spans, stored))]
+        accepted, sent = sum(map(len, fresh)), sum(map(len, batch.spans))
+        return fresh, Receipt(
             rejected=batch.rejected,
             message=batch.message,
-            failed_blocks=batch.failed_blocks,
-            duplicates=len(batch.records) - new,
-            accepted=new + sum(map(len, batch.blocks)) + len(batch.contents) + len(batch.scores),
+            unmapped=batch.unmapped,
+            duplicates=sent - accepted,
+            accepted=accepted + len(batch.contents) + len(batch.scores),
         )
 
+    def _new(self, spans: SpanBatch, stored: set[int]) -> SpanBatch:
+        """Return the spans that are in no table yet; the first of several with the same ids."""
+        rows = []
+        for row, key in enumerate(span_keys(spans)):
+            if key not in self._keys and key not in self._recent and key not in stored:
+                self._keys.add(key)
+                rows.append(row)
+        return spans if len(rows) == len(spans) else spans.take(rows)
+
     def _stored_before(self, transaction: Transaction, batches: Iterable[Batch]) -> set[int]:
-        """Look up the spans that memory cannot vouch for, bounded by their start times."""
-        records = [
-            span
-            for batch in batches
-            for span in batch.records
-            if not self._recent.covers(span.start_ns, span.end_ns) and identity(span) not in self._recent
-        ]
-        blocks = [
-            block
-            for batch in batches
-            for block in batch.blocks
-            if not self._recent.covers(min(block.columns["start_ns"]), min(block.columns["end_ns"]))
-        ]
-        if not records and not blocks:
+        """Look up the spans that are not in the recent-span cache but may be stored, bounded by their start times."""
+        starts: list[int] = []
+        traces: set[str] = set()
+        for spans in (spans for batch in batches for spans in batch.spans):
+            times = zip(spans.values("start_ns"), spans.values("end_ns"), strict=True)
+            rows = [row for row, (start, end) in enumerate(times) if not self._recent.covers(start, end)]
+            starts += [spans.values("start_ns")[row] for row in rows]
+            traces.update(spans.trace_ids[row].hex() for row in rows)
+        if not starts:
             return set()
-        starts = [*(span.start_ns for span in records), *chain(*(block.columns["start_ns"] for block in blocks))]
-        between = {"lo": instant(min(starts)), "hi": instant(max(starts))}
-        traces = {*(span.trace_id for span in records), *(t.hex() for block in blocks for t in block.trace_ids)}
-        found = transaction.execute(_KNOWN, between | {"traces": list(traces)}).rows
+        between = {"lo": instant(min(starts)), "hi": instant(max(starts)), "traces": list(traces)}
+        found = transaction.execute(_KNOWN, between).rows
         return {span_key(bytes.fromhex(trace_id), span_id.to_bytes(8, "big")) for trace_id, span_id in found}
 
 

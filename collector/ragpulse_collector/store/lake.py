@@ -79,9 +79,7 @@ class LakeStore(Writing):
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
-        super().__init__(
-            Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005, "lately_spans": 0} | ways))
-        )
+        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
         if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
             self._readers = Readers(self._source, Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql")

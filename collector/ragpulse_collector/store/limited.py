@@ -10,7 +10,6 @@ from ragpulse_collector.store.user_sql import Question
 
 if TYPE_CHECKING:
     from ragpulse_collector.records import RawBody, Receipt
-    from ragpulse_collector.store.lately import Lately
     from ragpulse_collector.store.protocol import Parameters, Rows, Store, Transaction
 
 T = TypeVar("T")
@@ -18,12 +17,7 @@ _TIMEOUT_S = 30.0
 
 
 class Limited:
-    """Reads in the reader process, for queries that hold a user's `where`; everything else is the store's own.
-
-    It knows nothing of the spans in memory, because a `where` is answered from the file.
-    """
-
-    lately: Lately | None = None
+    """Reads in the reader process, for queries that hold a user's `where`; everything else is the store's own."""
 
     def __init__(self, store: Store, ask: Callable[[Question], Rows]) -> None:
         self._store, self._ask = store, ask

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.lately import Key, Lately
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.views import DECIDED, FACT_COLUMNS, LOW, UNDECIDED_SINCE
 
@@ -15,22 +14,6 @@ _FURTHER = 32
 """So many times as many spans are looked at where the ones before did not hold enough traces."""
 _EVER, _NEVER = datetime(1970, 1, 1), datetime(9999, 1, 1)
 _ORDER = "ORDER BY start_time DESC, trace_id DESC LIMIT"
-_NEITHER = {"cost_usd": None, "cost_unknown_reason": "not decided yet", "n_units": None, "late_spans": 0,
-            "feedback": None}  # fmt: skip
-"""What a trace has that is not decided."""
-_IDS = f"""
-    SELECT s.trace_id, min(s.start_time) AS start_time, count(*) AS n_spans, max(s.received_at) AS last_at
-    FROM (SELECT trace_id, start_time, received_at FROM raw.spans WHERE received_at >= {LOW} AND start_time >= $since) s
-    ANTI JOIN (
-        SELECT trace_id FROM raw.trace_facts WHERE start_time >= $since::TIMESTAMP - INTERVAL 1 DAY
-        UNION ALL SELECT trace_id FROM raw.spans WHERE received_at >= {LOW} AND start_time < $since) f
-      ON f.trace_id = s.trace_id
-    GROUP BY s.trace_id
-    UNION ALL SELECT trace_id, start_time, NULL, NULL FROM raw.trace_facts WHERE latest AND start_time >= $since"""
-"""Which traces begin at `$since` or later; of those that wait how many spans they have, and when the last came."""
-_OF_DECIDED = f"""
-    SELECT trace_id, {", ".join(FACT_COLUMNS)} FROM raw.trace_facts
-    WHERE latest AND start_time >= $since AND trace_id IN (SELECT unnest($ids::UUID[]))"""
 
 
 def newest(
@@ -66,36 +49,9 @@ def newest(
 
 
 def newest_of_all(store: Store, limit: int, *, first: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the newest `limit` rows of the view `traces` that start at `first` or later, the newest first.
-
-    While spans come, the columns of what waits are in memory.
-    """
-    rows = None if store.lately is None else _with_memory(store, store.lately, limit, first or _EVER)
-    if rows is not None:
-        return rows
+    """Return the newest `limit` rows of the view `traces` that start at `first` or later, the newest first."""
     where, given = ("true", {}) if first is None else ("start_time >= $from", {"from": first})
     return newest(store, ", ".join(("trace_id", *FACT_COLUMNS)), where, given, limit, first=first)
-
-
-def _with_memory(store: Store, lately: Lately, limit: int, first: datetime) -> list[dict[str, Any]] | None:
-    """Find the ids by the table and the columns in memory; None where that does not hold all that is needed."""
-    begun = lately.begin(limit * _SPANS_A_TRACE)
-    if begun is None:
-        return None
-    since = max(begun, first)
-    found = store.read(f"{_IDS} {_ORDER} {limit}", {"since": since}).dicts()
-    waiting = [row for row in found if row["n_spans"] is not None]
-    kept = lately.rolled_up([Key(row["trace_id"].bytes, row["n_spans"], row["last_at"]) for row in waiting])
-    if kept is None or (len(found) < limit and since > first):
-        return None
-    rows = [row | _NEITHER | columns for row, columns in zip(waiting, kept, strict=True)]
-    if len(rows) < len(found):
-        ids = [str(row["trace_id"]) for row in found if row["n_spans"] is None]
-        rows += store.read(_OF_DECIDED, {"since": since, "ids": ids}).dicts()
-    if len(rows) < len(found):  # a late span moved one meanwhile
-        return None
-    shown = [{"trace_id": row["trace_id"].hex, **{name: row[name] for name in FACT_COLUMNS}} for row in rows]
-    return sorted(shown, key=_place, reverse=True)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:

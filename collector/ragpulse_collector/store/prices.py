@@ -6,21 +6,16 @@ The table (genai-prices) is imported with the first call to be priced: 5 MB that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from itertools import starmap
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ragpulse_collector.records import SpanBlock, SpanRecord
+from ragpulse_collector.records import SpanBatch
 
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
-_SETTLED = ("cost_usd", "cost_source", "cost_unknown_reason")
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-_PRICED_BY = (*_TOKENS, "kind", "model", "provider", "cost_usd", "cost_source", "mapped_from")
-"""What a price may depend on."""
 
 
 class PriceOverride(Protocol):
@@ -55,76 +50,77 @@ class Rates:
         return dollars * _PER_MILLION
 
 
+class Call(NamedTuple):
+    """What a price may depend on: one span's columns."""
+
+    kind: str = "llm"
+    model: str | None = None
+    provider: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_usd: float | None = None
+    cost_source: str | None = None
+    mapped_from: str = "{}"
+
+
+class Cost(NamedTuple):
+    """What a call cost, and where the figure is from; or why it is unknown; or nothing where the span is no call."""
+
+    cost_usd: float | None = None
+    cost_source: str | None = None
+    cost_unknown_reason: str | None = None
+
+
 class Prices:
-    """Call it with a span: it fills cost_usd and cost_source, or says in cost_unknown_reason why not."""
+    """Prices calls: by what the provider states, else by the settings, else by the table."""
 
     def __init__(self, overrides: Mapping[str, PriceOverride] | None = None) -> None:
         self._overrides = dict(overrides or {})
         self._rates = lru_cache(maxsize=1024)(self._find)
 
-    def __call__(self, span: SpanRecord) -> None:
-        """Settle the cost of one span; spans that are no model calls and state no tokens are left alone.
+    def settle(self, batch: SpanBatch) -> None:
+        """Fill the columns of cost of a batch."""
+        calls = zip(*(batch.values(name) for name in Call._fields), strict=True)
+        stated = zip(*(batch.values(name) for name in _STATED), strict=True)
+        kinds = batch.values("kind")
+        costs = [
+            self.cost(Call._make(call)) if kind in _CALLS or known != _UNSTATED else _NONE
+            for kind, known, call in zip(kinds, stated, calls, strict=True)
+        ]
+        for name, column in zip(Cost._fields, zip(*costs, strict=True), strict=True):
+            batch.columns[name] = column
+
+    def cost(self, call: Call) -> Cost:
+        """Return the cost of one call; spans that are no model calls and state no tokens have none.
 
         A library's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price. Under
         OpenInference's name, ours too, it is what the application said.
         """
         doubted = False
-        if span.cost_usd is not None:
-            used = (span.input_tokens or 0) + (span.output_tokens or 0) > 0
-            doubted = span.cost_usd == 0 and used and '"llm.cost.' not in span.mapped_from
+        if call.cost_usd is not None:
+            used = (call.input_tokens or 0) + (call.output_tokens or 0) > 0
+            doubted = call.cost_usd == 0 and used and '"llm.cost.' not in call.mapped_from
             if not doubted:
-                span.cost_source = span.cost_source or "provider"
-                return
-        span.cost_usd = span.cost_source = None
-        has_usage = span.input_tokens is not None or span.output_tokens is not None
-        if not has_usage and span.kind not in _CALLS:
-            return
-        span.cost_unknown_reason = _missing(span)
-        if span.cost_unknown_reason is None:
-            self._price(span)
-        if doubted and span.cost_unknown_reason is not None:
-            span.cost_unknown_reason += "; the client's own figure of 0 is not believed beside used tokens"
+                return Cost(call.cost_usd, call.cost_source or "provider")
+        if call.kind not in _CALLS and call.input_tokens is None and call.output_tokens is None:
+            return _NONE
+        reason = _missing(call)
+        found = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)
+        if doubted and found.cost_unknown_reason is not None:
+            reason = f"{found.cost_unknown_reason}; the client's own figure of 0 is not believed beside used tokens"
+            return Cost(cost_unknown_reason=reason)
+        return found
 
-    def block(self, block: SpanBlock) -> None:
-        """Settle the costs of a block's spans: at once where only numbers of tokens differ."""
-        said = {name: block.columns[name] for name in _PRICED_BY if name in block.columns}
-        same = {name: block.same(name) for name in (*_PRICED_BY, *_SETTLED) if name not in said}
-        calls = zip(*said.values(), strict=True) if said else iter([()])
-        spans = (SpanRecord.made_of(same | dict(zip(said, call, strict=True))) for call in calls)
-        first = next(spans)
-        rates = self._shared_rates(first, said)
-        self(first)
-        settled = {name: [getattr(first, name)] for name in _SETTLED}
-        if rates is not None:
-            tokens = zip(*(block.values(name) for name in _TOKENS), strict=True)
-            settled["cost_usd"] = list(starmap(rates.dollars, tokens))
-        else:
-            for span in spans:
-                self(span)
-                for name in _SETTLED:
-                    settled[name].append(getattr(span, name))
-        _settle(block, settled)
-
-    def _shared_rates(self, first: SpanRecord, said: Mapping[str, Sequence[Any]]) -> Rates | None:
-        """Return the rates by which all calls of a block are priced, None where each is to be looked at."""
-        if first.cost_usd is not None or _missing(first) or not said.keys() <= frozenset(_TOKENS):
-            return None
-        rates = self._rates(first.model or "", first.provider)
-        plain = rates is not None and not any(None in counts for counts in said.values())
-        most = max(said.get("input_tokens", (first.input_tokens or 0,)))
-        return rates if rates is not None and plain and most <= rates.up_to else None
-
-    def _price(self, span: SpanRecord) -> None:
-        rates = self._rates(span.model or "", span.provider)
+    def _price(self, call: Call) -> Cost:
+        rates = self._rates(call.model or "", call.provider)
         if rates is None:
-            span.cost_unknown_reason = f"no price for {span.model}"
-            return
-        whole, output = span.input_tokens or 0, span.output_tokens or 0
+            return Cost(cost_unknown_reason=f"no price for {call.model}")
+        whole, output = call.input_tokens or 0, call.output_tokens or 0
         if whole > rates.up_to:
-            span.cost_usd = _tiered(span, whole, output)
-        else:
-            span.cost_usd = rates.dollars(whole, output, span.cached_tokens, span.cache_write_tokens)
-        span.cost_source = rates.source
+            return Cost(_tiered(call, whole, output), rates.source)
+        return Cost(rates.dollars(whole, output, call.cached_tokens, call.cache_write_tokens), rates.source)
 
     def _find(self, model: str, provider: str | None) -> Rates | None:
         override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
@@ -137,21 +133,18 @@ class Prices:
         return _from_table(model, provider)
 
 
-def _settle(block: SpanBlock, settled: Mapping[str, list[Any]]) -> None:
-    for name, values in settled.items():
-        if values.count(values[0]) == len(values):
-            block.columns.pop(name, None)
-            block.shared[name] = values[0]
-        else:
-            block.columns[name] = values
+_NONE = Cost()
+_STATED = ("input_tokens", "output_tokens", "cost_usd")
+_UNSTATED = (None, None, None)
+"""A span of these figures that is no model call has no cost; most spans are, and are passed over."""
 
 
-def _missing(span: SpanRecord) -> str | None:
-    if not span.model:
+def _missing(call: Call) -> str | None:
+    if not call.model:
         return "no model name"
-    if span.input_tokens is None:
+    if call.input_tokens is None:
         return "no input tokens"
-    if span.output_tokens is None and span.kind == "llm":
+    if call.output_tokens is None and call.kind == "llm":
         return "no output tokens"
     return None
 
@@ -192,13 +185,13 @@ def _model_price(model: str, provider: str | None) -> Any:
     return None
 
 
-def _tiered(span: SpanRecord, whole: int, output: int) -> float | None:
+def _tiered(call: Call, whole: int, output: int) -> float | None:
     from genai_prices import Usage, calc_price
 
-    usage = Usage(input_tokens=whole, output_tokens=output, cache_read_tokens=min(span.cached_tokens or 0, whole))
-    for known in dict.fromkeys((span.provider, None)):
+    usage = Usage(input_tokens=whole, output_tokens=output, cache_read_tokens=min(call.cached_tokens or 0, whole))
+    for known in dict.fromkeys((call.provider, None)):
         try:
-            return float(calc_price(usage, model_ref=span.model or "", provider_id=known).total_price)
+            return float(calc_price(usage, model_ref=call.model or "", provider_id=known).total_price)
         except LookupError:
             continue
     return None

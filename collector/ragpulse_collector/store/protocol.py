@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.store.columnar import Part
-from ragpulse_collector.store.lately import Lately
+from ragpulse_collector.records import RawBody, Receipt, Values
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -60,16 +58,13 @@ class Transaction(Protocol):
         """Append rows to `raw.<table>` (the fast path); ids as hex text, instants as datetime (UTC, naive)."""
         ...
 
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
         """Append rows given by column, each in parts of the same lengths; ids may be bytes, instants microseconds."""
         ...
 
 
 class Store(Protocol):
     """One writer, many readers."""
-
-    lately: Lately | None
-    """The spans stored last, where they are kept."""
 
     def submit(self, body: RawBody) -> Future[Receipt]:
         """Queue a body; the future resolves after COMMIT, or raises DecodeError. Raises Busy when the queue is full."""

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
-from ragpulse_collector.store.lately import Lately
 from ragpulse_collector.store.limited import Limited
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import Format, Outbox
@@ -35,7 +34,6 @@ class _OpenedAnew(Exception):
 class Reading:
     """The reading half of a store; each answer comes from a cursor of its own, so that reading never waits."""
 
-    lately: Lately | None = None
     _name = "ragpulse"
     """The catalog that users' SQL may name."""
 

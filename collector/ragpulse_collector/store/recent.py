@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ragpulse_collector.records import ContentRecord, SpanBlock, SpanRecord
+from ragpulse_collector.records import ContentRecord, SpanBatch
 
 CLOCK_SLACK_NS = 5_000_000_000
 """How far a client's clock may run ahead of ours before a re-send across a restart could be taken as new."""
@@ -50,10 +50,6 @@ class RecentSpans:
     def __contains__(self, key: int) -> bool:
         return key in self._known
 
-    def isdisjoint(self, keys: Iterable[int]) -> bool:
-        """Tell whether none of these is known."""
-        return self._known.isdisjoint(keys)
-
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Return whether absence here proves that a span of these times was never stored."""
         return end_ns >= self._since_ns + CLOCK_SLACK_NS or start_ns > self._forgotten_ns
@@ -79,11 +75,11 @@ def span_key(trace_id: bytes, span_id: bytes) -> int:
     return hash((trace_id, span_id))
 
 
-def identity(record: SpanRecord | ContentRecord) -> int:
-    """Return the key of a span, or of the span that a log event belongs to."""
+def span_keys(batch: SpanBatch) -> list[int]:
+    """Return the keys of a batch's spans."""
+    return list(map(hash, zip(batch.trace_ids, batch.span_ids, strict=True)))
+
+
+def content_key(record: ContentRecord) -> int:
+    """Return the key of the span that a log event belongs to."""
     return span_key(bytes.fromhex(record.trace_id), bytes.fromhex(record.span_id))
-
-
-def identities(block: SpanBlock) -> list[int]:
-    """Return the keys of a block's spans."""
-    return list(map(hash, zip(block.trace_ids, block.span_ids, strict=True)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from ragpulse_collector.records import ScoreRecord, SpanBlock, SpanRecord
+from ragpulse_collector.records import ScoreRecord, SpanBatch
 from ragpulse_collector.store.protocol import Transaction
 
 _WAIT = timedelta(days=1)
@@ -39,17 +39,16 @@ class ResponseScores:
         self,
         transaction: Transaction,
         scores: Iterable[ScoreRecord],
-        spans: Iterable[SpanRecord],
-        blocks: Iterable[SpanBlock],
+        batches: Iterable[SpanBatch],
     ) -> None:
         """Give scores their trace and span; let those find it that waited for one of these spans."""
         waiting = self._load(transaction)
         lost = [score for score in scores if score.trace_id is None and score.response_id is not None]
         if not (lost or waiting):
             return
-        come = {span.response_id: (span.trace_id, span.span_id) for span in spans if span.response_id is not None}
-        for block in blocks:
-            come |= _responses(block)
+        come: dict[str, Place] = {}
+        for batch in batches:
+            come |= _responses(batch)
         for response in waiting.keys() & come.keys():
             trace, span = come[response]
             place = {"trace": trace, "span": int(span, 16), "at": transaction.at, "response": response}
@@ -85,9 +84,9 @@ class ResponseScores:
                 self._left.append(response)
 
 
-def _responses(block: SpanBlock) -> dict[str, Place]:
-    places = zip(map(bytes.hex, block.trace_ids), map(bytes.hex, block.span_ids), strict=True)
-    answers = zip(block.values("response_id"), places, strict=True)
+def _responses(batch: SpanBatch) -> dict[str, Place]:
+    places = zip(map(bytes.hex, batch.trace_ids), map(bytes.hex, batch.span_ids), strict=True)
+    answers = zip(batch.values("response_id"), places, strict=True)
     return {response: place for response, place in answers if response is not None}
 
 

@@ -1,27 +1,20 @@
-"""Records to table rows: the last pure step before the appender."""
+"""Batches to table columns: the last pure step before they are appended."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 import orjson
 
-from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord, SpanRecord
-from ragpulse_collector.store.columnar import Part
+from ragpulse_collector.records import Constant, ContentRecord, ContextRecord, ScoreRecord, SpanBatch, Values
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.schema import columns
 from ragpulse_evaluators.digest import sha256_hex
-
-Row = tuple[Any, ...]
 
 _EPOCH = datetime(1970, 1, 1)
 _LAST_US = (datetime(9999, 1, 1) - _EPOCH) // timedelta(microseconds=1)
-_INT64 = 2**63
 _INT32 = 2**31 - 1
 
 
@@ -46,99 +39,141 @@ def text_hash(text: str) -> str:
     return sha256_hex(normal)
 
 
-def contexts_state(texts: Sequence[str | None] | None, *, truncated: bool = False) -> str | None:
-    """Say what a span's contexts are good for, by their texts: None (carries none), empty, text, no_text, truncated."""
+def contexts_state(contexts: Sequence[ContextRecord] | None, *, truncated: bool = False) -> str | None:
+    """Return what a span's contexts are good for: None (carries none), empty, text, no_text, truncated."""
     if truncated:
         return "truncated"
-    if texts is None:
+    if contexts is None:
         return None
-    if not texts:
+    if not contexts:
         return "empty"
-    return "no_text" if None in texts else "text"
+    return "text" if all(context.text is not None for context in contexts) else "no_text"
 
 
-def top_score(scores: Sequence[float | None]) -> float | None:
+def top_score(contexts: Sequence[ContextRecord]) -> float | None:
     """Return the best score of a retrieval, None where it states none."""
-    return max([score for score in scores if score is not None], default=None)
+    return max([context.score for context in contexts if context.score is not None], default=None)
 
 
-@dataclass(slots=True)
-class Appendable:
-    """Rows of one or more batches, by table: some one by one in column order, some in blocks."""
+_SPAN_COLUMNS = (
+    "name", "kind", "service", "service_version", "environment", "status", "status_message", "error_type", "model",
+    "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
+    "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id", "user_id",
+    "prompt_name", "prompt_version", "variant", "metadata", "upstream_pi", "attributes", "resource", "events",
+    "mapped_from", "links",
+)  # fmt: skip
+"""Columns of `raw.spans` that are stored as a batch has them."""
 
-    spans: list[Row] = field(default_factory=list)
-    contents: list[Row] = field(default_factory=list)
-    contexts: list[Row] = field(default_factory=list)
-    content_events: list[Row] = field(default_factory=list)
-    feedback: list[Row] = field(default_factory=list)
-    parts: list[dict[str, dict[str, Part]]] = field(default_factory=list)
-    """Table → column → values of the spans of one block (block_rows.py)."""
 
-    def add_span(self, span: SpanRecord, at: datetime) -> None:
-        """Add a span, its texts and its contexts."""
-        start = microseconds(span.start_ns)
-        trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-        if span.query is not None or span.response is not None:
-            self.contents.append((trace_id, span_id, start, span.query, span.response))
-        if span.contexts:
-            self.add_contexts(trace_id, span_id, start, span.contexts)
-        self.spans.append(_span_row(span, trace_id, span_id, start, at))
+class TableRows:
+    """Rows on their way to their tables: table → column → pieces, each a list of values or a constant."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, list[Values]]] = {}
+
+    def add(self, table: str, **columns_: Values) -> None:
+        """Add rows by column; every call for a table names the same columns."""
+        pieces = self._tables.setdefault(table, {})
+        for name, values in columns_.items():
+            pieces.setdefault(name, []).append(values)
+
+    def add_spans(self, batch: SpanBatch, at: datetime) -> None:
+        """Add spans, their texts and their contexts."""
+        starts = [start // 1000 for start in batch.values("start_ns")]
+        queries, responses = batch.values("query"), batch.values("response")
+        texts = [row for row, both in enumerate(zip(queries, responses, strict=True)) if both != (None, None)]
+        with_text = set(texts)
+        ids: dict[str, Values] = {"trace_id": batch.trace_ids, "span_id": batch.span_ids, "start_time": starts}
+        self.add(
+            "spans",
+            **ids,
+            **{name: batch.column(name) for name in _SPAN_COLUMNS},
+            **_contexts_summary(batch),
+            parent_span_id=batch.parent_span_ids,
+            received_at=Constant(at, len(batch)),
+            duration_us=_durations(batch),
+            tags=_json_lists(batch.column("tags")),
+            dropped_attributes=[min(count, _INT32) for count in batch.values("dropped_attributes")],
+            has_text=[row in with_text for row in range(len(batch))],
+        )
+        if texts:
+            cells = {**ids, "query": queries, "response": responses}
+            self.add("contents", **{name: [column[row] for row in texts] for name, column in cells.items()})
+        for row, contexts in enumerate(batch.contexts or ()):
+            if contexts:
+                self.add_contexts(batch.trace_ids[row], batch.span_ids[row], starts[row], contexts)
 
     def add_contexts(
-        self, trace_id: bytes, span_id: bytes, start: datetime | int, contexts: list[ContextRecord]
+        self, trace_id: bytes, span_id: bytes, start: datetime | int, contexts: Sequence[ContextRecord]
     ) -> None:
         """Add the retrieved documents of one span."""
-        for c in contexts:
-            digest = None if c.text is None else text_hash(c.text)
-            self.contexts.append((trace_id, span_id, start, c.rank, c.id, c.score, c.text, c.metadata, digest))
+        size = len(contexts)
+        self.add(
+            "contexts",
+            trace_id=Constant(trace_id, size),
+            span_id=Constant(span_id, size),
+            start_time=Constant(start, size),
+            rank=[context.rank for context in contexts],
+            id=[context.id for context in contexts],
+            score=[context.score for context in contexts],
+            text=[context.text for context in contexts],
+            metadata=[context.metadata for context in contexts],
+            hash=[None if context.text is None else text_hash(context.text) for context in contexts],
+        )
 
     def add_score(self, score: ScoreRecord, at: datetime) -> None:
         """Add a score that came from outside."""
-        span_id = None if score.span_id is None else int(score.span_id, 16)
-        self.feedback.append(
-            (
-                uuid4().hex, score.trace_id, span_id, microseconds(score.time_ns), at, score.name, score.score,
-                score.label, score.explanation, score.source, score.response_id,
-            )
-        )  # fmt: skip
+        row = {
+            "feedback_id": uuid4().hex,
+            "trace_id": score.trace_id,
+            "span_id": score.span_id,
+            "time": microseconds(score.time_ns),
+            "received_at": at,
+            **{name: getattr(score, name) for name in _SCORE_COLUMNS},
+        }
+        self.add("feedback", **{name: [value] for name, value in row.items()})
 
     def add_content_event(self, record: ContentRecord, at: datetime, *, joined: bool) -> None:
         """Keep the texts of a log event as they came."""
         body = orjson.dumps({"query": record.query, "response": record.response, "contexts": record.contexts})
-        self.content_events.append(
-            (record.trace_id, int(record.span_id, 16), microseconds(record.time_ns), at, joined, body.decode())
-        )
+        row = {
+            "trace_id": record.trace_id,
+            "span_id": record.span_id,
+            "time": microseconds(record.time_ns),
+            "received_at": at,
+            "joined": joined,
+            "record": body.decode(),
+        }
+        self.add("content_events", **{name: [value] for name, value in row.items()})
 
     def append_to(self, transaction: Transaction) -> None:
         """Append everything to its tables."""
-        for table in ("spans", "contents", "contexts", "content_events", "feedback"):
-            rows: list[Row] = getattr(self, table)
-            found = [parts[table] for parts in self.parts if table in parts]
-            if rows:
-                found.append(dict(zip(columns(table), zip(*rows, strict=True), strict=True)))
-            if found:
-                transaction.append_columns(table, {name: [each[name] for each in found] for name in found[0]})
+        for table, pieces in self._tables.items():
+            transaction.append_columns(table, pieces)
 
 
-def _span_row(span: SpanRecord, trace_id: bytes, span_id: bytes, start: int, at: datetime) -> Row:
-    contexts = span.contexts
-    texts = None if contexts is None else [context.text for context in contexts]
-    top = top_score([context.score for context in contexts or ()])
-    parent = None if span.parent_span_id is None else bytes.fromhex(span.parent_span_id)
-    return (
-        trace_id, span_id, parent, start, at, min(max((span.end_ns - span.start_ns) // 1000, 0), _INT64 - 1),
-        span.name, span.kind, span.service, span.service_version, span.environment, span.status, span.status_message,
-        span.error_type, span.model, span.provider, span.response_id, _count(span.input_tokens),
-        _count(span.output_tokens), _count(span.cached_tokens), _count(span.cache_write_tokens),
-        _count(span.reasoning_tokens), span.cost_usd, span.cost_source, span.cost_unknown_reason, span.ttft_ms,
-        span.session_id, span.user_id, span.prompt_name, span.prompt_version, span.variant,
-        None if span.tags is None else orjson.dumps(span.tags).decode(), span.metadata, span.upstream_pi,
-        contexts_state(texts, truncated=span.contexts_truncated), None if contexts is None else len(contexts), top,
-        min(span.dropped_attributes, _INT32), span.query is not None or span.response is not None, span.attributes,
-        span.resource, span.events, span.mapped_from, span.links,
-    )  # fmt: skip
+_SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id")
 
 
-def _count(value: int | None) -> int | None:
-    """Tokens as stored; a number no counter can reach is unknown, not a reason to refuse the body."""
-    return value if value is None or 0 <= value < _INT64 else None
+def _durations(batch: SpanBatch) -> list[int]:
+    times = zip(batch.values("start_ns"), batch.values("end_ns"), strict=True)
+    return [(end - start) // 1000 for start, end in times]
+
+
+def _json_lists(column: Values) -> Values:
+    if isinstance(column, Constant):
+        return Constant(None if column.value is None else orjson.dumps(column.value).decode(), column.length)
+    return [None if value is None else orjson.dumps(value).decode() for value in column]
+
+
+def _contexts_summary(batch: SpanBatch) -> dict[str, Values]:
+    """Return of each span's contexts what they are good for, how many there are, and the best score."""
+    truncated = batch.values("contexts_truncated")
+    contexts = batch.contexts or [None] * len(batch)
+    return {
+        "contexts_state": [
+            contexts_state(found, truncated=cut) for found, cut in zip(contexts, truncated, strict=True)
+        ],
+        "n_contexts": [None if found is None else len(found) for found in contexts],
+        "top_score": [None if not found else top_score(found) for found in contexts],
+    }

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.records import DecodeError
+from ragpulse_collector.records import DecodeError, Values
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
-from ragpulse_collector.store.columnar import Part
 from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
 from ragpulse_collector.store.ingest import Ingest
-from ragpulse_collector.store.lately import KEPT, Lately
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
@@ -39,35 +36,27 @@ _DISK = (
 )  # fmt: skip
 """What a full, failing or vanished disk, or too little memory, looks like: the sender is told to retry."""
 
-_REWRITES = re.compile(rf"\s*(INSERT INTO|UPDATE|DELETE FROM)\s+raw\.({'|'.join(KEPT)})\b")
-
 
 class WriterTransaction:
     """The transaction of one group on the writer's cursor."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, lately: Lately, at: datetime) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, at: datetime) -> None:
         self._cursor = cursor
         self._appender = appender
-        self._lately = lately
         self.at = at
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
         """Run one statement; reads see everything written before in the same transaction."""
-        if _REWRITES.match(sql):
-            self._lately.change()
         return fetch(self._cursor, sql, parameters)
 
     def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Append rows to `raw.<table>`."""
         if rows:
             self._appender.append(table, columns, rows)
-            if table in KEPT:
-                self._lately.change()
 
-    def append_columns(self, table: str, parts: Mapping[str, Sequence[Part]]) -> None:
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
         """Append rows given by column."""
         self._appender.append_columns(table, parts)
-        self._lately.add(table, parts)
 
 
 class Writer:
@@ -81,7 +70,6 @@ class Writer:
         *,
         begin: Callable[[duckdb.DuckDBPyConnection], None],
         commit: Callable[[duckdb.DuckDBPyConnection], None],
-        lately: Lately,
         is_quiet: Callable[[], bool],
         renew_bytes: int,
         renew_s: float,
@@ -93,7 +81,6 @@ class Writer:
         self._new_cursor = cursor
         self._reopen = reopen
         self._begin_on, self._commit_on = begin, commit
-        self._lately = lately
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
         self._clock, self._check = clock, check
@@ -150,7 +137,7 @@ class Writer:
         self._check()
         self._recover()
         at = self._present()
-        transaction = WriterTransaction(self._cursor, self._appender, self._lately, at)
+        transaction = WriterTransaction(self._cursor, self._appender, at)
         try:
             self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
@@ -162,12 +149,10 @@ class Writer:
             self._end()
         except BaseException:
             self._ingest.forget()
-            self._lately.forget()
             self._roll_back()
             raise
         self._ingest.remember()
         self._last = at
-        self._lately.commit(at)
         self._check()
         return results
 

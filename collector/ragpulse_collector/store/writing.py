@@ -16,7 +16,6 @@ from weakref import WeakSet
 from ragpulse_collector.records import Batch, RawBody, Receipt
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
-from ragpulse_collector.store.lately import Lately
 from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
 from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
@@ -68,8 +67,6 @@ class Ways:
     """After so much and so long the file is opened anew at a quiet moment: what DuckDB learns of rows it keeps."""
     recent_spans: int = 200_000
     """How many span identities are remembered at least, so that a re-send costs no look into the table."""
-    lately_spans: int = 4_096
-    """So many spans are kept in memory at most for the list of traces."""
 
 
 class Writing(Reading):
@@ -89,14 +86,12 @@ class Writing(Reading):
             max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes, again_s=ways.again_s
         )
         decoder = Decoder(self._queue, ways.decode, ways.price)
-        self.lately = lately = Lately(most=ways.lately_spans, clock=ways.clock)
         writer = Writer(
             self._queue,
             self._cursor,
             self._reopen,
             begin=self._begin,
             commit=self._commit,
-            lately=lately,
             is_quiet=self._is_quiet,
             renew_bytes=ways.renew_bytes,
             renew_s=ways.renew_s,

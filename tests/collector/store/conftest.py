@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spans import Span, batch_of
 
-from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt, SpanRecord
+from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
 from ragpulse_collector.store import EmbeddedStore, Store
 
 START = datetime(2026, 3, 1, 12, 0, 0)
@@ -86,7 +87,7 @@ class Kit:
         folder = self.path.parent
         return LakeStore(f"ducklake:{folder}/catalog.ducklake", data_path=f"{folder}/data/", **options)
 
-    def span(self, number: int, parent: int | None = None, kind: Any = "other", **fields: Any) -> SpanRecord:
+    def span(self, number: int, parent: int | None = None, kind: Any = "other", **fields: Any) -> Span:
         """A span with id `number` that starts `number` ms after the start and takes 100 ms."""
         start = START_NS + number * 1_000_000
         given: dict[str, Any] = {
@@ -95,19 +96,19 @@ class Kit:
             "end_ns": start + 100_000_000,
             "name": f"span {number}",
         }
-        return SpanRecord(
+        return Span(
             span_id=f"{number:016x}",
             parent_span_id=None if parent is None else f"{parent:016x}",
             kind=kind,
             **(given | fields),
         )
 
-    def body(self, *spans: SpanRecord, **parts: Any) -> RawBody:
+    def body(self, *spans: Span, **parts: Any) -> RawBody:
         """A request body that decodes to these records."""
-        batch = Batch(records=list(spans), **parts)
+        batch = batch_of(spans, **parts)
         return RawBody(signal="traces", content_type="application/x-protobuf", body=pickle.dumps(batch))
 
-    def send(self, store: Store, *spans: SpanRecord, **parts: Any) -> Receipt:
+    def send(self, store: Store, *spans: Span, **parts: Any) -> Receipt:
         """Submit and wait until it is on disk."""
         return store.submit(self.body(*spans, **parts)).result(20)
 

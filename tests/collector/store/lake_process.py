@@ -8,7 +8,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from ragpulse_collector.records import Batch, RawBody, SpanRecord
+from spans import Span, batch_of
+
+from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampler import Rule, Sampler
 from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease
@@ -26,14 +28,14 @@ def ingest(store: LakeStore) -> None:
     for line in sys.stdin:
         number = int(line)
         spans = [
-            SpanRecord(
+            Span(
                 trace_id=f"{number + 1:032x}", span_id=f"{i + 1:016x}", parent_span_id=None if i == 0 else f"{1:016x}",
                 start_ns=10**18 + number * HALF_A_DAY, end_ns=10**18 + number * HALF_A_DAY, name="n",
                 kind="rag" if i == 0 else "other", query=f"question {number}" if i == 0 else None, input_tokens=1,
             )
             for i in range(BATCH)
         ]  # fmt: skip
-        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
+        body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(batch_of(spans)))
         try:
             store.submit(body).result(100)
         except Busy:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from genai_prices import Usage, calc_price
+from spans import span_batch, spans_of
 
 from ragpulse_collector.settings import Price
 from ragpulse_collector.store import Prices
@@ -13,8 +14,9 @@ from ragpulse_collector.store import Prices
 
 def priced(kit: Any, prices: Prices | None = None, kind: Any = "llm", **fields: Any) -> Any:
     """A call after pricing."""
-    span = kit.span(1, kind=kind, **fields)
-    (prices or Prices())(span)
+    batch = span_batch([kit.span(1, kind=kind, **fields)])
+    (prices or Prices()).settle(batch)
+    (span,) = spans_of(batch)
     return span
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from spans import batch_of
 
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.store import Busy, EmbeddedStore, FileReader, StoreError, Transaction, embedded
@@ -238,15 +239,15 @@ store.close()
 
 _FULL_DISK = """
 import os, pickle, resource, signal, sys
-from ragpulse_collector.records import Batch, RawBody, SpanRecord
+from ragpulse_collector.records import Batch, RawBody, SpanBatch
 from ragpulse_collector.store import Busy, EmbeddedStore
 import logging; logging.disable(logging.CRITICAL)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = EmbeddedStore(sys.argv[1], decode=lambda body: pickle.loads(body.body))
 def send(number):
-    span = SpanRecord(trace_id="a" * 32, span_id=f"{number:016x}", parent_span_id=None, start_ns=10**18, end_ns=10**18,
-                      name="x" * 100_000)
-    body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=[span])))
+    columns = {"name": ["x" * 100_000], "start_ns": [10**18], "end_ns": [10**18]}
+    span = SpanBatch(trace_ids=[b"a" * 16], span_ids=[number.to_bytes(8)], parent_span_ids=[None], columns=columns)
+    body = RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=[span])))
     return store.submit(body).result(20)
 send(1)
 size = os.path.getsize(sys.argv[1] + ".wal")
@@ -281,7 +282,7 @@ def test_too_little_memory_is_nobodys_fault(kit: Any, short: Exception) -> None:
     def decode(body: RawBody) -> Batch:
         if failing[0]:
             raise short
-        return Batch(records=[kit.span(1)])
+        return batch_of([kit.span(1)])
 
     store = kit.store(decode=decode)
     with pytest.raises(Busy):

@@ -21,7 +21,7 @@ BATCH = 20
 _WRITER = """
 import pickle, sys, threading
 from datetime import datetime, timedelta
-from ragpulse_collector.records import Batch, RawBody, SpanRecord
+from ragpulse_collector.records import Batch, RawBody, SpanBatch
 from ragpulse_collector.sampler import Rule, Sampler
 from ragpulse_collector.store import EmbeddedStore
 path, first = sys.argv[1], int(sys.argv[2])
@@ -33,10 +33,12 @@ def decide():
 threading.Thread(target=decide, daemon=True).start()
 def body(number):
     start = 10**18 + number * 10**9
-    spans = [SpanRecord(trace_id=f"{number + 1:032x}", span_id=f"{i + 1:016x}", start_ns=start, end_ns=start, name="n",
-                        parent_span_id=None if i == 0 else f"{1:016x}", kind="rag" if i == 0 else "other",
-                        query=f"{number} {i} " * 50) for i in range(BATCH)]
-    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
+    columns = dict(name=["n"] * BATCH, start_ns=[start] * BATCH, end_ns=[start] * BATCH,
+                   kind=["rag"] + ["other"] * (BATCH - 1), query=[f"{number} {i} " * 50 for i in range(BATCH)])
+    ids = [(i + 1).to_bytes(8) for i in range(BATCH)]
+    spans = SpanBatch(trace_ids=[(number + 1).to_bytes(16)] * BATCH, span_ids=ids,
+                      parent_span_ids=[None] + ids[:1] * (BATCH - 1), columns=columns)
+    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(spans=[spans])))
 number = first
 print("ready", flush=True)
 while True:

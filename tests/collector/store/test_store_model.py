@@ -14,8 +14,9 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from spans import Span, batch_of
 
-from ragpulse_collector.records import Batch, DecodeError, RawBody, SpanRecord
+from ragpulse_collector.records import Batch, DecodeError, RawBody
 from ragpulse_collector.sampler import Rule, Sampler
 from ragpulse_collector.store import Busy, EmbeddedStore
 
@@ -167,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
 def _body(keys: list[tuple[int, int]], **fields: Any) -> RawBody:
     start = 1_772_323_200_000_000_000
     spans = [
-        SpanRecord(
+        Span(
             trace_id=f"{trace:032x}",
             span_id=f"{span:016x}",
             parent_span_id=None if span == 1 else f"{1:016x}",
@@ -178,7 +179,7 @@ def _body(keys: list[tuple[int, int]], **fields: Any) -> RawBody:
         )
         for trace, span in keys
     ]
-    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(Batch(records=spans)))
+    return RawBody(signal="traces", content_type="application/json", body=pickle.dumps(batch_of(spans)))
 
 
 def _decode(body: RawBody) -> Batch:

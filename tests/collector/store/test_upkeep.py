@@ -11,9 +11,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from spans import Span, span_batch, spans_of
 
 from ragpulse_collector.api.traces import listed
-from ragpulse_collector.records import ContextRecord, SpanRecord
+from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
 from ragpulse_collector.store.remap import remap
@@ -23,7 +24,7 @@ from ragpulse_collector.store.search import holds_words, words
 HOUR_NS = 3_600_000_000_000
 
 
-def _hourly(kit: Any, hours: int, **fields: Any) -> list[SpanRecord]:
+def _hourly(kit: Any, hours: int, **fields: Any) -> list[Span]:
     """One root a trace an hour, the first at the start."""
     return [
         kit.span(1, kind="rag", trace_id=f"{n + 1:032x}", start_ns=kit.start_ns + n * HOUR_NS, end_ns=kit.start_ns
@@ -207,11 +208,12 @@ def test_remap_rewrites_what_changed_once(kit: Any, rows: Any) -> None:
     kit.send(store, kit.span(1, kind="rag", query="q", contexts=contexts, tags=["x"]), kit.span(2, 1, "other"))
     sampler = Sampler(store)
     sampler.decide(kit.later(3))
-    seen: list[SpanRecord] = []
+    seen: list[Span] = []
 
-    def derive(span: SpanRecord) -> SpanRecord:
-        seen.append(span)
-        return replace(span, kind="llm", model="m") if span.kind == "other" else replace(span)
+    def derive(batch: SpanBatch) -> SpanBatch:
+        spans = spans_of(batch)
+        seen.extend(spans)
+        return span_batch([replace(span, kind="llm", model="m") if span.kind == "other" else span for span in spans])
 
     kit.later(60)
     assert remap(store, derive) == (2, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.rules import Rule, Span
 from ragpulse_collector.conventions.texts import or_json, query_in, response_in
 from ragpulse_collector.conventions.values import count, members, one_of, unquoted
 
@@ -27,18 +27,18 @@ KINDS = {
 _USAGE = "mlflow.chat.tokenUsage"
 
 
-def _response(value: Any, carrier: Carrier) -> Any:
-    return None if carrier.kind in ("retriever", "reranker", "embedding") else or_json(response_in)(value, carrier)
+def _response(value: Any, span: Span) -> Any:
+    return None if span.kind in ("retriever", "reranker", "embedding") else or_json(response_in)(value, span)
 
 
-def _model(value: Any, carrier: Carrier) -> str | None:
+def _model(value: Any, span: Span) -> str | None:
     """Return the model without its provider: `openai/gpt-5-mini` is gpt-5-mini."""
-    name = unquoted(value, carrier)
+    name = unquoted(value, span)
     return name.partition("/")[2] or name if name else None
 
 
-def _provider(value: Any, carrier: Carrier) -> str | None:
-    name = unquoted(value, carrier) or ""
+def _provider(value: Any, span: Span) -> str | None:
+    name = unquoted(value, span) or ""
     return name.partition("/")[0] if "/" in name else None
 
 

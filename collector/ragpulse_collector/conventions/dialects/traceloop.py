@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval, result_events
-from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.rules import Rule, Span
 from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_in
 from ragpulse_collector.conventions.values import count, first_event, gathered, one_of, text, unquoted
 
@@ -15,11 +15,11 @@ _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 _ASSOCIATION = "traceloop.association.properties."
 
 
-def _response(value: Any, carrier: Carrier) -> Any:
+def _response(value: Any, span: Span) -> Any:
     """A retriever's output is documents, not an answer."""
-    if carrier.kind in ("retriever", "reranker", "embedding"):
+    if span.kind in ("retriever", "reranker", "embedding"):
         return None
-    return or_text(or_json(response_in), field="response")(value, carrier)
+    return or_text(or_json(response_in), field="response")(value, span)
 
 
 RULES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.rules import Rule, Span
 from ragpulse_collector.conventions.values import one_of, text
 
 KINDS = {
@@ -16,9 +16,9 @@ KINDS = {
 }  # fmt: skip
 
 
-def _sole(members: Any, carrier: Carrier) -> str | None:
+def _sole(members: Any, span: Span) -> str | None:
     """Return the option of the only experiment that the span took part in."""
-    return text(next(iter(members.values())), carrier) if len(members) == 1 else None
+    return text(next(iter(members.values())), span) if len(members) == 1 else None
 
 
 RULES = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import Carrier, Found, Rule
+from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Rule, Span
 from ragpulse_collector.conventions.texts import or_json, query_in, response_in
 from ragpulse_collector.conventions.values import (
     amount,
@@ -19,6 +21,7 @@ from ragpulse_collector.conventions.values import (
     parsed,
     strings,
     text,
+    texts,
     unquoted,
 )
 
@@ -38,30 +41,37 @@ KINDS = {
 _MESSAGE = re.compile(
     r"([0-9]{1,6})\.message\.(?:content|contents\.([0-9]{1,6})\.message_content\.text)", flags=re.ASCII
 )
+_JSON_BEGINS = frozenset('{["')
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 
 
-def plain_query(value: Any, carrier: Carrier) -> Any:
+def plain_query(value: Any, span: Span) -> Any:
     """Return a plain text as it is; look inside JSON, be it declared or not."""
-    if _is_json(value, carrier.attributes.get(names.INPUT_MIME_TYPE)):
-        return or_json(query_in)(value, carrier)
-    return text(value, carrier)
+    if _is_json(value, span.attributes.get(names.INPUT_MIME_TYPE)):
+        return or_json(query_in)(value, span)
+    return text(value, span)
 
 
-def plain_response(value: Any, carrier: Carrier) -> str | None:
+def plain_response(value: Any, span: Span) -> str | None:
     """Return a plain text as it is; JSON is left to other rules."""
-    return None if _is_json(value, carrier.attributes.get(names.OUTPUT_MIME_TYPE)) else text(value, carrier)
+    return None if _is_json(value, span.attributes.get(names.OUTPUT_MIME_TYPE)) else text(value, span)
 
 
-def _json_response(value: Any, carrier: Carrier) -> Any:
+def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:
+    """Return a column of plain texts as it is, None where one may be JSON."""
+    found = texts(column)
+    return found if found and _JSON_BEGINS.isdisjoint(map(itemgetter(0), found)) else None
+
+
+def _json_response(value: Any, span: Span) -> Any:
     """Look for the answer inside JSON; what a retriever or embedder returns is no answer."""
-    return None if carrier.kind in _WITHOUT_RESPONSE else or_json(response_in)(value, carrier)
+    return None if span.kind in _WITHOUT_RESPONSE else or_json(response_in)(value, span)
 
 
 def _is_json(value: Any, mime: Any) -> bool:
     if type(value) is not str or (mime is not None and mime != names.JSON):
         return False
-    return value[:1] in ("{", "[", '"') and parsed(value) is not None
+    return value[:1] in _JSON_BEGINS and parsed(value) is not None
 
 
 def _messages(members: Any) -> list[tuple[int, str, str]]:
@@ -71,27 +81,27 @@ def _messages(members: Any) -> list[tuple[int, str, str]]:
     return [(index, suffix, value) for index, _, suffix, value in sorted(rows) if value]
 
 
-def _user_message(members: Any, _: Carrier) -> Found | None:
+def _user_message(members: Any, _: Span) -> Found | None:
     said = [row for row in _messages(members) if members.get(f"{row[0]}.message.role") in ("user", "human")]
     return Found(said[-1][2], {said[-1][1]: {"$lifted": "query"}}) if said else None
 
 
-def _first_message(members: Any, _: Carrier) -> Found | None:
+def _first_message(members: Any, _: Span) -> Found | None:
     rows = _messages(members)
     return Found(rows[0][2], {rows[0][1]: {"$lifted": "response"}}) if rows else None
 
 
-def _cost_in_parts(value: Any, carrier: Carrier) -> float | None:
-    parts = [amount(carrier.attributes.get(f"llm.cost.{part}"), carrier) for part in ("prompt", "completion")]
+def _cost_in_parts(value: Any, span: Span) -> float | None:
+    parts = [amount(span.attributes.get(f"llm.cost.{part}"), span) for part in ("prompt", "completion")]
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
-def _exception_type(events: Any, carrier: Carrier) -> str | None:
-    return text(events[-1].attributes.get(names.EXCEPTION_TYPE), carrier)
+def _exception_type(events: Any, span: Span) -> str | None:
+    return text(events[-1].attributes.get(names.EXCEPTION_TYPE), span)
 
 
-def _exception_message(events: Any, carrier: Carrier) -> str | None:
-    return text(events[-1].attributes.get(names.EXCEPTION_MESSAGE), carrier)
+def _exception_message(events: Any, span: Span) -> str | None:
+    return text(events[-1].attributes.get(names.EXCEPTION_MESSAGE), span)
 
 
 RULES = (
@@ -131,3 +141,5 @@ RULES = (
     Rule("error_type", f"event:{names.EXCEPTION_EVENT}", _exception_type, last=True),
     Rule("status_message", f"event:{names.EXCEPTION_EVENT}", _exception_message, last=True),
 )
+
+WHOLE_COLUMNS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents
-from ragpulse_collector.conventions.rules import Carrier, Found, Rule
+from ragpulse_collector.conventions.rules import Alone, Found, Rule, Span
 from ragpulse_collector.conventions.texts import first_message_text, last_user_text, or_text, query_in, response_in
 from ragpulse_collector.conventions.values import count, one_of, seconds, text, true
 
@@ -39,15 +39,15 @@ OPERATIONS = {
 _INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
 
 
-def _provider(value: Any, carrier: Carrier) -> str | None:
+def _provider(value: Any, span: Span) -> str | None:
     """Frameworks sometimes put their own name here; that is nobody's price list."""
-    return None if value in ("langchain", "llamaindex", "llama_index", "haystack") else text(value, carrier)
+    return None if value in ("langchain", "llamaindex", "llama_index", "haystack") else text(value, span)
 
 
-def _streaming_only(value: Any, carrier: Carrier) -> float | None:
+def _streaming_only(value: Any, span: Span) -> float | None:
     """OpenLIT reports a time to first token on plain calls too, where it is the whole latency."""
-    flags = (carrier.attributes.get(name) for name in (names.REQUEST_STREAM, "gen_ai.is_streaming", "llm.is_streaming"))
-    return seconds(value, carrier) if any(true(flag) for flag in flags) else None
+    flags = (span.attributes.get(name) for name in (names.REQUEST_STREAM, "gen_ai.is_streaming", "llm.is_streaming"))
+    return seconds(value, span) if any(true(flag) for flag in flags) else None
 
 
 def _indexed(members: Any) -> list[tuple[int, str, Any]]:
@@ -57,12 +57,12 @@ def _indexed(members: Any) -> list[tuple[int, str, Any]]:
     return sorted((index, str(members.get(f"{index}.role")), value) for index, value in rows if type(value) is str)
 
 
-def _indexed_query(members: Any, _: Carrier) -> Found | None:
+def _indexed_query(members: Any, _: Span) -> Found | None:
     said = [(index, value) for index, role, value in _indexed(members) if role == "user"]
     return _whole("query", *said[-1]) if said else None
 
 
-def _indexed_response(members: Any, _: Carrier) -> Found | None:
+def _indexed_response(members: Any, _: Span) -> Found | None:
     rows = _indexed(members)
     return _whole("response", rows[0][0], rows[0][2]) if rows else None
 
@@ -71,12 +71,12 @@ def _whole(field: str, index: int, value: str) -> Found:
     return Found(value, {f"{index}.content": {"$lifted": field}})
 
 
-def _event_query(events: Any, carrier: Carrier) -> str | None:
+def _event_query(events: Any, span: Span) -> str | None:
     """Read pre-1.37 message events: the last user message."""
     return _event_text(events[-1], "content", "gen_ai.event.content", "gen_ai.prompt")
 
 
-def _event_response(events: Any, carrier: Carrier) -> str | None:
+def _event_response(events: Any, span: Span) -> str | None:
     """Read pre-1.37 choice events: the first choice."""
     return _event_text(events[0], "message", "content", "gen_ai.event.content", "gen_ai.completion")
 
@@ -84,7 +84,7 @@ def _event_response(events: Any, carrier: Carrier) -> str | None:
 def _event_text(event: Any, *keys: str) -> str | None:
     value = next((event.attributes[key] for key in keys if event.attributes.get(key)), None)
     reader = query_in if "prompt" in event.name or "user" in event.name else response_in
-    found = or_text(reader, field="query")(value, Carrier({}))
+    found = or_text(reader, field="query")(value, Alone())
     return found.value if isinstance(found, Found) else None
 
 

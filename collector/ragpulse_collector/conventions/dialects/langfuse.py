@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Carrier, Rule
+from ragpulse_collector.conventions.rules import Rule, Span
 from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_in
 from ragpulse_collector.conventions.values import (
     amount,
@@ -37,29 +37,29 @@ _OBSERVATION = "langfuse.observation."
 _USAGE = _OBSERVATION + "usage_details"
 
 
-def _response(value: Any, carrier: Carrier) -> Any:
-    if carrier.kind in ("retriever", "reranker", "embedding"):
+def _response(value: Any, span: Span) -> Any:
+    if span.kind in ("retriever", "reranker", "embedding"):
         return None
-    return or_text(or_json(response_in), field="response")(value, carrier)
+    return or_text(or_json(response_in), field="response")(value, span)
 
 
-def _cost(value: Any, carrier: Carrier) -> float | None:
+def _cost(value: Any, span: Span) -> float | None:
     """Return the stated total, else the sum of the parts."""
     details = parsed(value)
     if not isinstance(details, dict) or not details:
         return None
     if "total" in details:
-        return amount(details["total"], carrier)
-    parts = [amount(part, carrier) for part in details.values()]
+        return amount(details["total"], span)
+    parts = [amount(part, span) for part in details.values()]
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
-def _first_token(value: Any, carrier: Carrier) -> float | None:
-    moment = instant_ns(unquoted(value, carrier))
-    return None if moment is None else since_start(moment, carrier)
+def _first_token(value: Any, span: Span) -> float | None:
+    moment = instant_ns(unquoted(value, span))
+    return None if moment is None else since_start(moment, span)
 
 
-def _error(value: Any, _: Carrier) -> str | None:
+def _error(value: Any, _: Span) -> str | None:
     return "error" if value == "ERROR" else None
 
 

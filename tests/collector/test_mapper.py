@@ -1,4 +1,4 @@
-"""Spans that look alike are mapped together: with the outcome they have one by one, which JSON bodies always have."""
+"""Spans of one body are mapped by column: each becomes what it becomes alone, whatever its neighbours are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import orjson
 import pytest
-from wire_support import SPAN, both_ways, otlp_json
+from spans import spans_of
+from wire_support import SPAN, both_ways, decode_json, otlp_json
 
-from ragpulse_collector.otlp import protobuf
+from ragpulse_collector.conventions.mapper import Mapper
+from ragpulse_collector.conventions.rules import Rule, RuleBook
+from ragpulse_collector.otlp import Scope, WireRows
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -35,10 +38,10 @@ def copied(request: Any) -> bytes:
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_recorded_spans(peer: str) -> None:
-    """What the peers' SDKs send, in numbers."""
-    batch, in_blocks = both_ways(copied(orjson.loads((RECORDED / f"{peer}.json").read_bytes())))
-    assert all("unmapped" not in span.mapped_from for span in batch.spans)
-    assert in_blocks >= COPIES
+    """What the peers' SDKs send, in numbers: both encodings become the same, and nothing is left unmapped."""
+    batch = both_ways(copied(orjson.loads((RECORDED / f"{peer}.json").read_bytes())))
+    assert batch.unmapped == 0
+    assert len(spans_of(batch)) >= COPIES
 
 
 @pytest.mark.parametrize(
@@ -68,17 +71,17 @@ def test_one_odd_span(odd: dict[str, Any]) -> None:
     usual = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5, "gen_ai.usage.cache_read.input_tokens": 1}
     spans: list[dict[str, Any]] = [{"spanId": f"{number:016x}", "attributes": usual} for number in range(1, 21)]
     spans[7] |= odd
-    batch, _ = both_ways(otlp_json(*spans))
-    assert len(batch.spans) + batch.rejected == 20
+    together = both_ways(otlp_json(*spans))
+    alone = [each for span in spans for each in spans_of(decode_json(span))]
+    assert spans_of(together) == alone
+    assert len(alone) + together.rejected == 20
 
 
 @pytest.mark.parametrize("values", [(1, True), (1, 1.0), (0.0, -0.0), ({"a": 1}, {"a": True}), ([1], [1.0]), ("1", 1)])
 def test_equal_values_of_two_types(values: tuple[Any, Any]) -> None:
     """Both are kept as they are, though the spans have everything else in common."""
     spans = [{"spanId": f"{number:016x}", "attributes": {"a": "x", "v": values[number % 2]}} for number in range(1, 21)]
-    batch, in_blocks = both_ways(otlp_json(*spans))
-    assert in_blocks == 20
-    assert len({span.attributes for span in batch.spans}) == 2
+    assert len({span.attributes for span in spans_of(both_ways(otlp_json(*spans)))}) == 2
 
 
 def test_documents_in_every_style() -> None:
@@ -94,44 +97,27 @@ def test_documents_in_every_style() -> None:
     ):
         attributes = [{"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.documents": text} for text in mixed]
         spans = [{"spanId": f"{n:016x}", "attributes": each} for n, each in enumerate(attributes, start=1)]
-        batch, _ = both_ways(otlp_json(*spans))
-        assert all(span.contexts is not None for span in batch.spans)
+        assert all(span.contexts is not None for span in spans_of(both_ways(otlp_json(*spans))))
 
 
-def test_flattened_messages_and_documents_are_mapped_in_blocks() -> None:
-    """OpenInference's flattened LLM and retriever spans: an exception would send each block span by span."""
-    llm = {
-        "openinference.span.kind": "LLM",
-        "llm.input_messages.0.message.role": "user",
-        "llm.input_messages.0.message.content": "a question",
-        "llm.output_messages.0.message.content": "an answer",
-        "input.value": "a question",
-    }
-    retriever = {
-        "openinference.span.kind": "RETRIEVER",
-        "retrieval.documents.0.document.id": "a",
-        "retrieval.documents.0.document.content": "text",
-    }
-    spans = [{"spanId": f"{n:016x}", "attributes": llm if n % 2 else retriever} for n in range(1, 41)]
-    batch, in_blocks = both_ways(otlp_json(*spans))
-    assert in_blocks == 40
-    assert {span.query for span in batch.spans} == {"a question", None}
+def test_absent_is_not_null() -> None:
+    """A span that has an attribute without a value differs from one that does not have the attribute."""
+    with_null, without = spans_of(
+        decode_json({"attributes": {"a": None}}, {"spanId": "0" * 15 + "1", "attributes": {}})
+    )
+    assert (with_null.attributes, without.attributes) == ('{"a":null}', "{}")
 
 
-def test_texts_that_are_no_json_raise_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """A column of documents may hold anything."""
-    spans = [
-        {"spanId": f"{n:016x}", "attributes": {"gen_ai.retrieval.documents": f"{n} no json"}} for n in range(1, 21)
-    ]
-    both_ways(otlp_json(*spans))
-    assert not caplog.records
+def test_a_rule_that_raises_costs_its_span_alone() -> None:
+    """The span is kept raw and counted; its neighbours are mapped."""
 
+    def read(value: Any, _: Any) -> Any:
+        return f"m{6 // value}"
 
-def test_spans_are_grouped_by_the_bytes_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To learn which attributes spans have, no value is decoded."""
-    spans = [{"spanId": f"{n:016x}", "attributes": {f"name{n % 2}": n}} for n in range(1, 41)]
-    rows = [(n, None, [b"\x0a\x01" + b"ab"[n % 2 : n % 2 + 1] + b"\x12\x03\x0a\x01%d" % n]) for n in range(10)]
-    monkeypatch.setattr(protobuf, "_KNOWN", {})
-    assert [(len(alike), sorted(found)) for alike, found in protobuf._alike(rows)] == [(5, ["a"]), (5, ["b"])]
-    monkeypatch.undo()
-    assert both_ways(otlp_json(*spans))[1] == 40
+    rows = WireRows(Scope({}))
+    for number in range(3):
+        rows.add(b"t" * 16, bytes([number] * 8), None, "s", 1, 2, {"model": number})
+    mapped = Mapper(RuleBook([(Rule("model", "model", read),)])).spans(rows.batch())
+    assert mapped.unmapped == 1
+    assert [span.model for span in spans_of(mapped.spans)] == [None, "m6", "m3"]
+    assert orjson.loads(spans_of(mapped.spans)[0].mapped_from) == {"flags": ["unmapped"]}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
-from ragpulse_collector.conventions.rules import Carrier
+from ragpulse_collector.conventions.rules import Alone
 from ragpulse_collector.conventions.values import number, unquoted
-from ragpulse_collector.otlp import WireSpan
 from ragpulse_collector.records import ScoreRecord
 
 _NAME = re.compile(
@@ -22,25 +21,29 @@ def is_score(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def scores_on(span: WireSpan, score_names: Iterable[str]) -> list[ScoreRecord]:
+def scores_on(trace_id: str, span_id: str, time_ns: int, said: Mapping[str, Any]) -> list[ScoreRecord]:
     """Return the scores written on a span; those of scope trace or session belong to the trace's first unit."""
     rows: dict[tuple[str | None, str, str], dict[str, Any]] = {}
-    for name in score_names:
+    for name, value in said.items():
         match = _NAME.fullmatch(name)
         if match:
-            rows.setdefault((match[1], match[2], match[3]), {})[match[4]] = span.attributes[name]
-    return [_score(span, scope, row) for (scope, _, _), row in rows.items() if row.get("name")]
+            rows.setdefault((match[1], match[2], match[3]), {})[match[4]] = value
+    return [
+        _score(trace_id, span_id if scope is None else None, time_ns, row)
+        for (scope, _, _), row in rows.items()
+        if row.get("name")
+    ]
 
 
-def _score(span: WireSpan, scope: str | None, row: dict[str, Any]) -> ScoreRecord:
-    carrier = Carrier({})
+def _score(trace_id: str, span_id: str | None, time_ns: int, row: Mapping[str, Any]) -> ScoreRecord:
+    span = Alone()
     return ScoreRecord(
-        trace_id=span.trace_id,
-        span_id=span.span_id if scope is None else None,
-        time_ns=span.end_ns or span.start_ns,
+        trace_id=trace_id,
+        span_id=span_id,
+        time_ns=time_ns,
         name=str(row["name"]),
-        score=number(row.get("score"), carrier),
-        label=unquoted(row.get("label"), carrier),
-        explanation=unquoted(row.get("explanation"), carrier),
+        score=number(row.get("score"), span),
+        label=unquoted(row.get("label"), span),
+        explanation=unquoted(row.get("explanation"), span),
         source="human" if row.get("annotator_kind") == "HUMAN" else "code",
     )

@@ -7,13 +7,13 @@ from ast import literal_eval
 from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.rules import Carrier, Read, Rule
+from ragpulse_collector.conventions.rules import Read, Rule, Span
 from ragpulse_collector.conventions.texts import last_user_text, or_json, or_text, response_in
 from ragpulse_collector.conventions.values import amount, count, strings, text, unquoted
 
 
 def _sign_of(kind: str) -> Read:
-    def read(_: Any, __: Carrier) -> str:
+    def read(_: Any, __: Span) -> str:
         return kind
 
     return read
@@ -24,9 +24,9 @@ _ONE_ARGUMENT = re.compile(rf"\(({_QUOTED}),\)|\{{(?:{_QUOTED}): ({_QUOTED})\}}"
 _LONGEST_ARGUMENT = 65_536
 
 
-def _with_messages(_: Any, carrier: Carrier) -> str | None:
+def _with_messages(_: Any, span: Span) -> str | None:
     """An answer alone tells no model call: OpenLIT's decorator calls any function's result output messages."""
-    return "llm" if names.INPUT_MESSAGES in carrier.attributes else None
+    return "llm" if names.INPUT_MESSAGES in span.attributes else None
 
 
 def _sole_argument(other: str) -> Read:
@@ -35,11 +35,11 @@ def _sole_argument(other: str) -> Read:
     Only the quoted text is given to the parser: it neither nests nor names anything.
     """
 
-    def read(value: Any, carrier: Carrier) -> str | None:
+    def read(value: Any, span: Span) -> str | None:
         if type(value) is not str or len(value) > _LONGEST_ARGUMENT:
             return None
         found = _ONE_ARGUMENT.fullmatch(value)
-        if found is None or carrier.attributes.get(other, "{}") not in ("()", "{}"):
+        if found is None or span.attributes.get(other, "{}") not in ("()", "{}"):
             return None
         return _spelled(found[1] or found[2])
 
