@@ -1,92 +1,220 @@
-"""RAG traces of four spans (root, retriever with 5 documents of 500 characters, embedding, llm) as OTLP bodies."""
+"""RAG traces of four spans (root, retriever with 3 to 7 documents, embedding, llm) as OTLP bodies, in three dialects.
+
+A tenth of the traces are unusual: an exception event and status error, a link, dropped attributes or a trace state.
+Texts are drawn from 8,000 words by Zipf's law: a small vocabulary would flatter compression.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-WORDS = (
-    "window refund invoice delivery account password reset policy order status",
-    "warranty return shipping address customer support ticket billing payment card",
-    "transfer network cable device update version manual battery release calendar",
-)
 START_NS = 1_795_000_000_000_000_000
+WORDS = 8_000
+UNUSUAL = 0.1
+Attributes = dict[str, Any]
 
 
-def body(spans: int = 512, *, seed: int = 0, start_ns: int = START_NS) -> bytes:
-    """Return a protobuf request of `spans` spans (a multiple of four), texts and ids unique to the seed."""
+def body(spans: int = 512, *, seed: int = 0, start_ns: int = START_NS, dialect: str = "own") -> bytes:
+    """Return a protobuf request of `spans` spans (a multiple of four), texts and ids unique to the seed.
+
+    `dialect` is one of DIALECTS, or `mixed`: one trace after another in each of them, a scope for each.
+    """
     rng = random.Random(seed)
     request = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
     _set(resource.resource.attributes, {"service.name": "helpdesk", "service.version": "1.4.2"})
-    scope = resource.scope_spans.add()
-    scope.scope.name = "ragpulse"
+    names = list(DIALECTS) if dialect == "mixed" else [dialect]
+    scopes = {name: resource.scope_spans.add() for name in names}
+    for name, scope in scopes.items():
+        scope.scope.name = name
     for number in range(spans // 4):
-        _trace(scope.spans, rng, start_ns + number * 1_000_000)
+        name = names[number % len(names)]
+        _trace(scopes[name].spans, rng, start_ns + number * 1_000_000, DIALECTS[name])
     return request.SerializeToString()
 
 
-def _trace(spans: Any, rng: random.Random, start_ns: int) -> None:
-    trace_id = rng.randbytes(16)
-    query, answer = _text(rng, 80), _text(rng, 800)
-    documents = [
-        {"id": f"doc-{rng.randrange(10**6)}", "score": rng.random(), "content": _text(rng, 500)} for _ in range(5)
+class Request:
+    """One question and what happened: what every dialect writes down in its own words."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.query, self.answer = text(rng, 80), text(rng, 800)
+        self.documents = [
+            {"id": f"doc-{rng.randrange(10**6)}", "score": rng.random(), "content": text(rng, 500)}
+            for _ in range(rng.randrange(3, 8))
+        ]
+        self.session, self.user = f"s-{rng.randrange(10**4)}", f"u-{rng.randrange(10**4)}"
+        self.response_id = f"r-{rng.getrandbits(64):x}"
+        self.embedded, self.input = rng.randrange(1, 90), rng.randrange(600, 900)
+        self.output, self.first_chunk_s = rng.randrange(90, 300), rng.random()
+
+
+def _own(asked: Request) -> list[Attributes]:
+    """Our SDK: OpenTelemetry GenAI and OpenInference names side by side."""
+    documents = json.dumps(asked.documents, separators=(",", ":"))
+    return [
+        {
+            "ragpulse.span.kind": "rag", "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "answer",
+            "openinference.span.kind": "CHAIN", "input.value": asked.query, "input.mime_type": "text/plain",
+            "output.value": asked.answer, "output.mime_type": "text/plain", "session.id": asked.session,
+            "user.id": asked.user, "gen_ai.prompt.name": "qa", "gen_ai.prompt.version": "v7",
+        },
+        {
+            "ragpulse.span.kind": "retriever", "gen_ai.operation.name": "retrieval",
+            "openinference.span.kind": "RETRIEVER", "gen_ai.retrieval.query.text": asked.query,
+            "gen_ai.retrieval.top_k": 5, "input.value": asked.query, "gen_ai.retrieval.documents": documents,
+        },
+        {
+            "ragpulse.span.kind": "embedding", "gen_ai.operation.name": "embeddings",
+            "gen_ai.provider.name": "openai", "openinference.span.kind": "EMBEDDING",
+            "gen_ai.request.model": "text-embedding-3-small", "gen_ai.usage.input_tokens": asked.embedded,
+        },
+        {
+            "ragpulse.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
+            "openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-5-mini",
+            "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.id": asked.response_id,
+            "gen_ai.usage.input_tokens": asked.input, "gen_ai.usage.output_tokens": asked.output,
+            "gen_ai.usage.cache_read.input_tokens": 128,
+            "gen_ai.response.time_to_first_chunk": asked.first_chunk_s, "input.value": asked.query,
+            "output.value": asked.answer,
+        },
+    ]  # fmt: skip
+
+
+def _openinference(asked: Request) -> list[Attributes]:
+    """Phoenix's instrumentors: flattened documents and messages."""
+    documents = {
+        f"retrieval.documents.{at}.document.{name}": value
+        for at, document in enumerate(asked.documents)
+        for name, value in document.items()
+    }
+    prompt = "\n".join(document["content"] for document in asked.documents)
+    return [
+        {
+            "openinference.span.kind": "CHAIN", "input.value": asked.query, "input.mime_type": "text/plain",
+            "output.value": asked.answer, "output.mime_type": "text/plain", "session.id": asked.session,
+            "user.id": asked.user,
+        },
+        {"openinference.span.kind": "RETRIEVER", "input.value": asked.query, **documents},
+        {
+            "openinference.span.kind": "EMBEDDING", "embedding.model_name": "text-embedding-3-small",
+            "embedding.embeddings.0.embedding.text": asked.query, "llm.token_count.prompt": asked.embedded,
+        },
+        {
+            "openinference.span.kind": "LLM", "llm.model_name": "gpt-5-mini", "llm.provider": "openai",
+            "llm.input_messages.0.message.role": "system",
+            "llm.input_messages.0.message.content": f"Answer from these documents.\n{prompt}",
+            "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": asked.query,
+            "llm.output_messages.0.message.role": "assistant",
+            "llm.output_messages.0.message.content": asked.answer,
+            "llm.token_count.prompt": asked.input, "llm.token_count.completion": asked.output,
+            "llm.token_count.prompt_details.cache_read": 128, "output.value": asked.answer,
+        },
+    ]  # fmt: skip
+
+
+def _genai(asked: Request) -> list[Attributes]:
+    """OpenTelemetry GenAI: messages and documents as JSON text."""
+    prompt = "\n".join(document["content"] for document in asked.documents)
+    messages = [
+        {"role": "system", "parts": [{"type": "text", "content": f"Answer from these documents.\n{prompt}"}]},
+        {"role": "user", "parts": [{"type": "text", "content": asked.query}]},
     ]
-    root = _span(spans, trace_id, b"", "invoke_workflow answer", start_ns, rng, {
-        "ragpulse.span.kind": "rag", "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "answer",
-        "openinference.span.kind": "CHAIN", "input.value": query, "input.mime_type": "text/plain",
-        "output.value": answer, "output.mime_type": "text/plain", "session.id": f"s-{rng.randrange(10**4)}",
-        "user.id": f"u-{rng.randrange(10**4)}", "gen_ai.prompt.name": "qa", "gen_ai.prompt.version": "v7",
-    })  # fmt: skip
-    _span(spans, trace_id, root, "retrieval kb", start_ns, rng, {
-        "ragpulse.span.kind": "retriever", "gen_ai.operation.name": "retrieval", "openinference.span.kind": "RETRIEVER",
-        "gen_ai.retrieval.query.text": query, "gen_ai.retrieval.top_k": 5, "input.value": query,
-        "gen_ai.retrieval.documents": json.dumps(documents, separators=(",", ":")),
-    })  # fmt: skip
-    _span(spans, trace_id, root, "embeddings small", start_ns, rng, {
-        "ragpulse.span.kind": "embedding", "gen_ai.operation.name": "embeddings", "gen_ai.provider.name": "openai",
-        "openinference.span.kind": "EMBEDDING", "gen_ai.request.model": "text-embedding-3-small",
-        "gen_ai.usage.input_tokens": rng.randrange(1, 90),
-    })  # fmt: skip
-    _span(spans, trace_id, root, "chat gpt-5-mini", start_ns, rng, {
-        "ragpulse.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
-        "openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-5-mini", "gen_ai.response.model": "gpt-5-mini",
-        "gen_ai.response.id": f"r-{rng.getrandbits(64):x}", "gen_ai.usage.input_tokens": rng.randrange(600, 900),
-        "gen_ai.usage.output_tokens": rng.randrange(90, 300), "gen_ai.usage.cache_read.input_tokens": 128,
-        "gen_ai.response.time_to_first_chunk": rng.random(), "input.value": query, "output.value": answer,
-    })  # fmt: skip
+    answer = [{"role": "assistant", "parts": [{"type": "text", "content": asked.answer}], "finish_reason": "stop"}]
+    return [
+        {
+            "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "answer",
+            "gen_ai.conversation.id": asked.session,
+            "gen_ai.input.messages": json.dumps(messages[1:]), "gen_ai.output.messages": json.dumps(answer),
+        },
+        {
+            "gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": asked.query,
+            "gen_ai.retrieval.documents": json.dumps(asked.documents), "gen_ai.data_source.id": "kb",
+        },
+        {
+            "gen_ai.operation.name": "embeddings", "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "text-embedding-3-small", "gen_ai.usage.input_tokens": asked.embedded,
+        },
+        {
+            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5-mini",
+            "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.id": asked.response_id,
+            "gen_ai.usage.input_tokens": asked.input, "gen_ai.usage.output_tokens": asked.output,
+            "gen_ai.input.messages": json.dumps(messages), "gen_ai.output.messages": json.dumps(answer),
+        },
+    ]  # fmt: skip
 
 
-def _span(
-    spans: Any, trace_id: bytes, parent: bytes, name: str, at: int, rng: random.Random, attributes: dict[str, Any]
-) -> bytes:
-    span = spans.add(
-        trace_id=trace_id,
-        span_id=rng.randbytes(8),
-        parent_span_id=parent,
-        name=name,
-        start_time_unix_nano=at,
-        end_time_unix_nano=at + rng.randrange(10**6, 10**9),
-    )
-    _set(span.attributes, attributes)
-    return bytes(span.span_id)
+DIALECTS: dict[str, Callable[[Request], list[Attributes]]] = {
+    "own": _own,
+    "openinference": _openinference,
+    "genai": _genai,
+}
+_NAMES = ("answer", "retrieval kb", "embeddings small", "chat gpt-5-mini")
 
 
-def _set(pairs: Any, attributes: dict[str, Any]) -> None:
+def _trace(spans: Any, rng: random.Random, start_ns: int, dialect: Callable[[Request], list[Attributes]]) -> None:
+    trace_id, root = rng.randbytes(16), b""
+    unusual = rng.random() < UNUSUAL
+    for name, attributes in zip(_NAMES, dialect(Request(rng)), strict=True):
+        span = spans.add(
+            trace_id=trace_id,
+            span_id=rng.randbytes(8),
+            parent_span_id=root,
+            name=name,
+            start_time_unix_nano=start_ns,
+            end_time_unix_nano=start_ns + rng.randrange(10**6, 10**9),
+        )
+        root = root or span.span_id
+        _set(span.attributes, attributes)
+        if unusual:
+            _make_unusual(span, rng)
+
+
+def _make_unusual(span: Any, rng: random.Random) -> None:
+    kind = rng.randrange(4)
+    if kind == 0:
+        event = span.events.add(name="exception", time_unix_nano=span.end_time_unix_nano)
+        _set(event.attributes, {"exception.type": "TimeoutError", "exception.message": text(rng, 60)})
+        span.status.code, span.status.message = 2, "timed out"
+    elif kind == 1:
+        span.links.add(trace_id=rng.randbytes(16), span_id=rng.randbytes(8))
+    elif kind == 2:
+        span.dropped_attributes_count = 1
+    else:
+        span.trace_state = "ot=th:8"
+
+
+def _set(pairs: Any, attributes: Attributes) -> None:
     for key, value in attributes.items():
         pair = pairs.add(key=key)
         member = {str: "string_value", int: "int_value", float: "double_value"}[type(value)]
         setattr(pair.value, member, value)
 
 
-def _text(rng: random.Random, length: int) -> str:
-    vocabulary = " ".join(WORDS).split()
-    words: list[str] = []
-    size = 0
-    while size < length:
-        words.append(rng.choice(vocabulary))
-        size += len(words[-1]) + 1
-    return " ".join(words)[:length]
+@cache
+def _vocabulary() -> tuple[list[str], list[float]]:
+    """Return words and how often each is drawn, summed up."""
+    rng = random.Random(8_000)
+    syllables = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "in", "on")]
+    words = list(dict.fromkeys("".join(rng.choices(syllables, k=rng.randrange(1, 5))) for _ in range(4 * WORDS)))[
+        :WORDS
+    ]
+    total, weights = 0.0, []
+    for rank in range(1, len(words) + 1):
+        total += 1 / rank
+        weights.append(total)
+    return words, weights
+
+
+def text(rng: random.Random, length: int) -> str:
+    """Return a text of so many characters."""
+    words, weights = _vocabulary()
+    found = ""
+    while len(found) < length:
+        found += " ".join(rng.choices(words, cum_weights=weights, k=length // 5)) + ". "
+    return found[:length]

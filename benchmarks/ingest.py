@@ -3,7 +3,10 @@
 Beside it, in the same run and over the same bodies: the floor (gunzip, protobuf parse, a walk over every attribute) and
 the store alone (in process, no HTTP). Prints durable spans a second, CPU seconds of the server per 100,000 spans, ack
 p50 and p99 (checkpoints included), time until visible, memory, bytes a span on disk, time to the first 200, and ratios;
-then the same for one to three connections, up to how many more of them bring more.
+then the same for one to three connections, up to how many more of them bring more. `--dialect` is one of own,
+openinference, genai and mixed; `--brief` leaves out all but the server that receives only.
+
+To compare with another checkout, put its packages first: `PYTHONPATH=OTHER/collector:OTHER/evaluators:OTHER/sdk`.
 """
 
 from __future__ import annotations
@@ -37,23 +40,27 @@ ROLES = (("ingest", ("--roles", "ingest")), ("ingest, evaluate", ()))
 
 def main() -> None:
     """Make the bodies once; run floor, store and server over them; print figures and ratios."""
-    if len(sys.argv) > 2:
+    if sys.argv[1:2] in (["floor"], ["store"]):
         print(json.dumps({"floor": floor, "store": store}[sys.argv[1]](Path(sys.argv[2]))))
         return
-    short = "--short" in sys.argv
+    short, brief = "--short" in sys.argv, "--brief" in sys.argv
+    dialect = sys.argv[sys.argv.index("--dialect") + 1] if "--dialect" in sys.argv else "own"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "bodies"
         folder.mkdir()
         now = time.time_ns() - 3600 * 10**9
         for seed in range(60 if short else 300):
-            made = body(SPANS, seed=seed, start_ns=now + seed * 10**8)
+            made = body(SPANS, seed=seed, start_ns=now + seed * 10**8, dialect=dialect)
             (folder / f"{seed:05}.gz").write_bytes(gzip.compress(made, 6))
         count = SPANS * len(list(folder.iterdir()))
-        print(f"{count:,} spans in gzip bodies of {SPANS}, {CONNECTIONS} connections")
+        print(f"{count:,} spans of dialect {dialect} in gzip bodies of {SPANS}, {CONNECTIONS} connections")
         base = {name: _alone(name, folder) for name in ("floor", "store")}
         print(f"floor (gunzip, parse, walk): {base['floor']['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans")
         print(f"store in process: {count / base['store']['wall_s']:,.0f} spans/s, "
               f"{base['store']['cpu_s'] / count * 1e5:.2f} CPU-s per 100,000 spans")  # fmt: skip
+        if brief:
+            _report(ROLES[0][0], serve(folder, Path(place) / "brief.duckdb", ROLES[0][1]), base, count)
+            return
         starts = [_start_s(Path(place) / f"start{n}.duckdb") for n in range(3 if short else 7)]
         print(f"start to first 200: median {median(starts):.2f} s, best {min(starts):.2f} s")
         runs = [serve(folder, Path(place) / f"{number}.duckdb", roles) for number, (_, roles) in enumerate(ROLES)]

@@ -121,3 +121,11 @@ def test_a_rule_that_raises_costs_its_span_alone() -> None:
     assert mapped.unmapped == 1
     assert [span.model for span in spans_of(mapped.spans)] == [None, "m6", "m3"]
     assert orjson.loads(spans_of(mapped.spans)[0].mapped_from) == {"flags": ["unmapped"]}
+
+
+def test_a_short_question_stays_in_a_long_prompt() -> None:
+    """It is stored twice: taking it out would mean to write the whole prompt again, to compare it byte by byte."""
+    messages = json.dumps([{"role": "system", "content": "x" * 3_000}, {"role": "user", "content": "Why?"}])
+    (span,) = spans_of(decode_json({"attributes": {"gen_ai.input.messages": messages}}))
+    assert span.query == "Why?"
+    assert orjson.loads(span.attributes) == {"gen_ai.input.messages": messages}

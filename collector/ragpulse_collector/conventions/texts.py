@@ -48,6 +48,9 @@ _RESPONSE_KEYS = (
     "return_value",
 )
 _DEEPEST = 6
+_LONG, _SHARE = 2_000, 4
+"""In a JSON text longer than this, a text of less than a quarter stays where it is: to take a short question out of a
+prompt that repeats the documents would cost more than to store it twice."""
 
 
 def query_in(value: Any, _: Span) -> Found | None:
@@ -74,9 +77,10 @@ def or_text(read: Read, *, field: str) -> Read:
     """Make a reader that takes a text that is no JSON as it is."""
 
     def read_or_text(value: Any, span: Span) -> Any:
-        if type(value) is str and value and parsed(value) is None:
+        found = read(value, span)
+        if found is None and type(value) is str and value and parsed(value) is None:
             return Found(value, {"": {"$lifted": field}})
-        return read(value, span)
+        return found
 
     return read_or_text
 
@@ -115,7 +119,8 @@ def _found(field: str, value: Any, pick: Callable[[Any], Pick | None]) -> Found 
     if picked is None:
         return None
     words, path = picked
-    template = None if path is None else lifted_json(value, content, path, {"$lifted": field})
+    is_part = type(value) is str and len(value) > _LONG and len(words) * _SHARE < len(value)
+    template = None if path is None or is_part else lifted_json(value, content, path, {"$lifted": field})
     return Found(words, {} if template is None else {"": template})
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -83,7 +84,7 @@ class TableRows:
         queries, responses = batch.values("query"), batch.values("response")
         texts = [row for row, both in enumerate(zip(queries, responses, strict=True)) if both != (None, None)]
         with_text = set(texts)
-        ids: dict[str, Values] = {"trace_id": batch.trace_ids, "span_id": batch.span_ids, "start_time": starts}
+        ids: dict[str, Sequence[Any]] = {"trace_id": batch.trace_ids, "span_id": batch.span_ids, "start_time": starts}
         self.add(
             "spans",
             **ids,
@@ -99,27 +100,29 @@ class TableRows:
         if texts:
             cells = {**ids, "query": queries, "response": responses}
             self.add("contents", **{name: [column[row] for row in texts] for name, column in cells.items()})
-        for row, contexts in enumerate(batch.contexts or ()):
-            if contexts:
-                self.add_contexts(batch.trace_ids[row], batch.span_ids[row], starts[row], contexts)
+        if batch.contexts:
+            found = [(row, contexts) for row, contexts in enumerate(batch.contexts) if contexts]
+            self._add_contexts(ids, found)
 
     def add_contexts(
         self, trace_id: bytes, span_id: bytes, start: datetime | int, contexts: Sequence[ContextRecord]
     ) -> None:
         """Add the retrieved documents of one span."""
-        size = len(contexts)
-        self.add(
-            "contexts",
-            trace_id=Constant(trace_id, size),
-            span_id=Constant(span_id, size),
-            start_time=Constant(start, size),
-            rank=[context.rank for context in contexts],
-            id=[context.id for context in contexts],
-            score=[context.score for context in contexts],
-            text=[context.text for context in contexts],
-            metadata=[context.metadata for context in contexts],
-            hash=[None if context.text is None else text_hash(context.text) for context in contexts],
-        )
+        self._add_contexts({"trace_id": [trace_id], "span_id": [span_id], "start_time": [start]}, [(0, contexts)])
+
+    def _add_contexts(
+        self, ids: Mapping[str, Sequence[Any]], found: Sequence[tuple[int, Sequence[ContextRecord]]]
+    ) -> None:
+        """Add the documents of some rows; those of all spans together make one piece of each column."""
+        every = [context for _, contexts in found for context in contexts]
+        if not every:
+            return
+        rows = [row for row, contexts in found for _ in contexts]
+        columns_: dict[str, Values] = {name: [column[row] for row in rows] for name, column in ids.items()}
+        for name in ("rank", "id", "score", "text", "metadata"):
+            columns_[name] = [getattr(context, name) for context in every]
+        columns_["hash"] = [None if context.text is None else text_hash(context.text) for context in every]
+        self.add("contexts", **columns_)
 
     def add_score(self, score: ScoreRecord, at: datetime) -> None:
         """Add a score that came from outside."""
