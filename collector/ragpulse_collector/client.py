@@ -142,7 +142,7 @@ def connect(url: str | None = None, *, api_key: str | None = None, timeout_s: fl
 
     `url` and `api_key` default to RAGPULSE_URL and RAGPULSE_API_KEY, then to the local collector without a key.
     """
-    address = url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
+    address = url or os.environ.get("RAGPULSE_URL") or os.environ.get("RAGPULSE_ENDPOINT") or DEFAULT_URL
     return Client(address, api_key=api_key or os.environ.get("RAGPULSE_API_KEY"), timeout_s=timeout_s)
 
 

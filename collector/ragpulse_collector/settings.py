@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ragpulse_collector import environment
 
 Role = Literal["ingest", "evaluate", "maintain"]
 Scope = Literal["ingest", "read", "admin"]
@@ -247,21 +250,46 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def load_settings(path: Path | None) -> Settings:
-    """Read the file (None: defaults); raises SettingsError naming file, line and nearest valid name."""
-    if path is None:
-        return Settings()
+def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the file (None: defaults) and the environment, which wins.
+
+    Raises SettingsError naming file, line and nearest valid name, or the variable.
+    """
+    text, data = ("", {}) if path is None else _read(path)
+    try:
+        given = environment.read(os.environ if environ is None else environ, Settings)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    for variable, value in given.items():
+        *tables, key = variable.place
+        target = data.setdefault(tables[0], {}) if tables else data
+        target[key] = value
+    try:
+        return Settings.model_validate(data if path is None else data | {"source": str(path)})
+    except ValidationError as error:
+        said = [_explain_all(path, text, given, dict(item)) for item in error.errors()]
+        raise SettingsError("\n".join(said)) from error
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
+        return text, tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: {error}") from error
-    try:
-        return Settings.model_validate(data | {"source": str(path)})
-    except ValidationError as error:
-        raise SettingsError("\n".join(_explain(path, text, dict(item)) for item in error.errors())) from error
+
+
+def _explain_all(
+    path: Path | None, text: str, given: Mapping[environment.Variable, Any], error: Mapping[str, Any]
+) -> str:
+    """Name the variable where the value came from one, else the line of the file."""
+    location = tuple(str(part) for part in error["loc"])
+    variable = next((each for each in given if location[: len(each.place)] == each.place), None)
+    if variable is not None:
+        return f"{variable.name}={given[variable]!r}: {error['msg']}"
+    return _explain(path, text, error) if path else f"{'.'.join(location)}: {error['msg']}"
 
 
 def _explain(path: Path, text: str, error: Mapping[str, Any]) -> str:

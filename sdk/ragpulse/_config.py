@@ -192,7 +192,8 @@ def configure(
     Every argument is optional; `OTEL_*` variables are honoured. Call it once, before the first decorated call; a second
     call replaces the first. It opens no connection and starts no thread.
 
-    - `endpoint`: the collector's base address (default: RAGPULSE_ENDPOINT, OTEL_*, then `http://127.0.0.1:4318`).
+    - `endpoint`: the collector's base address (default: RAGPULSE_URL, its alias RAGPULSE_ENDPOINT, OTEL_*, then
+      `http://127.0.0.1:4318`).
     - `capture_content`: False sends figures only. Default: True, except to an OTEL_* endpoint on another computer. The
       spans of an application's own provider carry content only where it is True explicitly.
     - `redact`: what to remove from texts before they are sent: see the SDK guide. Default: credentials, card numbers.

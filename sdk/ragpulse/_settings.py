@@ -94,14 +94,14 @@ def _destination(
 ) -> Destination:
     """Credentials meant for one destination are never sent to another."""
     otel = "OTEL_EXPORTER_OTLP_"
-    ours = endpoint or env.get("RAGPULSE_ENDPOINT")
+    ours = endpoint or env.get("RAGPULSE_URL") or env.get("RAGPULSE_ENDPOINT")
     theirs = any(env.get(f"{otel}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT", "LOGS_ENDPOINT"))
     sent = dict(headers or {})
     if ours or not theirs:
         key = api_key or env.get("RAGPULSE_API_KEY")
         base = _base(ours or DEFAULT_ENDPOINT)
         urls = (f"{base}/v1/traces", f"{base}/v1/logs")
-        chosen_by = "argument" if endpoint else "RAGPULSE_ENDPOINT" if ours else "default"
+        chosen_by = "argument" if endpoint else "RAGPULSE_URL" if ours else "default"
     else:
         key = api_key
         base = _base(env.get(f"{otel}ENDPOINT") or DEFAULT_ENDPOINT)

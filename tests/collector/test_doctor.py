@@ -46,7 +46,7 @@ def wrong(url: str = NOBODY) -> list[Finding]:
     ("name", "value", "mend"),
     [
         ("OTEL_SDK_DISABLED", "true", "unset OTEL_SDK_DISABLED"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4328", "RAGPULSE_ENDPOINT="),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4328", "RAGPULSE_URL="),
         ("HTTP_PROXY", "http://proxy:3128", "NO_PROXY"),
         ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT", "unset"),
     ],

@@ -209,7 +209,7 @@ def test_what_cannot_run_exits_2(
     app: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     """A wrong --app, or a file of something else, is one line with the mend."""
-    for name in ("RAGPULSE_ENDPOINT", "OTEL_RESOURCE_ATTRIBUTES"):
+    for name in ("RAGPULSE_URL", "RAGPULSE_ENDPOINT", "OTEL_RESOURCE_ATTRIBUTES"):
         monkeypatch.setenv(name, "")
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "queries.jsonl"

@@ -41,7 +41,7 @@ def bind(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(
                 f"port {port} on {host} is in use, probably by an OpenTelemetry Collector or another ragpulse: "
-                f"stop it, or choose another with --port {port + 1} (and RAGPULSE_ENDPOINT for the application)"
+                f"stop it, or choose another with --port {port + 1} (and RAGPULSE_URL for the application)"
             ) from error
         raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     listening.set_inheritable(True)

@@ -61,9 +61,13 @@ def _configuration() -> Finding:
 def _environment(address: str) -> Iterator[Finding]:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         yield Finding(False, "OTEL_SDK_DISABLED is true: nothing is recorded", "unset OTEL_SDK_DISABLED")
-    endpoint = os.environ.get("RAGPULSE_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = (
+        os.environ.get("RAGPULSE_URL")
+        or os.environ.get("RAGPULSE_ENDPOINT")
+        or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    )
     if endpoint and urlsplit(endpoint).port != urlsplit(address).port:
-        mend = f"set RAGPULSE_ENDPOINT={address}"
+        mend = f"set RAGPULSE_URL={address}"
         yield Finding(False, f"applications here send to {endpoint}, the collector is {address}", mend)
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol == "grpc" and importlib.util.find_spec("grpc") is None:

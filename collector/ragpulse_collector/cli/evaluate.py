@@ -15,7 +15,7 @@ from ragpulse_collector.cli.tables import print_json, table
 _names = option(
     "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
 )
-_judge = option("--judge", help="Judge model: any litellm name.")
+_judge = option("--judge", env="RAGPULSE_JUDGE", help="Judge model: any litellm name.")
 _load = option(
     "--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators."
 )

@@ -1,11 +1,11 @@
-"""Options that several commands share, each also an environment variable, and where answers come from."""
+"""Options that several commands share, and where answers come from."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
+URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 
 
 class Failure(Exception):
@@ -23,12 +24,9 @@ class Failure(Exception):
     exit_code = 1
 
 
-def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """Declare an option that is also read from RAGPULSE_<OPTION>."""
-    long = next(name for name in names if name.startswith("--")).partition("/")[0]
-    settings.setdefault("envvar", "RAGPULSE_" + long.lstrip("-").upper().replace("-", "_"))
-    settings.setdefault("show_envvar", True)
-    return click.option(*names, **settings)
+def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any) -> Callable[[F], F]:
+    """Declare an option; `env` names the environment variables that it is also read from, the first one wins."""
+    return click.option(*names, envvar=env, show_envvar=env is not None, **settings)
 
 
 def source(command: F) -> F:
@@ -36,8 +34,8 @@ def source(command: F) -> F:
     command = option(
         "--db", type=click.Path(dir_okay=False), help="Read a closed file instead of a running collector."
     )(command)
-    command = option("--api-key", help="Key with the scope the command needs.")(command)
-    return option("--url", help="The running collector (default http://127.0.0.1:4318).")(command)
+    command = option("--api-key", env="RAGPULSE_API_KEY", help="Key with the scope the command needs.")(command)
+    return option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")(command)
 
 
 def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:

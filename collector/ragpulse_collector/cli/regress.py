@@ -164,7 +164,7 @@ def _function(name: str, url: str | None) -> Callable[[str], Any]:
     """Import the application; its spans go to the same collector and say `environment` regress unless it decides."""
     from ragpulse_collector.client import DEFAULT_URL
 
-    os.environ.setdefault("RAGPULSE_ENDPOINT", url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL)
+    os.environ.setdefault("RAGPULSE_URL", url or os.environ.get("RAGPULSE_ENDPOINT") or DEFAULT_URL)
     os.environ.setdefault("OTEL_RESOURCE_ATTRIBUTES", _ENVIRONMENT)
     module, colon, path = name.partition(":")
     if not (colon and module and path):

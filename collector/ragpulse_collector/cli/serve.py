@@ -20,12 +20,31 @@ if TYPE_CHECKING:
 @option("--port", type=int, help="Port for OTLP/HTTP, API and pages (default 4318; 0 = any).")
 @option("--grpc-port", type=int, help="Port for OTLP/gRPC (default 4317 with the [grpc] extra).")
 @option("--grpc/--no-grpc", default=None, help="Whether to receive OTLP/gRPC (default: where [grpc] is installed).")
-@option("--config", type=click.Path(dir_okay=False), help="Configuration (default ./ragpulse.toml if present).")
-@option("--load", "loads", multiple=True, type=click.Path(), help="Python or YAML file with evaluators; repeatable.")
-@option("--judge", help="Judge model, any litellm name; none is ever called without this or [judge] model.")
+@option(
+    "--config",
+    env="RAGPULSE_CONFIG",
+    type=click.Path(dir_okay=False),
+    help="Configuration (default ./ragpulse.toml if present).",
+)
+@option(
+    "--load",
+    "loads",
+    env="RAGPULSE_LOAD",
+    multiple=True,
+    type=click.Path(),
+    help="Python or YAML file with evaluators; repeatable.",
+)
+@option(
+    "--judge",
+    env="RAGPULSE_JUDGE",
+    help="Judge model, any litellm name; none is ever called without this or [judge] model.",
+)
 @option("--roles", help="Comma-separated: ingest,evaluate,maintain (default all).")
 def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: str | None, **options: Any) -> int:
-    """Receive, store, evaluate and show: OTLP, API and pages on one port."""
+    """Receive, store, evaluate and show: OTLP, API and pages on one port.
+
+    Every setting of ragpulse.toml is also an environment variable: RAGPULSE_PORT, RAGPULSE_DB, RAGPULSE_JUDGE_MODEL ...
+    """
     from ragpulse_collector.app.serve import serve as run
     from ragpulse_collector.settings import SettingsError, load_settings
     from ragpulse_collector.store import StoreError

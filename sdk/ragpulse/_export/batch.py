@@ -29,7 +29,7 @@ class Destination:
     logs_url: str
     headers: Mapping[str, str]
     chosen_by: str
-    """argument, RAGPULSE_ENDPOINT, OTEL_* or default."""
+    """argument, RAGPULSE_URL, OTEL_* or default."""
     gzip: Gzip = "sent"
     timeout: float = 10.0
     certificate: str | None = None
