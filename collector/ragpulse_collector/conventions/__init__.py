@@ -1,6 +1,6 @@
-"""Dialects in, one record out.
+"""Dialects in, one shape out.
 
-    RawBody ─ otlp ─▶ wire spans ─ rules of seven dialects, in order ─▶ SpanRecord, ContentRecord, ScoreRecord
+    RawBody ─ otlp ─▶ WireBatch ─ rules of seven dialects, in order ─▶ SpanBatch, ContentRecord, ScoreRecord
 
 Everything here is a pure function of its arguments; docs/conventions.md tells users what is read from where.
 """
