@@ -38,7 +38,8 @@ _SPANS = """
     WHERE s.start_time >= $since AND s.trace_id IN (SELECT unnest($traces::UUID[]))"""
 
 _FILL_TEXTS = """
-    UPDATE raw.contents SET query = coalesce(contents.query, n.query), response = coalesce(contents.response, n.response)
+    UPDATE raw.contents
+    SET query = coalesce(contents.query, n.query), response = coalesce(contents.response, n.response)
     FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
                  unnest($starts::TIMESTAMP[]) AS start_time, unnest($queries::VARCHAR[]) AS query,
                  unnest($responses::VARCHAR[]) AS response) n

@@ -41,6 +41,7 @@ _USED = """
         SELECT data_file_id, sum(delete_count) AS rows FROM __ducklake_metadata_lake.ducklake_delete_file
         WHERE end_snapshot IS NULL GROUP BY 1) gone USING (data_file_id)
     WHERE file.end_snapshot IS NULL"""
+_CONNECTING = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
 _CHECK_S = 4.0
 _FILE = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
 """More rows than PostgreSQL keeps for a commit: they become a file at once, before any COMMIT."""
@@ -82,7 +83,8 @@ class LakeStore(Writing):
         super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
         if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
-            self._readers = Readers(self._source, Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql")
+            scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"
+            self._readers = Readers(self._source, scratch, needs=_needed_to_connect)
 
     def _source(self, scratch: Path) -> object:
         from ragpulse_collector.store.reader_child import LakeSource
@@ -158,6 +160,11 @@ class LakeStore(Writing):
         opened = self._open()
         with self._opening:
             self._connection = opened
+
+
+def _needed_to_connect(variable: str) -> bool:
+    """Tell whether libpq or the client of S3 reads a variable; the S3 keys themselves are handed over otherwise."""
+    return variable.startswith("PG") or variable.upper() in _CONNECTING
 
 
 class Lease:
