@@ -29,6 +29,16 @@ def body(spans: int = 512, *, seed: int = 0, start_ns: int = START_NS) -> bytes:
     return request.SerializeToString()
 
 
+def huge_trace(spans: int, *, seed: int, start_ns: int) -> bytes:
+    """Return a protobuf request of one trace: model calls inside one another, all with usage and no response ids."""
+    rng, request = random.Random(seed), ExportTraceServiceRequest()
+    made, trace_id, parent = request.resource_spans.add().scope_spans.add().spans, rng.randbytes(16), b""
+    for _ in range(spans):
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 1}
+        parent = _span(made, trace_id, parent, "chat", start_ns, rng, attributes)
+    return request.SerializeToString()
+
+
 def _trace(spans: Any, rng: random.Random, start_ns: int) -> None:
     trace_id = rng.randbytes(16)
     query, answer = _text(rng, 80), _text(rng, 800)
