@@ -139,11 +139,9 @@ def one_huge_trace() -> bool:
         bodies.check(server, before=HUGE_NUMBER)
         huge = _one(server, f"select count(*) from raw.spans where epoch(start_time) >= {BASE_S + HUGE_NUMBER}")
         server.stop()
-    print(
-        f"one trace of {HUGE_SPANS} nested calls, {size / 1000:.0f} KB: {ACKS_BESIDE} bodies take {alone_s:.2f} s alone,"
-    )
-    print(f"  at most {max(beside_s):.2f} s beside it; stop beside three more {stop_s:.1f} s; "
-          f"lost {bodies.lost}, in part {bodies.partial}, {huge:.0f} spans of huge traces stored")  # fmt: skip
+    print(f"one trace of {HUGE_SPANS} calls, {size / 1000:.0f} KB; {ACKS_BESIDE} bodies take {alone_s:.2f} s alone,")
+    print(f"  at most {max(beside_s):.2f} s beside it; stop beside three more {stop_s:.1f} s;")
+    print(f"  lost {bodies.lost}, in part {bodies.partial}, {huge:.0f} spans of huge traces stored")
     return bool(bodies.lost or bodies.partial or huge != 4 * HUGE_SPANS or stop_s > STOP_WITHIN_S)
 
 

@@ -206,7 +206,8 @@ def _add_contexts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Fo
         return
     contexts = [event.contexts or [] for _, event in filled]
     for (span, _), found in zip(filled, contexts, strict=True):
-        rows.add_contexts(*_ids(span).values(), found)
+        ids = _ids(span)
+        rows.add_contexts(ids["trace_id"], ids["span_id"], ids["start_time"], found)
     states = {
         "states": [contexts_state(found) for found in contexts],
         "counts": [len(found) for found in contexts],

@@ -211,6 +211,23 @@ def test_a_collector_killed_while_its_commit_was_in_doubt(lake: Lake, serve: Ser
 
 
 @pytest.mark.timeout(200)
+def test_nothing_is_undone_where_all_files_are_elsewhere(lake: Lake, serve: Serve) -> None:
+    """A bucket without any file of the lake is the wrong one: the catalog stays as it is, and the log says why."""
+    lake.files.make_bucket("wrong")
+    db = lake.make("elsewhere").replace(f"s3://{BUCKET}/", "s3://wrong/")
+    first = serve(db, "ingest")
+    assert [_send(first, number).status for number in range(3)] == [200] * 3
+    first.kill()
+    lake.files.drop_bucket("wrong")
+    lake.files.make_bucket("wrong")
+    files = "SELECT count(*), count(end_snapshot) FROM ducklake_data_file"
+    before = lake.catalog.ask("elsewhere", files)
+    second = serve(db, "ingest")
+    assert "is this the right bucket?" in second.log.read_text()
+    assert lake.catalog.ask("elsewhere", files) == before
+
+
+@pytest.mark.timeout(200)
 def test_maintenance_whose_answer_was_lost_loses_no_row(lake: Lake, serve: Serve) -> None:
     """PostgreSQL has removed the rows that were written into a file: the file stays although the COMMIT failed."""
     db = lake.make("flush")
