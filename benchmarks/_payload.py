@@ -39,6 +39,16 @@ def body(spans: int = 512, *, seed: int = 0, start_ns: int = START_NS, dialect: 
     return request.SerializeToString()
 
 
+def huge_trace(spans: int, *, seed: int, start_ns: int) -> bytes:
+    """Return a protobuf request of one trace: model calls inside one another, all with usage and no response ids."""
+    rng, request = random.Random(seed), ExportTraceServiceRequest()
+    made, trace_id, parent = request.resource_spans.add().scope_spans.add().spans, rng.randbytes(16), b""
+    for _ in range(spans):
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 1}
+        parent = _span(made, trace_id, parent, "chat", start_ns, rng, attributes).span_id
+    return request.SerializeToString()
+
+
 class Request:
     """One question and what happened: what every dialect writes down in its own words."""
 
@@ -161,18 +171,25 @@ def _trace(spans: Any, rng: random.Random, start_ns: int, dialect: Callable[[Req
     trace_id, root = rng.randbytes(16), b""
     unusual = rng.random() < UNUSUAL
     for name, attributes in zip(_NAMES, dialect(Request(rng)), strict=True):
-        span = spans.add(
-            trace_id=trace_id,
-            span_id=rng.randbytes(8),
-            parent_span_id=root,
-            name=name,
-            start_time_unix_nano=start_ns,
-            end_time_unix_nano=start_ns + rng.randrange(10**6, 10**9),
-        )
+        span = _span(spans, trace_id, root, name, start_ns, rng, attributes)
         root = root or span.span_id
-        _set(span.attributes, attributes)
         if unusual:
             _make_unusual(span, rng)
+
+
+def _span(
+    spans: Any, trace_id: bytes, parent: bytes, name: str, at: int, rng: random.Random, attributes: Attributes
+) -> Any:
+    span = spans.add(
+        trace_id=trace_id,
+        span_id=rng.randbytes(8),
+        parent_span_id=parent,
+        name=name,
+        start_time_unix_nano=at,
+        end_time_unix_nano=at + rng.randrange(10**6, 10**9),
+    )
+    _set(span.attributes, attributes)
+    return span
 
 
 def _make_unusual(span: Any, rng: random.Random) -> None:

@@ -3,6 +3,9 @@
 - kill -9 at fifty random moments, checkpoints included. One file grows through all rounds. In every third round the
   process is first asked to end, so that the blow falls while it drains, checkpoints and closes.
 - Size retention that runs every second: it goes below the limit once, never below 90 % of it, and states each deletion.
+- One trace of 20,000 model calls inside one another: ordinary bodies are accepted meanwhile, and it stops in time.
+- Sixty bodies of 58 KB that inflate to 58 MB and are refused: memory grows by at most 100 MB.
+- A clock that is a year ahead, then right after a restart: every trace is decided.
 - The database file removed, and replaced, while bodies arrive: none is acknowledged that is not in the file.
 - A log damaged at its head and in its middle: every body that is not there is in the log that was kept aside.
 
@@ -26,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _payload import body
+from _payload import body, huge_trace
 from _served import Server
 
 SPANS = 256
@@ -39,11 +42,27 @@ LIMIT_GB = 0.015
 PRUNE_OFTEN = "import ragpulse_collector.app.duties as duties\nduties.PRUNE_EVERY_S = 1.0\n"
 PRUNED_S = 12.0
 FILE_BODIES = 20
+HUGE_SPANS = 20_000
+HUGE_NUMBER = 50_000
+"""The huge trace starts so many seconds after the first body, and is counted apart."""
+ACKS_BESIDE = 40
+STOP_WITHIN_S = 10.0
+BAD_BODIES = 60
+BAD_MB = 100.0
+CLOCK_AHEAD = """from ragpulse_collector.store.rows import utc_now
+def ahead():
+    from datetime import UTC, datetime, timedelta
+    return datetime.now(UTC).replace(tzinfo=None) + timedelta(days=365)
+utc_now.__code__ = ahead.__code__  # others have imported the function by now
+"""
+DECIDED_WITHIN_S = 60.0
 
 
 def main() -> int:
     """Run all scenarios; return 1 where one of them lost something."""
-    wrong = [kills(8 if "--short" in sys.argv else 50), retention(), missing_file(), damaged_log()]
+    rounds = 8 if "--short" in sys.argv else 50
+    others = (retention, one_huge_trace, bad_bodies, clock_ahead, missing_file, damaged_log)
+    wrong = [kills(rounds), *(scenario() for scenario in others)]
     return int(any(wrong))
 
 
@@ -101,6 +120,89 @@ def retention() -> bool:
           f"file {size / 10**6:.0f} MB")  # fmt: skip
     stated = {detail["reason"] for detail in details} == {"size"} and removed >= before - left
     return not (0.9 <= live / last["max_bytes"] <= 1.0 and left == settled and stated)
+
+
+def one_huge_trace() -> bool:
+    """Send ordinary bodies without and beside a huge trace until that is decided, then stop the process beside more."""
+    with tempfile.TemporaryDirectory() as place:
+        db, bodies = Path(place) / "ragpulse.duckdb", Bodies()
+        server = Server(db)
+        alone_s = [bodies.seconds_for(server, acks=ACKS_BESIDE) for _ in range(3)][-1]
+        size = _post_huge(server, 0)
+        beside_s = [bodies.seconds_for(server, acks=ACKS_BESIDE)]
+        while not _status_of(server)["not_deduplicated"]:
+            beside_s.append(bodies.seconds_for(server, acks=ACKS_BESIDE))
+        for number in range(1, 4):
+            _post_huge(server, number)
+        stop_s = server.stop()
+        server = Server(db, "--roles", "ingest")
+        bodies.check(server, before=HUGE_NUMBER)
+        huge = _one(server, f"select count(*) from raw.spans where epoch(start_time) >= {BASE_S + HUGE_NUMBER}")
+        server.stop()
+    print(f"one trace of {HUGE_SPANS} calls, {size / 1000:.0f} KB; {ACKS_BESIDE} bodies take {alone_s:.2f} s alone,")
+    print(f"  at most {max(beside_s):.2f} s beside it; stop beside three more {stop_s:.1f} s;")
+    print(f"  lost {bodies.lost}, in part {bodies.partial}, {huge:.0f} spans of huge traces stored")
+    return bool(bodies.lost or bodies.partial or huge != 4 * HUGE_SPANS or stop_s > STOP_WITHIN_S)
+
+
+def _post_huge(server: Server, number: int) -> int:
+    number += HUGE_NUMBER  # also as a seed: an ordinary body's would make the same ids
+    made = gzip.compress(huge_trace(HUGE_SPANS, seed=number, start_ns=(BASE_S + number) * 10**9), 1)
+    assert _post(server, made) == 200
+    return len(made)
+
+
+def bad_bodies() -> bool:
+    """Send bodies that inflate to zeros between ordinary ones, and compare the process's memory."""
+    with tempfile.TemporaryDirectory() as place:
+        db, bodies = Path(place) / "ragpulse.duckdb", Bodies()
+        server = Server(db, "--roles", "ingest")
+        bad = gzip.compress(bytes(58_000_000), 9)
+        bodies.seconds_for(server, acks=FILE_BODIES)
+        before = server.memory_mb("VmRSS")
+        answers = [_post(server, bad) for _ in range(BAD_BODIES)]
+        after = server.memory_mb("VmRSS")
+        bodies.seconds_for(server, acks=FILE_BODIES)
+        bodies.check(server)
+        server.stop()
+    refused = sum(answer in (400, 413, 503) for answer in answers)
+    print(f"{BAD_BODIES} bodies of {len(bad) / 1000:.0f} KB, each 58 MB inflated: {refused} refused, "
+          f"memory {before:.0f} MB before, {after:.0f} MB after; lost {bodies.lost}")  # fmt: skip
+    return bool(bodies.lost or refused != BAD_BODIES or after - before > BAD_MB)
+
+
+def clock_ahead() -> bool:
+    """Run with a clock that is a year ahead, start again with the right one; see what is decided."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, bodies = Path(place), Bodies()
+        (folder / "sitecustomize.py").write_text(CLOCK_AHEAD)
+        ahead = {"PYTHONPATH": os.pathsep.join([place, os.environ.get("PYTHONPATH", "")])}
+        config = folder / "ragpulse.toml"
+        config.write_text("[collector]\nretention_days = 36500\n")
+        server = Server(folder / "ragpulse.duckdb", "--config", str(config), environ=ahead)
+        bodies.seconds_for(server, acks=FILE_BODIES)
+        _until_decided(server)
+        future = _one(server, "select count(*) from raw.spans where received_at > now()::TIMESTAMP + interval 300 days")
+        bodies.seconds_for(server, acks=FILE_BODIES)
+        server.stop()
+        server = Server(folder / "ragpulse.duckdb", "--config", str(config))
+        bodies.seconds_for(server, acks=FILE_BODIES)
+        took_s = _until_decided(server)
+        bodies.check(server)
+        undecided = _one(server, "select count(distinct trace_id) from raw.spans where trace_id not in "
+                                 "(select trace_id from raw.trace_facts where latest)")  # fmt: skip
+        server.stop()
+    print(f"clock a year ahead ({future:.0f} spans received then), restart with the right one: all decided after "
+          f"{took_s:.0f} s, {undecided:.0f} traces undecided; lost {bodies.lost}")  # fmt: skip
+    return bool(bodies.lost or undecided or not future)
+
+
+def _until_decided(server: Server) -> float:
+    """Wait until no trace is undecided, but not for ever; return the seconds."""
+    begun = time.perf_counter()
+    while _status_of(server)["undecided"]["traces"] and time.perf_counter() - begun < DECIDED_WITHIN_S:
+        time.sleep(0.1)
+    return time.perf_counter() - begun
 
 
 def missing_file() -> bool:
@@ -186,9 +288,16 @@ class Bodies:
         for thread in self._threads:
             thread.join()
 
-    def check(self, server: Server) -> None:
-        """Compare all bodies with the store."""
-        stored = {number: (spans, distinct) for number, spans, distinct in _stored(server)}
+    def seconds_for(self, server: Server, *, acks: int) -> float:
+        """Send until so many more are acknowledged and all requests have ended; return how long that took."""
+        begun = time.perf_counter()
+        self.send_until(server, acks=acks, linger_s=0)
+        self.land()
+        return time.perf_counter() - begun
+
+    def check(self, server: Server, *, before: int = 10**9) -> None:
+        """Compare all bodies with the store; what has the number `before` or a higher one is none of them."""
+        stored = {number: (spans, distinct) for number, spans, distinct in _stored(server) if number < before}
         self.lost += len(self.acknowledged - set(stored))
         self.doubled += sum(spans > distinct for spans, distinct in stored.values())
         self.partial += sum(distinct != SPANS for _, distinct in stored.values())
@@ -232,6 +341,19 @@ def _ask(server: Server, query: str) -> list[Any]:
         connection.request("POST", "/api/v1/sql", json.dumps({"query": query}), {"Content-Type": "application/json"})
         rows: list[Any] = json.loads(connection.getresponse().read())["rows"]
     return rows
+
+
+def _post(server: Server, made: bytes) -> int:
+    headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+    with closing(server.connection()) as connection:
+        connection.request("POST", "/v1/traces", made, headers)
+        return connection.getresponse().status
+
+
+def _status_of(server: Server) -> Any:
+    with closing(server.connection()) as connection:
+        connection.request("GET", "/api/v1/status")
+        return json.loads(connection.getresponse().read())
 
 
 def _status(server: Server, path: str) -> int:

@@ -6,13 +6,14 @@ import hashlib
 import http.client
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from starlette.routing import Mount, Route
 
-from ragpulse_collector.api.guard import Sessions, scope_of
+from ragpulse_collector.api.guard import API, Sessions, scope_of
+from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.web import Pages, web
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 
@@ -195,6 +196,32 @@ def test_each_operation_asks_for_its_scope(collector: Start) -> None:
                 assert status not in (401, 403), (name, key, status)
             else:
                 assert status == 403, (name, key, status)
+
+
+_NO_PAGES = (API, "/v1/", "/api/public/")
+
+
+def test_no_page_asks_an_operation_beyond_the_scope_of_its_key(
+    collector: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page with a key that reads: what it calls needs no other scope; the bill of a replay is for admins."""
+    call, asked = Operations.call, set[str]()
+
+    async def noting(operations: Operations, operation: str, params: Any) -> Any:
+        asked.add(operation)
+        return await call(operations, operation, params)
+
+    monkeypatch.setattr(Operations, "call", noting)
+    running = collector(api_keys=KEYS)
+    pages = [path for method, path in routes_of(running) if method == "GET" and not path.startswith(_NO_PAGES)]
+    reader = {"Authorization": "Bearer secret-read"}
+    answers = {path: ask(running.url, "GET", f"{path}?evaluators=groundedness", reader)[0] for path in pages}
+    assert {operation.partition(" ")[0] for operation in asked} == {"GET"}
+    assert len(asked) > 10
+    assert [path for path, status in answers.items() if status == 403] == ["/replays/bill"]
+    admin = {"Authorization": "Bearer secret-admin"}
+    assert ask(running.url, "GET", "/replays/bill?evaluators=groundedness", admin)[0] == 200
+    assert "POST replays" in asked
 
 
 @pytest.mark.parametrize("path", ["snapshot%0A", "snapshot/", "%73napshot", "/snapshot", "./snapshot"])

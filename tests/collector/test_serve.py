@@ -16,7 +16,7 @@ import urllib.error
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from traffic import rag_trace, send
 from waiting import eventually, until
 
 from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.app.logs import MAX_ALIKE, WINDOW_S
 from ragpulse_collector.app.server import PortInUse, bind
 from ragpulse_collector.client import Client, connect
 from ragpulse_collector.settings import Settings
@@ -232,6 +233,24 @@ def test_a_full_disk_is_503_and_recovers_without_a_restart(tmp_path: Path) -> No
             send(process.url, request(number))
         assert set(stored(connect(process.url))) == {0, 1, 2}
         assert ready(process.url) == 200
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux's prlimit")
+@pytest.mark.parametrize("fault", ["full disk", "file removed"])
+def test_a_flood_of_refusals_does_not_flood_the_log(tmp_path: Path, fault: str) -> None:
+    """Sixty refused groups: five lines in a window of ten seconds, and the reason is among them."""
+    db, begun = tmp_path / "ragpulse.duckdb", time.monotonic()
+    with Served(db) as process, ExitStack() as restored:
+        send(process.url, request(0))
+        if fault == "full disk":
+            restored.enter_context(no_room(process))
+        else:
+            db.rename(tmp_path / "away")
+            restored.callback((tmp_path / "away").rename, db)
+        for number in range(1, 61):
+            refusal(process.url, number).close()
+        windows = 1 + int((time.monotonic() - begun) / WINDOW_S)
+        assert 1 <= process.errors.count("was refused: ") <= MAX_ALIKE * windows
 
 
 @contextmanager

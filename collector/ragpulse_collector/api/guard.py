@@ -39,6 +39,8 @@ BODY_WITHIN_S = 120.0
 MAX_SESSIONS = 1024
 MAX_RETURN_BYTES = 1000
 """A longer address is not gone back to after the login."""
+_ADMIN_PAGES = frozenset({"/replays/bill"})
+"""Pages that only read, by an operation that needs more: the bill is `POST replays` as a dry run."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -137,6 +139,8 @@ def scope_of(method: str, path: str) -> KeyScope:
     """Return the scope that a request needs which is no operation of the API."""
     if path.startswith(("/v1/", "/api/public/otel/")):
         return "ingest"
+    if path in _ADMIN_PAGES:
+        return "admin"
     return "read" if method in _SAFE else "admin"
 
 

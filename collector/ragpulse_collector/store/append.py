@@ -16,11 +16,12 @@ class Appender:
     """Appends to the tables that a cursor sees, inside its transaction.
 
     Each table has a source and a prepared INSERT from it, made with the first rows: with every append they would cost
-    as much as inserting a thousand rows.
+    as much as inserting a thousand rows. Without `prepare` the INSERT is planned each time: in a lake a plan does not
+    outlive the maintenance of its table (DuckLake with duckdb 1.5.5 ends the process then).
     """
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._cursor = cursor
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, *, prepare: bool = True) -> None:
+        self._cursor, self._prepare = cursor, prepare
         self._sources: dict[str, Source] = {}
 
     def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -30,30 +31,36 @@ class Appender:
 
     def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
         """Append rows given by column, each in parts of the same lengths; like `append`."""
-        source = self._sources.get(table) or self._prepared(table)
+        source = self._sources.get(table) or self._new_source(table)
         try:
             source.fill(parts)
-            self._cursor.execute(f"EXECUTE append_{table}")
+            self._cursor.execute(f"EXECUTE append_{table}" if self._prepare else _insert(table))
         finally:
             source.clear()
 
     def close(self) -> None:
         """Let the cursor forget the sources."""
         for table in self._sources:
-            self._cursor.execute(f"DEALLOCATE append_{table}")
+            if self._prepare:
+                self._cursor.execute(f"DEALLOCATE append_{table}")
             self._cursor.unregister(f"rows_of_{table}")
 
     def forget(self) -> None:
         """The transaction was rolled back, and with it the sources that had been registered inside."""
         self._sources = {}
 
-    def _prepared(self, table: str) -> Source:
+    def _new_source(self, table: str) -> Source:
         import_module("duckdb")  # teaches the engine to read what Python holds; too dear for a process that only starts
         source = Source(_types(table))
         self._cursor.register(f"rows_of_{table}", source)
-        self._cursor.execute(f"PREPARE append_{table} AS INSERT INTO raw.{table} BY NAME FROM rows_of_{table}")
+        if self._prepare:
+            self._cursor.execute(f"PREPARE append_{table} AS {_insert(table)}")
         self._sources[table] = source
         return source
+
+
+def _insert(table: str) -> str:
+    return f"INSERT INTO raw.{table} BY NAME FROM rows_of_{table}"
 
 
 def _types(table: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """A commit to the lake whose answer was lost: PostgreSQL may have it, although its sender is told to retry.
 
 DuckLake takes such a commit as failed and deletes its Parquet files. If PostgreSQL has the commit, the catalog names
-files that do not exist, and no process can read the table. So the commit is undone as soon as PostgreSQL answers.
+files that do not exist, and no process can read the table. So the commit is undone as soon as PostgreSQL answers: by
+the process itself, or, where that has ended, by the next one that opens or maintains the lake.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -19,9 +21,34 @@ from ragpulse_collector.store.protocol import StoreError
 
 _log = logging.getLogger(__name__)
 _SHARED = "ducklake:postgres:"
-_WAIT = "SET LOCAL lock_timeout = '5s'; LOCK TABLE ducklake_snapshot_changes IN SHARE MODE"
-"""PostgreSQL may still be at work on the commit: the lock is granted once every transaction under way has ended."""
+_WAIT = "SET LOCAL lock_timeout = '5s'; LOCK TABLE ducklake_snapshot_changes IN SHARE ROW EXCLUSIVE MODE"
+"""PostgreSQL may still be at work on the commit: the lock is granted once every transaction under way has ended.
+
+One process at a time has it, so that nothing is subtracted twice from the counts."""
 _FOUND = "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE commit_extra_info = %s"
+_FILES = """
+    WITH folder AS (
+        SELECT t.table_id,
+               CASE WHEN NOT t.path_is_relative THEN t.path WHEN NOT s.path_is_relative THEN s.path || t.path
+                    ELSE m.value || s.path || t.path END AS path
+        FROM ducklake_table t JOIN ducklake_schema s USING (schema_id) CROSS JOIN ducklake_metadata m
+        WHERE m.key = 'data_path' AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL),
+    file AS (
+        SELECT table_id, begin_snapshot, path, path_is_relative FROM ducklake_data_file
+        UNION ALL SELECT table_id, begin_snapshot, path, path_is_relative FROM ducklake_delete_file),
+    files AS (
+        SELECT file.begin_snapshot AS snapshot_id,
+               CASE WHEN file.path_is_relative THEN folder.path || file.path ELSE file.path END AS path
+        FROM file JOIN folder USING (table_id)),
+    last AS (
+        SELECT max(snapshot_id) AS snapshot_id FROM ducklake_snapshot_changes
+        WHERE author = 'ragpulse' AND commit_extra_info LIKE '%:%'
+        GROUP BY split_part(commit_extra_info, ':', 1))"""
+_LAST_FILES = f"{_FILES} SELECT snapshot_id, path FROM files JOIN last USING (snapshot_id)"
+"""The files of the last commit of each process: after a commit in doubt a process makes no other."""
+_OTHER_FILES = f"""{_FILES}
+    SELECT snapshot_id, path FROM files WHERE snapshot_id NOT IN (SELECT snapshot_id FROM last)
+    ORDER BY snapshot_id DESC LIMIT 5"""
 _HOLD = "SELECT table_name FROM information_schema.columns WHERE table_schema = current_schema() AND column_name = %s"
 _AGAIN_S = 1.0
 _OF_FILES = ("ducklake_file_column_stats", "ducklake_file_partition_value")
@@ -41,6 +68,7 @@ class Doubt:
 
     def __init__(self, catalog: str) -> None:
         self._dsn = catalog.removeprefix(_SHARED) if catalog.startswith(_SHARED) else None
+        self._process = uuid4().hex
         self._settling = threading.Lock()
         self._mark = ""
         self._failed: str | None = None
@@ -48,7 +76,7 @@ class Doubt:
     def mark(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Mark the transaction that the cursor has begun, so that its snapshot can be found in the catalog."""
         if self._dsn is not None:
-            self._mark = uuid4().hex
+            self._mark = f"{self._process}:{uuid4().hex}"
             cursor.execute(f"CALL lake.set_commit_message('ragpulse', NULL, extra_info => '{quoted(self._mark)}')")
 
     def __enter__(self) -> None:
@@ -75,6 +103,15 @@ class Doubt:
                 _settle(self._dsn, self._failed)
                 self._failed = None
 
+    def recover(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Undo the commits of processes that ended before they could; `connection` reads the lake's files.
+
+        Raises StoreError where PostgreSQL does not answer or no file of the lake is found, duckdb.Error where the
+        files cannot be listed.
+        """
+        if self._dsn is not None:
+            _recover(self._dsn, connection)
+
 
 def _settle(dsn: str, mark: str) -> None:
     import psycopg  # type: ignore[import-not-found, unused-ignore]
@@ -87,6 +124,46 @@ def _settle(dsn: str, mark: str) -> None:
                 _log.warning("snapshot %d was committed, but its answer was lost: undone", snapshot)
     except psycopg.Error as error:
         raise StoreError(f"the catalog does not answer: {first_line(error)}") from error
+
+
+def _recover(dsn: str, connection: duckdb.DuckDBPyConnection) -> None:
+    import psycopg  # type: ignore[import-not-found, unused-ignore]
+
+    try:
+        with psycopg.connect(dsn, connect_timeout=5) as catalog:
+            files = catalog.execute(_LAST_FILES).fetchall()
+            missing = _missing(connection, files)
+            if not missing:
+                return
+            if _count(missing) == len(files):
+                others = catalog.execute(_OTHER_FILES).fetchall()
+                if others and _count(_missing(connection, others)) == len(others):
+                    raise StoreError("none of the files that the catalog names is there: is this the right bucket?")
+            catalog.execute(_WAIT)
+            for snapshot, paths in missing.items():
+                _undo(catalog, snapshot)
+                _log.warning(
+                    "snapshot %d was committed by a collector that ended before it had the answer, and its files are "
+                    "missing: undone; nothing of it was acknowledged. Missing: %s",
+                    snapshot,
+                    ", ".join(paths),
+                )
+    except psycopg.Error as error:
+        raise StoreError(f"the catalog does not answer: {first_line(error)}") from error
+
+
+def _missing(connection: duckdb.DuckDBPyConnection, files: Iterable[tuple[int, str]]) -> dict[int, list[str]]:
+    """Return the snapshots of which a file is missing, with the paths."""
+    found: dict[int, list[str]] = {}
+    for snapshot, path in files:
+        # Of a path without a wildcard DuckDB's glob does not look whether it exists.
+        if not connection.execute(f"SELECT 1 FROM glob('{quoted(path)}*')").fetchall():
+            found.setdefault(snapshot, []).append(path)
+    return found
+
+
+def _count(files: dict[int, list[str]]) -> int:
+    return sum(map(len, files.values()))
 
 
 def _undo(catalog: Any, snapshot: int) -> None:

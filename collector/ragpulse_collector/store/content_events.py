@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
@@ -38,12 +38,24 @@ _SPANS = """
     WHERE s.start_time >= $since AND s.trace_id IN (SELECT unnest($traces::UUID[]))"""
 
 _FILL_TEXTS = """
-    UPDATE raw.contents SET query = coalesce(query, $query), response = coalesce(response, $response)
-    WHERE trace_id = $trace::UUID AND span_id = $span AND start_time = $start"""
+    UPDATE raw.contents
+    SET query = coalesce(contents.query, n.query), response = coalesce(contents.response, n.response)
+    FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
+                 unnest($starts::TIMESTAMP[]) AS start_time, unnest($queries::VARCHAR[]) AS query,
+                 unnest($responses::VARCHAR[]) AS response) n
+    WHERE contents.start_time BETWEEN $first AND $last AND contents.trace_id = n.trace_id
+      AND contents.span_id = n.span_id AND contents.start_time = n.start_time"""
 
-_FILL_STATE = """
-    UPDATE raw.spans SET contexts_state = $state, n_contexts = $n, top_score = $top
-    WHERE trace_id = $trace::UUID AND span_id = $span AND start_time = $start"""
+_FILL_STATES = """
+    UPDATE raw.spans SET contexts_state = n.state, n_contexts = n.count, top_score = n.top
+    FROM (SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
+                 unnest($starts::TIMESTAMP[]) AS start_time, unnest($states::VARCHAR[]) AS state,
+                 unnest($counts::INTEGER[]) AS count, unnest($tops::DOUBLE[]) AS top) n
+    WHERE spans.start_time BETWEEN $first AND $last AND spans.trace_id = n.trace_id
+      AND spans.span_id = n.span_id AND spans.start_time = n.start_time"""
+
+_Found = tuple[dict[str, Any], ContentRecord]
+"""A stored span, as `_SPANS` returns it, and the event that names it."""
 
 
 @dataclass(slots=True)
@@ -117,12 +129,15 @@ class ContentEvents:
         found = transaction.execute(
             _SPANS, {"since": since, "traces": list({event.trace_id for event in events.values()})}
         )
+        pairs: dict[tuple[int, datetime], _Found] = {}  # two collectors may have stored one span in a lake
         for span in found.dicts():
             key = span_key(bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]))
             event = events.get(key)
             if event is not None:
                 self._change.joined.add(key)
-                _add_to_stored(transaction, rows, span, event)
+                pairs[key, span["start_time"]] = (span, event)
+        _add_texts(transaction, rows, pairs.values())
+        _add_contexts(transaction, rows, pairs.values())
 
 
 def _by_span(events: Iterable[ContentRecord]) -> dict[int, ContentRecord]:
@@ -168,21 +183,55 @@ def _fill(batch: SpanBatch, row: int, event: ContentRecord) -> None:
         batch.set_contexts(row, event.contexts)
 
 
-def _add_to_stored(transaction: Transaction, rows: TableRows, span: dict[str, Any], event: ContentRecord) -> None:
-    trace_id, span_id, start = bytes.fromhex(span["trace_id"]), bytes.fromhex(span["span_id"]), span["start_time"]
-    place = {"trace": span["trace_id"], "span": int(span["span_id"], 16), "start": start}
-    if event.query is not None or event.response is not None:
+def _add_texts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Found]) -> None:
+    """Add texts to stored spans: one statement for the spans that have a row of texts, new rows for the others."""
+    filled: list[_Found] = []
+    for span, event in pairs:
+        if event.query is None and event.response is None:
+            continue
         if span["has_row"]:
-            transaction.execute(_FILL_TEXTS, place | {"query": event.query, "response": event.response})
+            filled.append((span, event))
         else:
-            cells = {"trace_id": trace_id, "span_id": span_id, "start_time": start}
-            cells |= {"query": event.query, "response": event.response}
+            cells = _ids(span) | {"query": event.query, "response": event.response}
             rows.add("contents", **{name: [value] for name, value in cells.items()})
-    if event.contexts is not None and span["contexts_state"] is None:
-        rows.add_contexts(trace_id, span_id, start, event.contexts)
-        change = {
-            "state": contexts_state(event.contexts),
-            "n": len(event.contexts),
-            "top": top_score(event.contexts),
-        }
-        transaction.execute(_FILL_STATE, place | change)
+    if filled:
+        texts = {"queries": [event.query for _, event in filled], "responses": [event.response for _, event in filled]}
+        transaction.execute(_FILL_TEXTS, _places(filled) | texts)
+
+
+def _add_contexts(transaction: Transaction, rows: TableRows, pairs: Iterable[_Found]) -> None:
+    """Add contexts to stored spans that have none, in one statement."""
+    filled = [(span, event) for span, event in pairs if event.contexts is not None and span["contexts_state"] is None]
+    if not filled:
+        return
+    contexts = [event.contexts or [] for _, event in filled]
+    for (span, _), found in zip(filled, contexts, strict=True):
+        ids = _ids(span)
+        rows.add_contexts(ids["trace_id"], ids["span_id"], ids["start_time"], found)
+    states = {
+        "states": [contexts_state(found) for found in contexts],
+        "counts": [len(found) for found in contexts],
+        "tops": [top_score(found) for found in contexts],
+    }
+    transaction.execute(_FILL_STATES, _places(filled) | states)
+
+
+def _ids(span: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "trace_id": bytes.fromhex(span["trace_id"]),
+        "span_id": bytes.fromhex(span["span_id"]),
+        "start_time": span["start_time"],
+    }
+
+
+def _places(pairs: Iterable[_Found]) -> dict[str, Any]:
+    """Return the parameters that name the spans of a statement."""
+    spans = [span for span, _ in pairs]
+    starts = [span["start_time"] for span in spans]
+    return {
+        "traces": [span["trace_id"] for span in spans],
+        "spans": [int(span["span_id"], 16) for span in spans],
+        "starts": starts,
+        "first": min(starts),
+        "last": max(starts),
+    }

@@ -41,12 +41,13 @@ _USED = """
         SELECT data_file_id, sum(delete_count) AS rows FROM __ducklake_metadata_lake.ducklake_delete_file
         WHERE end_snapshot IS NULL GROUP BY 1) gone USING (data_file_id)
     WHERE file.end_snapshot IS NULL"""
+_CONNECTING = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
 _CHECK_S = 4.0
 _FILE = "INSERT INTO raw.meta SELECT 'probe', 'probe' FROM range(100)"
 """More rows than PostgreSQL keeps for a commit: they become a file at once, before any COMMIT."""
 
+_FLUSH = "ducklake_flush_inlined_data('lake')"
 _UPKEEP = (
-    "ducklake_flush_inlined_data('lake')",
     "ducklake_merge_adjacent_files('lake')",
     "ducklake_expire_snapshots('lake', older_than => now() - INTERVAL {keep_s} SECOND)",
     "ducklake_cleanup_old_files('lake', older_than => now() - INTERVAL {keep_s} SECOND)",
@@ -63,6 +64,7 @@ class LakeStore(Writing):
     """
 
     _name = NAME
+    _prepare = False
 
     def __init__(
         self,
@@ -82,7 +84,8 @@ class LakeStore(Writing):
         super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
         if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
-            self._readers = Readers(self._source, Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql")
+            scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"
+            self._readers = Readers(self._source, scratch, needs=_needed_to_connect)
 
     def _source(self, scratch: Path) -> object:
         from ragpulse_collector.store.reader_child import LakeSource
@@ -94,13 +97,25 @@ class LakeStore(Writing):
 
         Files younger than `orphan_s` that no snapshot names may belong to a commit in flight and are left alone.
         """
-        cursor = self._cursor()
-        try:
+        with contextlib.closing(self._cursor()) as cursor:
+            self._recover(cursor)
+            self._flush()
             for step in _UPKEEP:
                 call = step.format(keep_s=int(keep_s), orphan_s=int(orphan_s))
                 cursor.execute(f"SELECT count(*) FROM {call}").fetchall()
-        finally:
-            cursor.close()
+
+    def _flush(self) -> None:
+        """Write the rows that PostgreSQL keeps for small commits into files.
+
+        Where the answer of the COMMIT is lost, DuckLake would delete these files although PostgreSQL may have removed
+        the rows: they would be gone for good. So the engine, one of its own, loses its access to files before.
+        """
+        with duckdb.connect(config=self._config) as connection:
+            attach_lake(connection, self._catalog, self._data_path, self._s3)
+            connection.begin()
+            connection.execute(f"SELECT count(*) FROM {_FLUSH}").fetchall()
+            connection.execute("SET enable_external_access = false")
+            connection.commit()
 
     def check_files(self) -> None:
         """Write a small file and remove it; raises StoreError with the reason.
@@ -144,6 +159,7 @@ class LakeStore(Writing):
         connection = duckdb.connect(config=self._config)
         try:
             attach_lake(connection, self._catalog, self._data_path, self._s3)
+            self._recover(connection)
             _migrate_together(connection)
         except duckdb.Error as error:
             connection.close()
@@ -153,11 +169,24 @@ class LakeStore(Writing):
             raise
         return connection
 
+    def _recover(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the lake readable after a collector that ended while a commit was in doubt."""
+        try:
+            self._doubt.recover(connection)
+        except (duckdb.Error, StoreError) as error:
+            # Without its files the lake opens all the same, and says in /readyz what is missing.
+            _log.warning("it is not known whether a commit must be undone: %s", first_line(error))
+
     def _reopen(self) -> None:
         """Unlike a file a lake may be open twice: the old connection ends with the last reader that is busy on it."""
         opened = self._open()
         with self._opening:
             self._connection = opened
+
+
+def _needed_to_connect(variable: str) -> bool:
+    """Tell whether libpq or the client of S3 reads a variable; the S3 keys themselves are handed over otherwise."""
+    return variable.startswith("PG") or variable.upper() in _CONNECTING
 
 
 class Lease:

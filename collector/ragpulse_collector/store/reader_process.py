@@ -40,9 +40,15 @@ main()"""
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
 """Each thread would reserve 64 MB more of the address space that is bounded."""
+_PASSED_ON = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
+"""The variables of the collector that every process has. API keys and cloud keys are not among them."""
 
 MakeSource = Callable[[Path], Any]
 """Makes what a process reads from, given its scratch folder."""
+
+
+def _nothing(_variable: str) -> bool:
+    return False
 
 
 class _Ended(Exception):
@@ -50,10 +56,20 @@ class _Ended(Exception):
 
 
 class Readers:
-    """Hands questions to reader processes; one object per store."""
+    """Hands questions to reader processes; one object per store.
 
-    def __init__(self, source: MakeSource, scratch: Path, *, idle_s: float = _IDLE_S) -> None:
-        self._source, self._scratch, self._idle_s = source, scratch, idle_s
+    `needs` tells which variables of the environment its source needs beside the common ones.
+    """
+
+    def __init__(
+        self,
+        source: MakeSource,
+        scratch: Path,
+        *,
+        idle_s: float = _IDLE_S,
+        needs: Callable[[str], bool] = _nothing,
+    ) -> None:
+        self._source, self._scratch, self._idle_s, self._needs = source, scratch, idle_s, needs
         self._lock = threading.Lock()
         self._waiting = threading.BoundedSemaphore(AT_A_TIME + _WAITING)
         self._turns = threading.BoundedSemaphore(AT_A_TIME)
@@ -136,9 +152,14 @@ class Readers:
 
     def _start(self, place: int) -> _Process:
         try:
-            return _Process(self._source, self._scratch, place)
+            return _Process(self._source, self._scratch, place, self._environment())
         except OSError as error:
             raise Busy(f"no process can be started for the query: {error.strerror}") from error
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of a process: users' SQL runs in it, so it holds no secret that it does not need."""
+        passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON or self._needs(name)}
+        return passed_on | _ENVIRONMENT
 
     def _give_back(self, process: _Process) -> None:
         with self._lock:
@@ -177,7 +198,7 @@ class Readers:
 class _Process:
     """One reader process."""
 
-    def __init__(self, source: MakeSource, scratch: Path, place: int) -> None:
+    def __init__(self, source: MakeSource, scratch: Path, place: int, environment: dict[str, str]) -> None:
         self.place, self.idle_since = place, 0.0
         self._folder = scratch.with_name(f"{scratch.name}{place + 1}.tmp")
         shutil.rmtree(self._folder, ignore_errors=True)  # what a killed one left
@@ -190,7 +211,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | _ENVIRONMENT,
+            env=environment,
         )
 
     @property

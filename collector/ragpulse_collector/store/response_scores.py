@@ -21,8 +21,10 @@ _STORED = """
     WHERE received_at >= $since AND response_id IN (SELECT unnest($ids::VARCHAR[])) ORDER BY start_time DESC"""
 
 _JOIN = """
-    UPDATE raw.feedback SET trace_id = $trace::UUID, span_id = $span, received_at = $at
-    WHERE trace_id IS NULL AND response_id = $response"""
+    UPDATE raw.feedback SET trace_id = n.trace_id, span_id = n.span_id, received_at = $at
+    FROM (SELECT unnest($responses::VARCHAR[]) AS response_id, unnest($traces::UUID[]) AS trace_id,
+                 unnest($spans::UBIGINT[]) AS span_id) n
+    WHERE feedback.trace_id IS NULL AND feedback.response_id = n.response_id"""
 
 Place = tuple[str, str]
 
@@ -49,11 +51,9 @@ class ResponseScores:
         come: dict[str, Place] = {}
         for batch in batches:
             come |= _responses(batch)
-        for response in waiting.keys() & come.keys():
-            trace, span = come[response]
-            place = {"trace": trace, "span": int(span, 16), "at": transaction.at, "response": response}
-            transaction.execute(_JOIN, place)
-            self._come.add(response)
+        self._come = waiting.keys() & come.keys()
+        if self._come:
+            _join(transaction, {response: come[response] for response in self._come})
         if lost:
             self._place(lost, _stored(transaction, lost) | come)
 
@@ -82,6 +82,16 @@ class ResponseScores:
                 score.trace_id, score.span_id = known[response]
             else:
                 self._left.append(response)
+
+
+def _join(transaction: Transaction, places: dict[str, Place]) -> None:
+    """Give the scores that waited for these responses their trace and span."""
+    found = {
+        "responses": list(places),
+        "traces": [trace for trace, _ in places.values()],
+        "spans": [int(span, 16) for _, span in places.values()],
+    }
+    transaction.execute(_JOIN, found | {"at": transaction.at})
 
 
 def _responses(batch: SpanBatch) -> dict[str, Place]:

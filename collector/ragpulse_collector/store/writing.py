@@ -74,6 +74,8 @@ class Writing(Reading):
 
     _name = "ragpulse"
     """What the store is attached as; every cursor chooses it first."""
+    _prepare = True
+    """Whether the writer's INSERTs are planned once."""
     _readers: Readers | None = None
     """Where users' queries run; None where only this process can open the store."""
 
@@ -98,6 +100,7 @@ class Writing(Reading):
             clock=ways.clock,
             recent_spans=ways.recent_spans,
             check=self._check,
+            prepare=self._prepare,
         )
         self._threads = [
             threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),

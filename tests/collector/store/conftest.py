@@ -16,6 +16,7 @@ from spans import Span, batch_of
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
 from ragpulse_collector.store import EmbeddedStore, Store
+from ragpulse_collector.store.writer import WriterTransaction
 
 START = datetime(2026, 3, 1, 12, 0, 0)
 START_NS = 1_772_366_400_000_000_000
@@ -152,3 +153,17 @@ def module_kit(tmp_path_factory: pytest.TempPathFactory, empty_file: Path) -> It
 def rows() -> Callable[..., list[tuple[Any, ...]]]:
     """Read rows of a query."""
     return lambda store, sql, *parameters: store.read(sql, list(parameters)).rows
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that the writer runs in its transactions, as they come."""
+    ran: list[str] = []
+    execute = WriterTransaction.execute
+
+    def noting(transaction: WriterTransaction, sql: str, parameters: Any = ()) -> Any:
+        ran.append(sql)
+        return execute(transaction, sql, parameters)
+
+    monkeypatch.setattr(WriterTransaction, "execute", noting)
+    return ran

@@ -1,4 +1,4 @@
-"""One collector process of the lake's tests: `ingest`, `decide` or `reopen`; runs in the lake's own environment."""
+"""One collector process of the lake's tests, in its own environment; its role is the name of a function."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from spans import Span, batch_of
 
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampler import Rule, Sampler
+from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease
 from ragpulse_collector.store.opening import lake_parts
-from ragpulse_collector.store.protocol import Busy
+from ragpulse_collector.store.protocol import Busy, Transaction
 from ragpulse_collector.store.retention import prune
 
 BATCH = 50
@@ -89,6 +90,32 @@ def reopen(store: LakeStore) -> None:
     store.close()
 
 
+def maintain(store: LakeStore) -> None:
+    """Write to a table and maintain the lake in turn; print how many rows there are in the end."""
+    for _ in range(5):
+        for _ in range(3):
+            store.write(_small).result(60)
+        store.maintain(keep_s=0)
+    print(json.dumps(store.read("SELECT count(*) FROM raw.audit").rows), flush=True)
+    store.close()
+
+
+def flush(store: LakeStore) -> None:
+    """Store rows that PostgreSQL keeps; once told so, maintain the lake and print whether that failed."""
+    store.write(_small).result(60)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        store.maintain()
+    except duckdb.Error:
+        print("failed", flush=True)
+
+
+def _small(transaction: Transaction) -> None:
+    rows = [(transaction.at, "a", "n", str(number)) for number in range(5)]
+    transaction.append("audit", ("created_at", "actor", "action", "detail"), rows)
+
+
 if __name__ == "__main__":
     role, db = sys.argv[1:]
     lake = open_store(db, decode=lambda body: pickle.loads(body.body))
@@ -97,5 +124,9 @@ if __name__ == "__main__":
         ingest(lake)
     elif role == "reopen":
         reopen(lake)
+    elif role == "maintain":
+        maintain(lake)
+    elif role == "flush":
+        flush(lake)
     else:
         decide(lake, lake_parts(db)[0].removeprefix("ducklake:postgres:"))

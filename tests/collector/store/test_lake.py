@@ -183,6 +183,83 @@ def test_a_commit_whose_answer_was_lost_is_shown_once(lake: Lake, serve: Serve, 
 
 
 @pytest.mark.timeout(200)
+def test_a_collector_killed_while_its_commit_was_in_doubt(lake: Lake, serve: Serve) -> None:
+    """PostgreSQL has the commit, DuckLake deleted its files, the process is gone: the next start undoes the commit.
+
+    Everything that was acknowledged is readable, and what the sender sends again is stored once.
+    """
+    db = lake.make("doubt")
+    first = serve(db, "ingest")
+    assert [_send(first, number).status for number in (0, 1)] == [200, 200]
+    body = _rag_body(traces=20)
+    with ThreadPoolExecutor(1) as pool:
+        lake.catalog.hold_commits()
+        lost = pool.submit(first.ask, "POST", "/v1/traces", body)
+        _until(lambda: lake.catalog.held_commits() == 1)
+        lake.catalog.stop()
+        assert lost.result(60).status == 503
+    first.kill()
+    lake.catalog.start()
+    lake.catalog.answer_commits()
+    second = serve(db, "ingest")
+    log = second.log.read_text()
+    assert log.count(": undone; nothing of it was acknowledged. Missing: s3://") == 1
+    assert second.sql("SELECT count(*), count(DISTINCT (trace_id, span_id)) FROM raw.spans") == [[128, 128]]
+    _until(lambda: second.ask("POST", "/v1/traces", body).status == 200)
+    assert _shown(second) == _ONCE | {"traces": 16 + 16 + 20}
+    assert "undone" not in serve(db, "ingest").log.read_text()
+
+
+@pytest.mark.timeout(200)
+def test_nothing_is_undone_where_all_files_are_elsewhere(lake: Lake, serve: Serve) -> None:
+    """A bucket without any file of the lake is the wrong one: the catalog stays as it is, and the log says why."""
+    lake.files.make_bucket("wrong")
+    db = lake.make("elsewhere").replace(f"s3://{BUCKET}/", "s3://wrong/")
+    first = serve(db, "ingest")
+    assert [_send(first, number).status for number in range(3)] == [200] * 3
+    first.kill()
+    lake.files.drop_bucket("wrong")
+    lake.files.make_bucket("wrong")
+    files = "SELECT count(*), count(end_snapshot) FROM ducklake_data_file"
+    before = lake.catalog.ask("elsewhere", files)
+    second = serve(db, "ingest")
+    assert "is this the right bucket?" in second.log.read_text()
+    assert lake.catalog.ask("elsewhere", files) == before
+
+
+@pytest.mark.timeout(200)
+def test_maintenance_whose_answer_was_lost_loses_no_row(lake: Lake, serve: Serve) -> None:
+    """PostgreSQL has removed the rows that were written into a file: the file stays although the COMMIT failed."""
+    db = lake.make("flush")
+    command = [str(lake.python), str(HERE / "lake_process.py"), "flush", db]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=lake.environ
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        lake.catalog.hold_commits()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        _until(lambda: lake.catalog.held_commits() == 1)
+        lake.catalog.stop()
+        assert process.stdout.readline() == "failed\n"
+        process.kill()
+    lake.catalog.start()
+    lake.catalog.answer_commits()
+    flushed = "SELECT count(*) FROM ducklake_data_file JOIN ducklake_table USING (table_id) WHERE table_name = 'audit'"
+    assert lake.catalog.ask("flush", flushed) == [["1"]]
+    collector = serve(db, "ingest")
+    assert collector.sql("SELECT count(DISTINCT detail) FROM raw.audit") == [[5]]
+    assert collector.stop() == 0
+
+
+def test_writing_goes_on_after_maintenance(lake: Lake) -> None:
+    """The plan of an INSERT must not outlive its table: that ended the process."""
+    assert _asked(lake, "maintain", lake.make("maintained")) == [[75]]
+
+
+@pytest.mark.timeout(200)
 def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serve) -> None:
     """A sender that retries with another collector, though the first one stored its body: one copy stays."""
     db = lake.make("twice")

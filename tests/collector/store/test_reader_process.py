@@ -196,3 +196,17 @@ def _both(kit: Any, texts: list[str]) -> Any:
         transaction.append("audit", ("created_at", "actor", "action", "detail"), rows)
 
     return work
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
+def test_a_reader_process_has_no_secrets_of_the_collector(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment has what a process needs to run, and no key; the query is answered as before."""
+    secrets = ("RAGPULSE_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
+    for name in secrets:
+        monkeypatch.setenv(name, "a-secret")
+    store = kit.store()
+    assert store.run_user_sql("SELECT 1").rows == [(1,)]
+    (pid,) = _pids(store)
+    environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    assert b"a-secret" not in b"".join(environment)
+    assert f"PATH={os.environ['PATH']}".encode() in environment

@@ -57,3 +57,18 @@ def test_a_score_waits_across_a_restart_and_a_decision(kit: Any, rows: Any) -> N
     Sampler(again, settle_s=0).decide(kit.later(60))
     assert rows(again, "SELECT span_id FROM scores WHERE evaluator = 'relevance'") == [(f"{2:016x}",)]
     assert rows(again, "SELECT count(*) FROM raw.feedback WHERE trace_id IS NULL") == [(0,)]
+
+
+def test_many_scores_find_their_spans_together(kit: Any, rows: Any, statements: list[str]) -> None:
+    """As many statements for 2,000 responses of one body as for one."""
+    store = kit.store()
+    ran = []
+    for first, count in ((1, 1), (1000, 2_000)):
+        numbers = range(first, first + count)
+        kit.send(store, scores=[score(kit, f"r-{number}") for number in numbers])
+        statements.clear()
+        kit.send(store, *(kit.span(number, kind="llm", response_id=f"r-{number}") for number in numbers))
+        ran.append(len(statements))
+    assert ran[1] <= ran[0]
+    joined = "SELECT count(*) FROM raw.feedback f JOIN raw.spans s USING (trace_id, span_id, response_id)"
+    assert rows(store, joined) == [(2001,)]
