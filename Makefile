@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := collector,judge,text,grpc,arrow,semantic
 
-.PHONY: demo test check wheel bench format docs clean
+.PHONY: demo test check wheel bench house format docs clean
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -51,6 +51,10 @@ docs: $(VENV)/.development
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/all.py $(BENCH)
+
+# The size and shape of the product code, beside the first build's.
+house: $(VENV)/.development
+	$(BIN)/python benchmarks/house.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from interface_names import LIST, names
 
 import ragpulse
 import ragpulse_evaluators
@@ -241,3 +243,10 @@ def test_the_views_have_their_columns(collector: Callable[..., Collector]) -> No
         client.sql(f"select {', '.join(columns.split())} from {view}").rows()
     client.sql("select * from quality('groundedness', timestamp '2026-01-01', timestamp '2027-01-01')").rows()
     client.sql(f"select * from trace('{1:032x}')").rows()
+
+
+def test_every_listed_name_is_there(collector: Callable[..., Collector]) -> None:
+    """Exports, commands, options, settings, columns, operations, parameters and pages of `interface.json` all exist."""
+    found = names(collector().url)
+    listed = {f"{kind}: {name}" for kind, some in json.loads(LIST.read_text()).items() for name in some}
+    assert sorted(listed - {f"{kind}: {name}" for kind, some in found.items() for name in some}) == []

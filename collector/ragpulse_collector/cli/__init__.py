@@ -24,7 +24,7 @@ _FAMILIES = {
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "quality": ("replay", "compare", "check", "plan"),
     "regress": ("freeze", "regress"),
-    "data": ("sql", "export", "snapshot", "prune", "vacuum", "remap", "status", "doctor", "key"),
+    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key"),
 }
 
 

@@ -1,4 +1,4 @@
-"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `remap`, `doctor`, `key`: the data itself."""
+"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `migrate`, `remap`, `doctor`, `key`: the data itself."""
 
 from __future__ import annotations
 
@@ -90,6 +90,29 @@ def vacuum(db: str) -> None:
     except StoreError as error:
         raise Failure(str(error)) from error
     click.echo(f"{db}: {before:,} bytes before, {after:,} now")
+
+
+@click.command()
+@option("--db", default="ragpulse.duckdb", show_default=True, type=click.Path(dir_okay=False), help="A closed file.")
+@option("--in-place", is_flag=True, help="Make no copy of the older file first.")
+def migrate(db: str, in_place: bool) -> None:
+    """Bring a closed file of an older version to this one; `ragpulse serve` does the same when it starts."""
+    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.store.schema import SCHEMA_VERSION
+    from ragpulse_collector.store.upgrade import copy_path, migrate_file
+
+    path = Path(db)
+    if not path.is_file():
+        raise Failure(f"there is no file {db}")
+    try:
+        before = migrate_file(path, in_place=in_place)
+    except StoreError as error:
+        raise Failure(str(error)) from error
+    if before == SCHEMA_VERSION:
+        click.echo(f"{db} has schema version {SCHEMA_VERSION} already")
+        return
+    copy = "no copy was made" if in_place else f"the copy before is {copy_path(path)}"
+    click.echo(f"{db}: schema version {before} before, {SCHEMA_VERSION} now; {copy}")
 
 
 @click.command()

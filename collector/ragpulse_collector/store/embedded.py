@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import attach_file, lock_down, open_file, settings
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.migrations import check_version, file_version, migrate
+from ragpulse_collector.store.migrations import check_version, file_version, is_older
 from ragpulse_collector.store.outbox import outbox_folder
+from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.reading import Reading
+from ragpulse_collector.store.schema import SCHEMA_VERSION
+from ragpulse_collector.store.upgrade import open_current
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
@@ -36,8 +40,9 @@ class EmbeddedStore(Writing):
     """One process owns the file; `submit` and `write` go through one writer thread, `read` is answered at once.
 
     Takes the options of `Ways` (decode, price, clock, ...). Raises StoreError when the file is locked, unreadable or of
-    a newer version. A statement runs on its caller's thread alone (`threads`): others run beside it anyway, and handing
-    pieces of an INSERT to a second one costs a third of it.
+    a newer version, or when the disk has no room to copy an older file before its migration. A statement runs on its
+    caller's thread alone (`threads`): others run beside it anyway, and handing pieces of an INSERT to a second one
+    costs a third of it.
     """
 
     def __init__(
@@ -60,12 +65,7 @@ class EmbeddedStore(Writing):
         return FileSource(self.path, self._name, str(self._config["memory_limit"]), scratch)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        connection = attach_file(self.path, self._name, self._config)
-        try:
-            migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(self.path))
-        except BaseException:
-            connection.close()
-            raise
+        connection, _ = open_current(self.path, lambda: attach_file(self.path, self._name, self._config))
         lock_down(connection, writable=outbox_folder(self.path))
         self._identity = _identity(self.path)
         return connection
@@ -118,13 +118,22 @@ def _bytes_a_second(folder: Path) -> float:
     return _PROBE_BYTES / (time.perf_counter() - begun)
 
 
+def _check_current(path: Path, version: int) -> None:
+    check_version(version, name=str(path))
+    if is_older(version):
+        raise StoreError(
+            f"{path} has schema version {version}, this ragpulse reads {SCHEMA_VERSION}: "
+            f"run `ragpulse migrate --db {shlex.quote(str(path))}`"
+        )
+
+
 class FileReader(Reading):
     """A closed file, read-only: what the command line uses with `--db`. Raises StoreError like EmbeddedStore."""
 
     def __init__(self, path: str | Path) -> None:
         self._connection = open_file(Path(path), {"threads": 2}, read_only=True)
         try:
-            check_version(file_version(lambda sql: self._connection.execute(sql).fetchall()), name=str(path))
+            _check_current(Path(path), file_version(lambda sql: self._connection.execute(sql).fetchall()))
             lock_down(self._connection, writable=outbox_folder(Path(path)))
         except BaseException:
             self._connection.close()

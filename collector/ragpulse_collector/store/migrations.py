@@ -38,6 +38,11 @@ def check_version(version: int, *, name: str) -> None:
         )
 
 
+def is_older(version: int) -> bool:
+    """Return whether a file holds tables of an older version; an empty file does not."""
+    return 0 < version < SCHEMA_VERSION
+
+
 def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
     """Bring an open file to this version in one transaction; returns the version it had. Raises StoreError."""
     version = file_version(fetch)

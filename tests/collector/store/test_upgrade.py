@@ -1,0 +1,197 @@
+"""A file of a newer version is refused; an older one is copied and migrated; a kill leaves it old or new."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from served import Served
+
+from ragpulse_collector.cli import run
+from ragpulse_collector.client import connect
+from ragpulse_collector.store import FileReader, StoreError
+from ragpulse_collector.store.schema import SCHEMA_VERSION
+
+WRITTEN = Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz"
+TRACES = 24
+OLD = 2
+MOMENTS = 8
+
+_OPENED = """
+import os, signal, sys
+from pathlib import Path
+from ragpulse_collector.conventions import decode
+from ragpulse_collector.store import EmbeddedStore
+watched, at, seen = sys.argv[2].split(), int(sys.argv[3]), 0
+def lines(frame, event, argument):
+    global seen
+    seen += event == "line"
+    if seen == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return lines
+sys.settrace(lambda frame, event, argument: lines if frame.f_code.co_name in watched else None)
+store = EmbeddedStore(Path(sys.argv[1]), decode=decode)
+sys.settrace(None)
+print(seen)
+store.close()
+"""
+_COPYING = "_copy copyfileobj _sync_folder"
+_MIGRATING = "migrate _upgrade create_views"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """The file of 0.1, brought back to schema version 2: without the column and the views that version 3 added."""
+    path = tmp_path / "store.duckdb"
+    path.write_bytes(gzip.decompress(WRITTEN.read_bytes()))
+    with duckdb.connect(str(path)) as connection:
+        views = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
+        for schema, view in connection.execute(views).fetchall():
+            connection.execute(f'DROP VIEW "{schema}"."{view}"')
+        connection.execute("ALTER TABLE raw.trace_facts DROP COLUMN retriever")
+        connection.execute("DELETE FROM raw.meta WHERE key = 'views'")
+        connection.execute(f"UPDATE raw.meta SET value = '{OLD}' WHERE key = 'schema_version'")
+    return path
+
+
+def stored(path: Path) -> tuple[int, int, bool]:
+    """Return schema version, traces and whether the column of version 3 is there, as DuckDB alone reads the file."""
+    with duckdb.connect(str(path), read_only=True) as connection:
+        version = connection.execute("SELECT max(value::INT) FROM raw.meta WHERE key = 'schema_version'").fetchall()
+        traces = connection.execute("SELECT count(DISTINCT trace_id) FROM raw.trace_facts").fetchall()
+        column = "SELECT count(*) FROM duckdb_columns() WHERE table_name = 'trace_facts' AND column_name = 'retriever'"
+        return int(version[0][0]), int(traces[0][0]), bool(connection.execute(column).fetchall()[0][0])
+
+
+AS_OLD = (OLD, TRACES, False)
+AS_NEW = (SCHEMA_VERSION, TRACES, True)
+
+
+def copy_of(path: Path) -> Path:
+    """Return where the copy of an older file is expected."""
+    return path.with_name(f"{path.name}.before-v{SCHEMA_VERSION}")
+
+
+def opened(path: Path, watched: str = "", at: int = -1) -> subprocess.CompletedProcess[str]:
+    """Open the store in a process that kills itself before the `at`-th line of the watched functions (-1: never)."""
+    command = [sys.executable, "-c", _OPENED, str(path), watched, str(at)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def killed_everywhere(old: Path, watched: str) -> list[tuple[Path, int]]:
+    """Kill a start at moments over the whole of the watched functions; return each file with its version after that."""
+    lines = int(opened(Path(shutil.copyfile(old, old.with_name("whole.duckdb"))), watched).stdout)
+    assert lines > MOMENTS
+    found = []
+    for moment in range(MOMENTS):
+        file = Path(shutil.copyfile(old, old.with_name(f"killed-{moment}.duckdb")))
+        ended = opened(file, watched, 1 + moment * (lines - 1) // (MOMENTS - 1))
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        found.append((file, stored(file)[0]))
+        assert stored(file) in (AS_OLD, AS_NEW)
+    return found
+
+
+def test_a_newer_file_is_refused_by_its_version(old: Path) -> None:
+    """The start ends with the version of the file and the fix; the file stays as it is."""
+    with duckdb.connect(str(old)) as connection:
+        connection.execute("UPDATE raw.meta SET value = '99' WHERE key = 'schema_version'")
+    before = old.read_bytes()
+    with pytest.raises(AssertionError, match=rf"schema version 99.*up to {SCHEMA_VERSION}.*pip install -U ragpulse"):
+        Served(old)
+    assert old.read_bytes() == before
+    with pytest.raises(StoreError, match="schema version 99"):
+        FileReader(old)
+
+
+def test_a_start_copies_an_older_file_and_migrates_it(old: Path) -> None:
+    """The copy is the old file, readable by its owner alone; the collector shows what the old version stored."""
+    with Served(old) as served:
+        assert connect(served.url).sql("select count(*) as n from traces").rows() == [{"n": TRACES}]
+        assert "before-v" in served.errors
+        served.terminate()
+    assert stored(copy_of(old)) == AS_OLD
+    assert copy_of(old).stat().st_mode & 0o777 == 0o600
+    assert stored(old) == AS_NEW
+    assert not list(old.parent.glob("*.part"))
+
+
+def test_a_current_file_is_not_copied(old: Path) -> None:
+    """The second start finds a file of its version."""
+    assert run(["migrate", "--db", str(old), "--in-place"]) == 0
+    assert opened(old).returncode == 0
+    assert not copy_of(old).exists()
+
+
+def test_a_kill_during_the_copy_leaves_the_old_file(old: Path) -> None:
+    """A name without `.part` is a whole copy; the next start copies again and migrates."""
+    killed = killed_everywhere(old, _COPYING)
+    assert {version for _, version in killed} == {OLD}
+    assert {copy_of(file).exists() for file, _ in killed} == {False, True}
+    assert any(file.with_name(f"{copy_of(file).name}.part").exists() for file, _ in killed)
+    for file, _ in killed:
+        assert not copy_of(file).exists() or stored(copy_of(file)) == AS_OLD
+        assert opened(file).returncode == 0
+        assert (stored(copy_of(file)), stored(file)) == (AS_OLD, AS_NEW)
+    assert not list(old.parent.glob("*.part"))
+
+
+def test_a_kill_during_the_migration_leaves_the_old_file_or_the_new_one(old: Path) -> None:
+    """Old before COMMIT, new after it, with the copy in both cases; the next start completes it."""
+    killed = killed_everywhere(old, _MIGRATING)
+    assert {version for _, version in killed} == {OLD, SCHEMA_VERSION}
+    for file, _ in killed:
+        assert opened(file).returncode == 0
+        assert (stored(copy_of(file)), stored(file)) == (AS_OLD, AS_NEW)
+
+
+def test_a_disk_without_room_names_the_command_that_needs_no_copy(
+    old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The start is refused and changes nothing; the command that it names migrates in place."""
+    place = tmp_path / "small disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={old.stat().st_size + 30 * 2**20}", "tmpfs", str(place)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        file = Path(shutil.copyfile(old, place / "store.duckdb"))
+        with pytest.raises(AssertionError, match=r"schema version 2.*bytes free.*ragpulse migrate") as refused:
+            Served(file)
+        assert stored(file) == AS_OLD
+        assert [found.name for found in place.iterdir()] == ["store.duckdb"]
+        named = re.search(r"`ragpulse (.*)`", str(refused.value))
+        assert named is not None
+        assert run(shlex.split(named[1])) == 0
+        assert f"schema version {OLD} before, {SCHEMA_VERSION} now; no copy was made" in capsys.readouterr().out
+        assert stored(file) == AS_NEW
+        assert not copy_of(file).exists()
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_closed_older_file_names_the_command(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reading changes nothing, so `--db` refuses an older file; `ragpulse migrate` copies and migrates it."""
+    assert run(["sql", "select 1", "--db", str(old)]) == 1
+    error = capsys.readouterr().err
+    assert f"schema version {OLD}" in error
+    assert f"ragpulse migrate --db {old}" in error
+    assert run(["migrate", "--db", str(old)]) == 0
+    assert str(copy_of(old)) in capsys.readouterr().out
+    assert (stored(copy_of(old)), stored(old)) == (AS_OLD, AS_NEW)
+    assert run(["sql", "select count(*) as n from traces", "--json", "--db", str(old)]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": TRACES}]
+    assert run(["migrate", "--db", str(old)]) == 0
+    assert "already" in capsys.readouterr().out
+
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a POSIX system")
