@@ -17,10 +17,10 @@ from ragpulse_collector.budget import Price
 from ragpulse_collector.metrics.cases import Unit, cases_of
 from ragpulse_collector.metrics.external import Declared, declared
 from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.runs import Run, latest_runs, set_status, shares
 from ragpulse_collector.metrics.window import Window, iso, window_of
 from ragpulse_collector.sampler import draw
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status, shares
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.evaluator import Estimate
