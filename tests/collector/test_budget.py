@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.budget import Caps, Controller, Ledger, OverBudget, Pacer, Reservation
+from ragpulse_collector.evaluation.budget import Caps, Ledger, OverBudget, Reservation
+from ragpulse_collector.sampling.pacing import Controller, Pacer
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -118,7 +119,7 @@ def paced(store: EmbeddedStore, caps: Caps, *evaluators: str) -> Pacer:
         reserve(store, ledger, wanted(0.1, evaluator=evaluator))
         store.write(partial(ledger.settle, settled=[(wanted(0.1, evaluator=evaluator), 0.1)])).result()
     store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = ?", [T0])).result()
-    pacer = Pacer(store, caps)
+    pacer = Pacer(store, caps.usd_per_day, caps.per_evaluator)
     pacer.update(T0 + timedelta(minutes=10))
     return pacer
 

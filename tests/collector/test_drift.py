@@ -17,15 +17,15 @@ from traffic import rag_trace, send
 from waiting import until
 
 from ragpulse_collector.api import prometheus
-from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.evaluation import DriftWatch
+from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.metrics.drift import drift
 from ragpulse_collector.metrics.window import iso
-from ragpulse_collector.monitors import Monitors
+from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.settings import DriftSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
-from ragpulse_collector.worker import DriftWatch
 from ragpulse_evaluators import Case, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 

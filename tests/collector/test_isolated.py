@@ -15,13 +15,13 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import eventually, until
 
-from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.client import connect
+from ragpulse_collector.evaluation import Patience, Worker, dead_letters
+from ragpulse_collector.evaluation.attempts import InHand
+from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.worker import Patience, Worker, dead_letters
-from ragpulse_collector.worker.in_hand import InHand
 from ragpulse_evaluators import Case, evaluator
 
 USERS = '''

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, open_store, uniform
 
-from ragpulse_collector.monitors import Monitors
-from ragpulse_collector.monitors.condition import Reading, State, confidence_for, decide, find_change, parse
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.monitoring.conditions import Reading, State, confidence_for, decide, find_change, parse
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from stored_units import T0, Units, open_store, uniform
 
-from ragpulse_collector.monitors import Targets
+from ragpulse_collector.monitoring import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 

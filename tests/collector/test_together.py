@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragpulse_collector.worker.together import Together
+from ragpulse_collector.evaluation.batcher import Together
 
 
 class Doubling:

@@ -18,11 +18,11 @@ from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.budget import Caps, Ledger
 from ragpulse_collector.conventions import decode
+from ragpulse_collector.evaluation import Patience, Worker, dead_letters, pending, retry
+from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.evaluation.jobs import LONG_AGO
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.worker import Patience, Worker, dead_letters, pending, retry
-from ragpulse_collector.worker.queue import LONG_AGO
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.http import HTTPJudge

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.budget import Caps, Ledger
-from ragpulse_collector.sampler import OFFLINE
+from ragpulse_collector.evaluation import Patience, Pressure, Worker
+from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.sampling import OFFLINE
 from ragpulse_collector.store.embedded import EmbeddedStore
-from ragpulse_collector.worker import Patience, Pressure, Worker
 from ragpulse_evaluators import Case, Evaluator, get_evaluator
 
 ANSWERS = (

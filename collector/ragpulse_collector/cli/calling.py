@@ -30,8 +30,8 @@ class Caller:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         """Make the evaluators named in the request; raises Failure naming the mistake."""
-        from ragpulse_collector.app.money import judge_price
         from ragpulse_collector.catalog import Catalog
+        from ragpulse_collector.evaluation.judge import judge_price
         from ragpulse_collector.settings import load_settings
         from ragpulse_collector.store import Prices
         from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge

@@ -11,19 +11,20 @@ import pytest
 from stored_units import T0, Units, open_store
 
 from ragpulse_collector.api.status import Status
+from ragpulse_collector.evaluation.jobs import pending
 from ragpulse_collector.metrics.coverage import queue
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries import jobs
 from ragpulse_collector.store.queries.runs import close_finished, set_status
-from ragpulse_collector.worker.queue import pending
 
 LATER = T0 + timedelta(minutes=1)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An empty store."""
     with closing(open_store(tmp_path)) as store:
         yield store
 

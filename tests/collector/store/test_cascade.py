@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.records import ScoreRecord
-from ragpulse_collector.sampler import OFFLINE, Rule, RuleError, Sampler, Stratum, draw
+from ragpulse_collector.sampling import OFFLINE, Rule, RuleError, Sampler, Stratum
 from ragpulse_collector.settings import load_settings
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 from ragpulse_evaluators.statistics import hajek
 
 CHECK = Rule(name="check", evaluators=("groundedness",), rate=1.0)
@@ -212,7 +213,7 @@ def test_the_weighted_mean_is_right_and_the_naive_one_wrong(kit: Any, rows: Any)
     means: list[float] = []
     naive: list[float] = []
     for salt in map(str, range(20)):
-        drawn = [(1.0 - bad[int(t, 16)], pi) for t, span, pi in chances if draw(salt, t, span) < pi]
+        drawn = [(1.0 - bad[int(t, 16)], pi) for t, span, pi in chances if sampling_number(salt, t, span) < pi]
         found = hajek([y for y, _ in drawn], [pi for _, pi in drawn])
         means.append(found.estimate if found else 0.0)
         naive.append(sum(y for y, _ in drawn) / len(drawn))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.sampler import OFFLINE, Rule, RuleError, Sampler, Stratum, check_where, draw
+from ragpulse_collector.sampling import OFFLINE, Rule, RuleError, Sampler, Stratum, check_where
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 
 GOOD = (
     "service = 'helpdesk'",
@@ -70,7 +71,7 @@ def test_a_forced_evaluation_keeps_the_designed_chance(kit: Any, rows: Any) -> N
     spans = [kit.span(1, kind="rag", trace_id=f"{n:032x}") for n in range(1, 21)]
     kit.send(store, *spans)
     sampler.decide(kit.later(3))
-    drawn = {span.trace_id: draw("ragpulse", span.trace_id, span.span_id) < 0.5 for span in spans}
+    drawn = {span.trace_id: sampling_number("ragpulse", span.trace_id, span.span_id) < 0.5 for span in spans}
     made = [sampler.force(trace_id, None, ["e"]) for trace_id in drawn]
     assert made == [int(not chosen) for chosen in drawn.values()]
     found = rows(store, "SELECT trace_id, pi, sampled, reason FROM decisions WHERE latest ORDER BY 1")

@@ -1,4 +1,4 @@
-"""Recovery after the clock was set back: instants in the store that lie in the future become the present.
+"""Recovery after the system clock was set back: instants in the store that lie in the future become the present.
 
 The sampler looks at what was received since its low-water mark. A mark or a time of receipt in the future, left by a
 clock that was once ahead, would hide every later trace until that future is reached.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from ragpulse_collector.sampler import statements as sql
 from ragpulse_collector.store.protocol import Transaction
+from ragpulse_collector.store.queries import decisions as sql
 
 __all__ = ["recovered"]
 

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from ragpulse_collector.budget import Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.scores import cost_of
+from ragpulse_collector.evaluation.work import Resolve
 from ragpulse_collector.metrics.drift import (
     Anchor,
     Anchors,
@@ -25,8 +27,6 @@ from ragpulse_collector.metrics.drift import (
 from ragpulse_collector.metrics.window import duration_s, instant, iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.worker.verdict import cost_of
-from ragpulse_collector.worker.work import Resolve
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.judges.protocol import close_judge, model_of
 

@@ -5,14 +5,14 @@
 Runs in its own thread with its own event loop, so that a judge's import and CPU never stall receiving.
 """
 
-from ragpulse_collector.worker.drift import DriftWatch
-from ragpulse_collector.worker.external import External
-from ragpulse_collector.worker.perform import Patience
-from ragpulse_collector.worker.pressure import Pressure
-from ragpulse_collector.worker.queue import Job, dead_letters, pending, retry
-from ragpulse_collector.worker.recorded import RecordedCalls
-from ragpulse_collector.worker.work import Resolve
-from ragpulse_collector.worker.worker import Worker
+from ragpulse_collector.evaluation.anchors import DriftWatch
+from ragpulse_collector.evaluation.attempts import Patience
+from ragpulse_collector.evaluation.client_replay import External
+from ragpulse_collector.evaluation.immediate import Pressure
+from ragpulse_collector.evaluation.jobs import Job, dead_letters, pending, retry
+from ragpulse_collector.evaluation.judge import RecordedCalls
+from ragpulse_collector.evaluation.work import Resolve
+from ragpulse_collector.evaluation.worker import Worker
 
 __all__ = [
     "DriftWatch",

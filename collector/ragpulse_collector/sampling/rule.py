@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ragpulse_collector.store.queries.decisions import latest_score, literal
 from ragpulse_collector.store.where import condition, holds, quoted, scores_in
 
 
@@ -116,7 +117,7 @@ class Rule:
         """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
         if not self.scores:
             return self.chance_sql()
-        stored = ", ".join(f"{literal(name)}: {_STORED.format(literal(name))}" for name in self.scores)
+        stored = ", ".join(f"{literal(name)}: {latest_score(name)}" for name in self.scores)
         return f"(SELECT {self.chance_sql()} FROM (SELECT {{{stored}}} AS score))"
 
     def chance_sql(self) -> str:
@@ -140,19 +141,6 @@ OFFLINE = Rule(
 """What runs when no rule is configured: checks that need neither judge nor key."""
 
 
-_STORED = """(
-    SELECT arg_max(x.value, x.at) FROM (
-        SELECT trace_id AS of_trace, evaluator, coalesce(normalized, score) AS value, created_at AS at FROM raw.scores
-        WHERE source = 'online' AND status = 'ok') x
-    WHERE x.of_trace = trace_id::UUID AND x.evaluator = {})"""
-"""The last score of an evaluator, asked from a row of `traces`."""
-
-
-def literal(text: str) -> str:
-    """Return the text as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise RuleError("evaluators is a list of names")
@@ -165,3 +153,49 @@ def check_where(where: str, scores: tuple[str, ...] = ()) -> None:
         condition(where, scores)
     except ValueError as error:
         raise RuleError(str(error)) from error
+
+
+def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str:
+    """Return the statement that draws every unit for every evaluator of the rules.
+
+    `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
+    `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
+    """
+    by_evaluator: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for evaluator in rule.evaluators:
+            by_evaluator.setdefault(evaluator, []).append(rule)
+    alike: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
+    for evaluator, mine in by_evaluator.items():
+        alike.setdefault((tuple(mine), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
+    selects = [_chance(names, mine, *scale) for (mine, scale), names in alike.items()]
+    return f"""
+        CREATE OR REPLACE TEMP TABLE drawn AS
+        WITH chance AS ({" UNION ALL ".join(selects)})
+        SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
+               c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
+               CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
+                    WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
+        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id"""
+
+
+def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
+    """One row a trace: the rule with the highest probability wins, the first of equals."""
+    chances = [f"({rule.chance_sql()})" for rule in rules]
+    best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
+    names = ", ".join(literal(name) for name in evaluators)
+    rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
+    return f"""
+        SELECT trace_uuid, revision, upstream_pi, [{names}] AS evaluators, {_of_best(rules, chances, best, "name")}
+               AS rule, {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
+               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {literal(scaled_by or "budget")} AS scaled_by FROM {rows}"""
+
+
+def _of_best(rules: Sequence[Rule], chances: Sequence[str], best: str, field: str) -> str:
+    if len(rules) == 1:
+        return literal(getattr(rules[0], field))
+    whens = " ".join(
+        f"WHEN {chance} >= {best} THEN {literal(getattr(rule, field))}"
+        for rule, chance in zip(rules, chances, strict=True)
+    )
+    return f"CASE {whens} END"

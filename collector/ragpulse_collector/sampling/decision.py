@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,11 +9,13 @@ from itertools import groupby
 from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampler import cascade, clock
-from ragpulse_collector.sampler import statements as sql
-from ragpulse_collector.sampler.force import force
-from ragpulse_collector.sampler.rule import OFFLINE, Rule
+from ragpulse_collector.sampling import cascade
+from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
 from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.queries import clock
+from ragpulse_collector.store.queries import decisions as sql
+from ragpulse_collector.store.queries.forced import force
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
 
@@ -23,12 +24,6 @@ _COMMITS = timedelta(seconds=5)
 """A score may become visible so much later than it was made; a later one moves no unit, which biases nothing."""
 _LOOK_BACK = timedelta(hours=1)
 """How old scores may be that a new process still heeds."""
-
-
-def draw(salt: str, trace_id: str, span_id: str) -> float:
-    """Return a unit's number in [0, 1): the first 64 bits of sha256 of salt, trace id and span id (hex)."""
-    digest = hashlib.sha256(f"{salt}:{trace_id}:{span_id}".encode()).digest()
-    return min(int.from_bytes(digest[:8], "big") / 2**64, 1 - 1e-16)
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ class Sampler:
 
         They enter estimates only if the draw had chosen them as well.
         """
-        u = None if span_id is None else draw(self._salt, trace_id, span_id)
+        u = None if span_id is None else sampling_number(self._salt, trace_id, span_id)
         return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
 
     def _heed_scores(self, now: datetime) -> int:
@@ -194,8 +189,8 @@ class Sampler:
         lo, at = {"lo": found.lo}, {"at": transaction.at}
         names = cascade.named_in(rules)
         if names:
-            transaction.execute(cascade.seen(names), lo)
-        transaction.execute(sql.drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
+            transaction.execute(sql.scores_seen(names), lo)
+        transaction.execute(drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
         if found.late:
             transaction.execute(sql.ORPHANED, lo)
             transaction.execute(sql.RETIRE_DECISIONS, lo)
@@ -219,9 +214,9 @@ class Sampler:
 
     def _stored_low(self, transaction: Transaction) -> datetime:
         """Where a former process stopped; everything received before is decided."""
-        found = transaction.execute("SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'").rows[0][0]
+        found = transaction.execute(sql.LOW_WATER).rows[0][0]
         if found is None:
-            transaction.execute("INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')")
+            transaction.execute(sql.ADD_LOW_WATER)
         return found or _LONG_AGO
 
 

@@ -1,20 +1,23 @@
-"""A result becomes a row of `raw.scores`."""
+"""A result becomes a row of `raw.scores`; what gathers during one commit is stored by the next."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragpulse_collector.budget import Reservation
+from ragpulse_collector.evaluation.batcher import Together, committed
+from ragpulse_collector.evaluation.budget import Ledger, Reservation
+from ragpulse_collector.evaluation.jobs import Job
+from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
-from ragpulse_collector.worker.queue import Job
 from ragpulse_evaluators import EvaluationResult, JudgeCall
 
-__all__ = ["Verdict", "cost_of"]
+__all__ = ["Outbox", "Verdict", "append_verdicts", "cost_of"]
 
 _CALLS = TypeAdapter(tuple[JudgeCall, ...])
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
@@ -98,3 +101,29 @@ def cost_of(result: EvaluationResult) -> float | None:
     """What the judge cost for this result; None where a call's price is unknown, 0 where no judge was asked."""
     costs = [call.cost_usd for call in result.calls]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+
+class Outbox:
+    """Hands verdicts to the store; `put` returns when they are on disk."""
+
+    def __init__(self, store: Store, ledger: Ledger) -> None:
+        self._store, self._ledger = store, ledger
+        self.put: Together[Verdict, None] = Together(self._write, every_s=0.02)
+
+    async def _write(self, verdicts: list[Verdict]) -> Sequence[None]:
+        await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, verdicts))
+        return [None] * len(verdicts)
+
+
+def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
+    """Append verdicts to `raw.scores` and `raw.run_items`, and settle what was set aside for them."""
+    scored = [(verdict, verdict.result) for verdict in verdicts if verdict.result is not None]
+    joined = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
+    _append(tx, "scores", [verdict.score_row(result) for verdict, result in scored])
+    _append(tx, "run_items", [verdict.item_row() for verdict in joined])
+    ledger.settle(tx, [(v.reservation, v.spent_usd) for v in verdicts if v.reservation is not None])
+
+
+def _append(tx: Transaction, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        tx.append(table, list(rows[0]), [list(row.values()) for row in rows])

@@ -16,7 +16,7 @@ from ragpulse_collector.metrics.quality import Bucket, estimates
 from ragpulse_collector.metrics.traffic import NAMES
 from ragpulse_collector.metrics.units import MEASURES
 from ragpulse_collector.metrics.window import Window
-from ragpulse_collector.monitors.condition import Condition, Reading
+from ragpulse_collector.monitoring.conditions import Condition, Reading
 from ragpulse_collector.store import Store
 from ragpulse_evaluators.statistics import Estimate
 from ragpulse_evaluators.statistics.distributions import regularized_beta

@@ -15,19 +15,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.budget import Ledger, Pacer
+from ragpulse_collector.evaluation.attempts import InHand, Patience, Performer, count_interrupted
+from ragpulse_collector.evaluation.batcher import committed
+from ragpulse_collector.evaluation.budget import Ledger
+from ragpulse_collector.evaluation.immediate import Offline, Pressure
+from ragpulse_collector.evaluation.jobs import LONG_AGO, Job, pending
+from ragpulse_collector.evaluation.scores import append_verdicts
+from ragpulse_collector.evaluation.work import Evaluators, Lane, Resolve, Work, prepared
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.worker.in_hand import InHand, count_interrupted
-from ragpulse_collector.worker.lane import Lane
-from ragpulse_collector.worker.offline import Offline
-from ragpulse_collector.worker.outbox import append_verdicts
-from ragpulse_collector.worker.perform import Patience, Performer
-from ragpulse_collector.worker.pressure import Pressure
-from ragpulse_collector.worker.queue import LONG_AGO, Job, pending
-from ragpulse_collector.worker.together import committed
-from ragpulse_collector.worker.work import Evaluators, Resolve, Work, prepared
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.rate_limit import Gate
@@ -63,7 +60,6 @@ class Worker:
         ledger: Ledger,
         *,
         gate: Gate | None = None,
-        pacer: Pacer | None = None,
         patience: Patience | None = None,
         pressure: Pressure | None = None,
         poll_s: float = 1.0,
@@ -71,7 +67,7 @@ class Worker:
         clock: Callable[[], datetime] = utc_now,
         in_hand: Path | None = None,
     ) -> None:
-        self._store, self._ledger, self._pacer = store, ledger, pacer
+        self._store, self._ledger = store, ledger
         self._gate = gate or Gate(4)
         self._evaluators = Evaluators(resolve)
         self._patience, self._poll_s, self._clock = patience or Patience(), poll_s, clock
@@ -152,14 +148,12 @@ class Worker:
             run_ended=self._let_go,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        pacing = asyncio.create_task(self._keep_pace())
         ready.set()
         await self._count_interrupted()
         while not self.stopping:
             await self._turn()
         await self._drain()
-        pacing.cancel()
-        await asyncio.gather(pacing, self._evaluators.rest(), return_exceptions=True)
+        await asyncio.gather(self._evaluators.rest(), return_exceptions=True)
         self._in_hand.clear()  # what was cancelled was no crash
 
     async def _count_interrupted(self) -> None:
@@ -204,14 +198,6 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _keep_pace(self) -> None:
-        while self._pacer is not None:
-            try:
-                await asyncio.to_thread(self._pacer.update, self._clock())
-            except Exception:  # noqa: BLE001 - the boundary of the loop: pacing is renewed in a minute
-                _log.exception("could not renew the pacing of evaluations")
-            await asyncio.sleep(60.0)
 
     async def _advance(self) -> bool:
         """Claim and prepare for the lanes that run low; tells whether anything moved."""

@@ -15,15 +15,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ragpulse_collector.budget import Caps, Ledger, Reservation
+from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
+from ragpulse_collector.evaluation.jobs import Job, of_run, stored_keys
+from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
 from ragpulse_collector.metrics.cases import cases_of, score_key
 from ragpulse_collector.metrics.external import Declared, declared_by
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.worker.outbox import append_verdicts
-from ragpulse_collector.worker.queue import Job, of_run, stored_keys
-from ragpulse_collector.worker.verdict import Verdict, cost_of
 from ragpulse_evaluators import Case, EvaluationResult
 
 __all__ = ["External"]

@@ -1,4 +1,4 @@
-"""Scores jobs of evaluators that never wait by the batch: one set of reads, one thread, one commit."""
+"""Scores jobs of evaluators that never wait in batches: one set of reads, one thread, one commit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,52 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ragpulse_collector.evaluation.jobs import Job
+from ragpulse_collector.evaluation.scores import Verdict
+from ragpulse_collector.evaluation.work import Work, prepared
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run
-from ragpulse_collector.worker.pressure import Pressure
-from ragpulse_collector.worker.queue import Job
-from ragpulse_collector.worker.verdict import Verdict
-from ragpulse_collector.worker.work import Work, prepared
 from ragpulse_evaluators import EvaluationResult, Evaluator
 
-__all__ = ["Offline", "Scored"]
+__all__ = ["Offline", "Pressure", "Scored"]
+
+
+def _nobody() -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pressure:
+    """Tells work how long to rest between its slices.
+
+    Python runs one thread at a time: what a slice takes, whoever sends spans or opens a page waits for. The share is
+    a floor as well, so that a queue before a collector that is never idle still moves.
+    """
+
+    busy: Callable[[], bool] = _nobody
+    """Whether somebody waits for an answer now; asked once a slice, in any thread."""
+    share: float = 0.15
+    """Of a core, in CPU time, while somebody waits."""
+    slice_s: float = 0.005
+    """CPU seconds of work between two looks."""
+    spent: Callable[[], float] = time.thread_time
+    """CPU seconds of the thread that works."""
+    sleep: Callable[[float], object] = time.sleep
+
+    def begin(self) -> Callable[[], None]:
+        """Begin to work in this thread: what is returned is called between small pieces of the work, and may rest."""
+        began = self.spent()
+
+        def breathe() -> None:
+            nonlocal began
+            worked = self.spent() - began
+            if worked < self.slice_s:
+                return
+            if self.busy():
+                self.sleep(worked * (1.0 / self.share - 1.0))
+            began = self.spent()
+
+        return breathe
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import Any
 from ragpulse_collector.metrics.filters import Filter, dimensions
 from ragpulse_collector.metrics.snapshot import Snapshot
 from ragpulse_collector.metrics.window import Window, duration_s, iso
-from ragpulse_collector.monitors.alert import deliver
-from ragpulse_collector.monitors.condition import (
+from ragpulse_collector.monitoring.conditions import (
     LOOKS,
     Change,
     Condition,
@@ -24,9 +23,11 @@ from ragpulse_collector.monitors.condition import (
     find_change,
     parse,
 )
-from ragpulse_collector.monitors.measure import check_metric, readings, tracks
+from ragpulse_collector.monitoring.measure import check_metric, readings, tracks
+from ragpulse_collector.monitoring.notifications import deliver
 from ragpulse_collector.settings import DriftSettings, MonitorSettings
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.monitors import add_state, latest_states, monitors_named, states
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Monitors"]
@@ -38,7 +39,6 @@ _YEAR_S = 365.25 * 86_400
 _DRIFT = "drift:"
 _DRIFT_ALPHA = 0.05
 """A check calls a judge moved where its 95 % interval excludes 0."""
-_COLUMNS = ("monitor", "group", "state", "value", "lo", "hi", "text", "delivery", "statistic", "created_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,8 @@ class Monitors:
     def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Answer `GET monitors`: every monitor with its states and their history."""
         del params
-        names = self._store.read(
-            "SELECT DISTINCT monitor FROM raw.monitor_states WHERE starts_with(monitor, $prefix) ORDER BY 1",
-            {"prefix": _DRIFT},
-        ).rows
-        watched = [self._drift_monitor(name) for (name,) in names if name not in self._settings]
+        names = monitors_named(self._store.read, _DRIFT)
+        watched = [self._drift_monitor(name) for name in names if name not in self._settings]
         return {"monitors": [self._told(one) for one in (*self._settings.values(), *watched)]}
 
     def drift(self, report: Mapping[str, Any]) -> int:
@@ -220,10 +217,12 @@ class Monitors:
             about = {"monitor": one.name, "metric": one.metric, "group": json.loads(group), "state": finding.state}
             rate = {"false_alarms_per_year": one.false_alarms_per_year}
             delivery = self._deliver(one, {**about, "text": text, **shown, **rate})
-        row = (one.name, group, finding.state, finding.reading.value, finding.reading.lo, finding.reading.hi)
+        reading = finding.reading
+        figures = (reading.value, reading.lo, reading.hi)
 
         def work(tx: Transaction) -> None:
-            tx.append("monitor_states", _COLUMNS, [(*row, finding.text, delivery, finding.statistic, tx.at)])
+            texts = {"text": finding.text, "delivery": delivery, "statistic": finding.statistic}
+            add_state(tx, one.name, group, finding.state, figures, **texts)
 
         self._store.write(work).result()
         return 1
@@ -235,17 +234,10 @@ class Monitors:
         return delivery
 
     def _latest(self, name: str) -> dict[str, dict[str, Any]]:
-        rows = self._store.read(
-            'SELECT * FROM raw.monitor_states WHERE monitor = ? QUALIFY row_number() OVER (PARTITION BY "group"'
-            " ORDER BY created_at DESC) = 1",
-            [name],
-        ).dicts()
-        return {row["group"]: row for row in rows}
+        return latest_states(self._store.read, name)
 
     def _told(self, one: MonitorSettings) -> dict[str, Any]:
-        rows = self._store.read(
-            "SELECT * FROM raw.monitor_states WHERE monitor = ? ORDER BY created_at DESC LIMIT 100", [one.name]
-        ).dicts()
+        rows = states(self._store.read, one.name)
         latest = {row["group"]: row for row in reversed(rows)}
         worst = next((row for row in latest.values() if row["state"] == "firing"), rows[0] if rows else None)
         shown = {key: None if worst is None else worst[key] for key in ("value", "lo", "hi", "text")}

@@ -1,4 +1,4 @@
-"""The recorded judge: every reply is kept in the store by what was asked, so that asking again is free."""
+"""The configured judge: what a call costs, and the record of its replies."""
 
 from __future__ import annotations
 
@@ -6,11 +6,29 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.worker.together import Together, committed
+from ragpulse_collector.evaluation.batcher import Together, committed
+from ragpulse_collector.evaluation.budget import Price
+from ragpulse_collector.settings import Settings
+from ragpulse_collector.store import Prices, Store, Transaction
+from ragpulse_collector.store.prices import Call
 from ragpulse_evaluators import JudgeCall
 
 __all__ = ["RecordedCalls"]
+
+
+def judge_price(settings: Settings, prices: Prices) -> Price:
+    """Return the function that prices a judge call: (model, input tokens, output tokens) to USD, None if unknown."""
+    configured = settings.judge.model or ""
+    free = {configured, f"openai/{configured}", configured.rpartition("#")[2]} if settings.judge.is_local else set()
+
+    def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
+        if model in free:
+            return 0.0
+        provider, _, name = model.rpartition("/")
+        call = Call(model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens)
+        return prices.cost(call).cost_usd
+
+    return price
 
 
 class RecordedCalls:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.budget import Price
+from ragpulse_collector.evaluation.budget import Price
 from ragpulse_collector.metrics.cases import Unit, cases_of
 from ragpulse_collector.metrics.external import Declared, declared
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.window import Window, iso, window_of
-from ragpulse_collector.sampler import draw
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status, shares
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.evaluator import Estimate
@@ -148,7 +148,7 @@ class Replays:
         return sorted(found, key=lambda one: (one.u, one.unit.trace_id, one.unit.span_id))
 
     def _u(self, trace_id: str, span_id: int, known: float | None) -> float:
-        return draw(self._salt, trace_id, f"{span_id:016x}") if known is None else known
+        return sampling_number(self._salt, trace_id, f"{span_id:016x}") if known is None else known
 
     def _bill(self, evaluators: Mapping[str, Evaluator], selected: Sequence[_Selected]) -> dict[str, Any]:
         parts = [self._bill_of(evaluator, selected) for evaluator in evaluators.values()]

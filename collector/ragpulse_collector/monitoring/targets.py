@@ -11,8 +11,8 @@ from ragpulse_collector.metrics.quality import current, estimates
 from ragpulse_collector.metrics.traffic import NAMES
 from ragpulse_collector.metrics.units import MEASURES
 from ragpulse_collector.metrics.window import Window, window_of
-from ragpulse_collector.monitors.condition import Condition, Reading, decide
-from ragpulse_collector.monitors.measure import check_metric, readings
+from ragpulse_collector.monitoring.conditions import Condition, Reading, decide
+from ragpulse_collector.monitoring.measure import check_metric, readings
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now

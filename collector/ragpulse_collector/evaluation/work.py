@@ -1,23 +1,23 @@
-"""What one job needs to be done: its evaluator, its case and the name of its verdict."""
+"""What a job needs to be evaluated (evaluator, case, score key), and the pools that jobs pass through."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ragpulse_collector.evaluation.jobs import Job, stored_keys
 from ragpulse_collector.metrics.cases import ScoreKeys, cases_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run
-from ragpulse_collector.worker.queue import Job, stored_keys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.protocol import close_judge, model_of
 from ragpulse_evaluators.judges.rate_limit import Gate
 
-__all__ = ["Evaluators", "Resolve", "Work", "prepared"]
-
+__all__ = ["Evaluators", "Lane", "Resolve", "Work", "prepared"]
 
 Resolve = Callable[..., Evaluator]
 """(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises
@@ -135,3 +135,41 @@ def prepared(
         works.append(Work(job, run, evaluator, case, key))
     known = stored_keys(store.read, units, [work.key for work in works])
     return [replace(work, known=True) if work.key in known else work for work in works] if known else works
+
+
+@dataclass(eq=False)
+class Lane:
+    """What waits in it and how much may be under way; a full lane holds nobody up in the other."""
+
+    at_once: int
+    """Jobs under way, those that wait for their commit included."""
+    batch: int
+    """Jobs whose cases are built with one set of reads."""
+    claimed: deque[Job] = field(default_factory=deque)
+    ready: deque[Work] = field(default_factory=deque)
+    under_way: int = 0
+    streams: set[str] = field(default_factory=set)
+    """The lines of jobs that were seen to belong here."""
+
+    more: bool = True
+    """Whether the store may hold further jobs for it."""
+
+    def claim(self, job: Job) -> None:
+        """Take a job in."""
+        self.claimed.append(job)
+        self.streams.add(job.stream)
+
+    @property
+    def low(self) -> bool:
+        """Whether it is time to prepare more: what is ready would soon be used up."""
+        return len(self.ready) < self.at_once
+
+    @property
+    def sated(self) -> bool:
+        """Whether it needs no more jobs from the store for now."""
+        return len(self.claimed) >= self.batch or not self.low
+
+    @property
+    def free(self) -> int:
+        """How many more may be under way."""
+        return self.at_once - self.under_way

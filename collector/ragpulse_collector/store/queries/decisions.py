@@ -8,10 +8,25 @@ Every step is a temporary table of the writer's connection and holds only the tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ragpulse_collector.sampler.rule import Rule, literal
+from ragpulse_collector.store.queries.sampling_hash import U_SQL
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
+
+
+def literal(text: str) -> str:
+    """Return the text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def latest_score(evaluator: str) -> str:
+    """Return SQL for the latest online score of an evaluator, read from a row of `traces`."""
+    return f"""(
+    SELECT arg_max(x.value, x.at) FROM (
+        SELECT trace_id AS of_trace, evaluator, coalesce(normalized, score) AS value, created_at AS at FROM raw.scores
+        WHERE source = 'online' AND status = 'ok') x
+    WHERE x.of_trace = trace_id::UUID AND x.evaluator = {literal(evaluator)})"""
+
 
 MAX_DEDUPLICATED_SPANS = 10_000
 """In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: the check runs inside the
@@ -123,7 +138,7 @@ INSIDE = """
     WHERE d.kind = 'rag'"""
 """Rag spans below another rag span or an evaluator's span, found by walking down: each span is visited once."""
 
-UNIT = """
+UNIT = f"""
     CREATE OR REPLACE TEMP TABLE unit AS
     WITH marked AS (
         SELECT p.trace_id, p.span_id, p.start_time, p.duration_us, p.ttft_ms, p.name, p.service, p.environment,
@@ -135,8 +150,7 @@ UNIT = """
                arg_min(span_id, (NOT is_rag, start_time, span_id)) AS first_span_id
         FROM marked GROUP BY trace_id)
     SELECT m.*, m.span_id = w.first_span_id AS is_first, CASE WHEN w.any_rag THEN w.n_rag ELSE w.n_all END AS n_units,
-           least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
-                  || printf('%016x', m.span_id))[1:16])::UBIGINT / 18446744073709551616.0, 1 - 1e-16) AS u
+           {U_SQL} AS u
     FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
 
@@ -228,56 +242,10 @@ ADD_FACTS = f"""
     FROM fact ORDER BY start_time"""
 
 
-def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str:
-    """Return the statement that draws every unit for every evaluator of the rules.
-
-    `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
-    `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
-    """
-    by_evaluator: dict[str, list[Rule]] = {}
-    for rule in rules:
-        for evaluator in rule.evaluators:
-            by_evaluator.setdefault(evaluator, []).append(rule)
-    alike: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
-    for evaluator, mine in by_evaluator.items():
-        alike.setdefault((tuple(mine), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
-    selects = [_chance(names, mine, *scale) for (mine, scale), names in alike.items()]
-    return f"""
-        CREATE OR REPLACE TEMP TABLE drawn AS
-        WITH chance AS ({" UNION ALL ".join(selects)})
-        SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
-               c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
-               CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
-                    WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
-        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id"""
-
-
 NOTHING_DRAWN = """
     CREATE OR REPLACE TEMP TABLE drawn AS
     SELECT trace_id, span_id, start_time AS request_time, '' AS evaluator, '' AS rule, '' AS policy, 0 AS revision,
            0.0::DOUBLE AS pi, u, false AS sampled, '' AS reason FROM unit WHERE false"""
-
-
-def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
-    """One row a trace: the rule with the highest probability wins, the first of equals."""
-    chances = [f"({rule.chance_sql()})" for rule in rules]
-    best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
-    names = ", ".join(literal(name) for name in evaluators)
-    rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
-    return f"""
-        SELECT trace_uuid, revision, upstream_pi, [{names}] AS evaluators, {_of_best(rules, chances, best, "name")}
-               AS rule, {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
-               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {literal(scaled_by or "budget")} AS scaled_by FROM {rows}"""
-
-
-def _of_best(rules: Sequence[Rule], chances: Sequence[str], best: str, field: str) -> str:
-    if len(rules) == 1:
-        return literal(getattr(rules[0], field))
-    whens = " ".join(
-        f"WHEN {chance} >= {best} THEN {literal(getattr(rule, field))}"
-        for rule, chance in zip(rules, chances, strict=True)
-    )
-    return f"CASE {whens} END"
 
 
 ORPHANED = """
@@ -323,6 +291,10 @@ SETTLE_FEEDBACK = """
     WHERE NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
                         AND s.source <> 'online')"""
 
+LOW_WATER = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'"
+
+ADD_LOW_WATER = "INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')"
+
 SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
 
 LAST_DECIDED = """
@@ -333,3 +305,55 @@ FIRST_UNDECIDED = """
     SELECT min(s.received_at) FROM raw.spans s
     ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
     WHERE s.received_at >= $since"""
+
+SCORES_SINCE = """
+    SELECT trace_id, request_time, created_at FROM raw.scores
+    WHERE created_at >= $since AND source = 'online' AND status = 'ok' AND list_contains($names::VARCHAR[], evaluator)
+    ORDER BY created_at LIMIT $most"""
+"""Scores of these evaluators that were stored since then, the oldest `$most` of them."""
+
+FACT_OF_SCORED = f"""
+    CREATE OR REPLACE TEMP TABLE fact AS
+    SELECT f.trace_id AS trace_uuid, {hex_trace("f.trace_id")} AS trace_id, f.revision, f.unit_span_id,
+           {", ".join(f"f.{column}" for column in FACT_COLUMNS)}
+    FROM raw.trace_facts f
+    WHERE f.latest AND f.start_time >= $lo AND f.trace_id IN (SELECT trace_id FROM ({SCORES_SINCE}))"""
+
+UNIT_OF_SCORED = """
+    CREATE OR REPLACE TEMP TABLE unit AS
+    SELECT DISTINCT trace_id, span_id, request_time AS start_time, u FROM raw.decisions
+    WHERE latest AND request_time >= $lo AND u IS NOT NULL AND list_contains($evaluators::VARCHAR[], evaluator)
+      AND trace_id IN (SELECT trace_uuid FROM fact)"""
+
+RAISED = """
+    CREATE OR REPLACE TEMP TABLE drawn AS
+    SELECT n.* REPLACE (d.revision + 1 AS revision) FROM drawn n
+    JOIN fact f ON f.trace_uuid = n.trace_id
+    JOIN raw.decisions d ON d.trace_id = n.trace_id AND d.span_id = n.span_id AND d.evaluator = n.evaluator
+    WHERE d.latest AND d.request_time >= $lo AND n.pi > d.pi * (1 + 1e-9)
+      AND list_contains($evaluators::VARCHAR[], n.evaluator) AND list_contains($policies::VARCHAR[], d.policy)
+      AND (d.sampled OR d.u * coalesce(f.upstream_pi, 1) >= d.pi)"""
+"""Decisions of the rules in force that the scores raise; not of those that a cap left out though they were drawn."""
+
+
+def scores_seen(names: Sequence[str]) -> str:
+    """Return the statement that looks up the scores of the first unit of each trace in `fact`.
+
+    A score counts only where its evaluator runs on everything: were it drawn by chance, whether it is there would tell
+    of u.
+    """
+    fields = ", ".join(
+        f"{literal(name)}: arg_max(coalesce(s.normalized, s.score), s.created_at)"
+        f" FILTER (s.evaluator = {literal(name)})"
+        for name in names
+    )
+    return f"""
+        CREATE OR REPLACE TEMP TABLE seen AS
+        SELECT s.trace_id AS trace_uuid, {{{fields}}} AS score
+        FROM raw.scores s JOIN fact f ON f.trace_uuid = s.trace_id AND f.unit_span_id = s.span_id
+        JOIN raw.decisions d ON d.trace_id = s.trace_id AND d.span_id = s.span_id
+         AND split_part(d.evaluator, '@', 1) = s.evaluator
+        WHERE s.request_time >= $lo AND d.request_time >= $lo AND s.source = 'online' AND s.status = 'ok'
+          AND s.evaluator IN ({", ".join(map(literal, names))})
+          AND d.latest AND d.sampled AND d.pi >= coalesce(f.upstream_pi, 1) * (1 - 1e-9)
+        GROUP BY s.trace_id"""

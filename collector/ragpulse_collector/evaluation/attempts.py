@@ -1,4 +1,4 @@
-"""Brings one job to its end: reserve, evaluate, write; try again later, or say why not."""
+"""One job to its end: reserve money, evaluate, store the result; try again later, or store why not."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.budget import Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.batcher import committed
+from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reserving
+from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
+from ragpulse_collector.evaluation.scores import Outbox, Verdict, append_verdicts
+from ragpulse_collector.evaluation.work import Work
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
 from ragpulse_collector.store.queries.runs import set_status
-from ragpulse_collector.worker.in_hand import InHand
-from ragpulse_collector.worker.outbox import Outbox
-from ragpulse_collector.worker.queue import Job, drop
-from ragpulse_collector.worker.reserving import Reserving
-from ragpulse_collector.worker.together import committed
-from ragpulse_collector.worker.verdict import Verdict
-from ragpulse_collector.worker.work import Work
 from ragpulse_evaluators import EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.rate_limit import Gate
 
-__all__ = ["Patience", "Performer", "backoff_s"]
+__all__ = ["InHand", "Patience", "Performer", "backoff_s", "count_interrupted"]
 
 _log = logging.getLogger(__name__)
 _FREE_AT_ONCE = 8
@@ -189,3 +187,72 @@ class Performer:
 def backoff_s(failures: int, *, first: float = 0.5, most: float = 60.0) -> float:
     """Seconds to wait after this many failures in a row: doubling, capped, spread by chance over half to whole."""
     return min(most, first * 2.0 ** min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
+
+
+_log = logging.getLogger(__name__)
+_LONG = 2**20
+"""Bytes beyond which a file that says nothing any more is emptied."""
+_REASON = "the collector ended while this evaluator ran"
+
+
+class InHand:
+    """A line `+job` where a job begins and `-job` where it ends; None: nothing is noted."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._held, self._size = path, set[str](), 0
+
+    def left(self) -> list[str]:
+        """Return the jobs that a former process began and did not end."""
+        if self._path is None or not self._path.is_file():
+            return []
+        begun: dict[str, None] = {}
+        for line in self._path.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("+"):
+                begun[line[1:]] = None
+            else:
+                begun.pop(line[1:], None)
+        return [job_id for job_id in begun if len(job_id) == 32 and set(job_id) <= set("0123456789abcdef")]
+
+    def clear(self) -> None:
+        """Forget what was noted."""
+        self._size = 0
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def holding(self, job_id: str) -> Iterator[None]:
+        """Note the job for as long as the block runs."""
+        self._held.add(job_id)
+        self._note(f"+{job_id}\n")
+        try:
+            yield
+        finally:
+            self._held.discard(job_id)
+            self._note(f"-{job_id}\n")
+
+    def _note(self, line: str) -> None:
+        if self._path is None:
+            return
+        with suppress(OSError):  # a full disk stops no evaluation; then a crash is not counted
+            if self._size > _LONG and not self._held:
+                self.clear()
+            with self._path.open("a", encoding="ascii") as file:
+                self._size += file.write(line)
+
+
+def count_interrupted(
+    store: Store, ledger: Ledger, in_hand: InHand, *, made: Callable[[Job], Evaluator], now: datetime
+) -> int:
+    """Store an `error` attempt for each job that a former process had in hand when it ended; returns how many."""
+    jobs = by_ids(store.read, in_hand.left())
+    verdicts = [_interrupted(job, made(job), now) for job in jobs]
+    if verdicts:
+        store.write(lambda tx: append_verdicts(tx, ledger, verdicts)).result()
+        _log.warning("%d evaluations were in hand when the collector ended; each counts as an attempt", len(jobs))
+    in_hand.clear()
+    return len(verdicts)
+
+
+def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
+    result = EvaluationResult(evaluator=evaluator.name, version=evaluator.version, status="error", explanation=_REASON)
+    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.label)
