@@ -1,6 +1,6 @@
-"""Evaluates what was selected: a durable queue in the store, claims in memory, results as rows.
+"""Evaluation in the background: a durable job queue in the store, claims in memory, results as rows.
 
-    raw.eval_jobs ─ queue ─▶ cases ─▶ evaluator ─ reserve/settle ─▶ outbox ─▶ raw.scores, raw.run_items, raw.ledger
+    jobs ─▶ cases ─▶ evaluator ─ reserve, settle ─▶ scores, ledger
 
 Runs in its own thread with its own event loop, so that a judge's import and CPU never stall receiving.
 """

@@ -1,6 +1,6 @@
 """Replays whose evaluator only the caller has: cases go out in order of u, results come back and become rows.
 
-    caller ◀─ cases ─ raw.eval_jobs        caller ─ results ─▶ check ─▶ raw.scores, raw.run_items, raw.ledger
+    caller ◀─ cases ─ jobs        caller ─ results ─▶ check ─▶ scores, ledger
 
 Nothing of the caller's is loaded or run here. Results are named by the collector's own reading of the case.
 """
@@ -21,6 +21,8 @@ from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_
 from ragpulse_collector.metrics.cases import cases_of, score_key
 from ragpulse_collector.metrics.external import Declared, declared_by
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.jobs import ids_of_run
+from ragpulse_collector.store.queries.ledger import spent_usd
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Case, EvaluationResult
@@ -97,11 +99,7 @@ class External:
         return run, declared_by(run)
 
     def _demand_own(self, run: Run, given: Mapping[str, _Given]) -> None:
-        own = self._store.read(
-            "SELECT job_id FROM raw.eval_jobs WHERE run_id = $run AND job_id IN (SELECT unnest($ids::UUID[]))",
-            {"run": run.run_id, "ids": list(given)},
-        ).rows
-        foreign = given.keys() - {job_id.hex for (job_id,) in own}
+        foreign = given.keys() - ids_of_run(self._store.read, run.run_id, list(given))
         if foreign:
             raise ValueError(f"results: {min(foreign)!r} is no job of replay {run.run_id}")
 
@@ -188,7 +186,7 @@ def _beyond_cap(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> str |
         return None
     if any(verdict.result is not None and cost_of(verdict.result) is None for verdict in verdicts):
         return "the price of a judge call is unknown, so the cap cannot be kept: add it to [prices]"
-    spent = tx.execute("SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id = ?", [run.run_id]).rows[0][0]
+    spent = spent_usd(tx.execute, run_id=run.run_id)
     return f"{spent:.4g} of {run.max_usd:.4g} USD are spent" if spent >= run.max_usd else None
 
 

@@ -9,8 +9,9 @@ from functools import partial
 from ragpulse_collector.evaluation.batcher import Together, committed
 from ragpulse_collector.evaluation.budget import Price
 from ragpulse_collector.settings import Settings
-from ragpulse_collector.store import Prices, Store, Transaction
+from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.prices import Call
+from ragpulse_collector.store.queries.judge_calls import add_calls, replies
 from ragpulse_evaluators import JudgeCall
 
 __all__ = ["RecordedCalls"]
@@ -32,7 +33,7 @@ def judge_price(settings: Settings, prices: Prices) -> Price:
 
 
 class RecordedCalls:
-    """A `JudgeCache` over `raw.judge_calls`; wrap a judge with `CachedJudge(judge, RecordedCalls(store))`.
+    """A `JudgeCache` over the calls in the store; wrap a judge with `CachedJudge(judge, RecordedCalls(store))`.
 
     A reply is on disk before it is used: a process killed between the call and its score asks nothing twice.
     """
@@ -53,18 +54,10 @@ class RecordedCalls:
 
 
 async def _found(store: Store, keys: list[str]) -> Sequence[str | None]:
-    sql = (
-        "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"
-        " WHERE key IN (SELECT unnest($keys::VARCHAR[])) GROUP BY key"
-    )
-    rows = (await asyncio.to_thread(store.read, sql, {"keys": keys})).rows
-    replies = dict(rows)
-    return [replies.get(key) for key in keys]
+    recorded = await asyncio.to_thread(replies, store.read, keys)
+    return [recorded.get(key) for key in keys]
 
 
 async def _kept(store: Store, calls: list[tuple[str, str, str]]) -> Sequence[None]:
-    def work(tx: Transaction) -> None:
-        tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [(*call, tx.at) for call in calls])
-
-    await committed(store, work)
+    await committed(store, lambda tx: add_calls(tx, calls))
     return [None] * len(calls)

@@ -1,7 +1,7 @@
 """Replay: stored traces through an evaluator, on the same queue as online evaluation, with a bill before and a cap.
 
-A run is rows in `raw.runs`, its jobs are rows in `raw.eval_jobs` in order of u, so that whatever is finished when it
-stops is a random sample. The worker does the work; a verdict that exists under its score key is reused, not repeated.
+The jobs of a replay are evaluated in order of u, so whatever is finished when it stops is a random sample. The worker
+evaluates them; a score that exists under the same key is reused, not repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,18 @@ from ragpulse_collector.metrics.external import Declared, declared
 from ragpulse_collector.metrics.filters import Filter, filter_of
 from ragpulse_collector.metrics.window import Window, iso, window_of
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status, shares
+from ragpulse_collector.store.queries.jobs import add_replay_jobs
+from ragpulse_collector.store.queries.runs import (
+    Run,
+    add_run,
+    latest_runs,
+    progress,
+    set_status,
+    shares,
+    started_at,
+    units_scored,
+    units_to_replay,
+)
 from ragpulse_collector.store.queries.sampling_hash import sampling_number
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
@@ -33,8 +44,6 @@ _BILLED = 200
 _SAMPLE = 50
 """So many cases go to a caller who alone can say what its judge will cost."""
 _OPTIONS = ("judge", "prompts", "loads")
-_RUN = ("run_id", "evaluator", "version", "judge", "spec", "status", "total", "max_usd", "error", "created_at")
-_JOB = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +142,7 @@ class Replays:
 
     def _select(self, store: Store, window: Window, keep: Filter) -> Sequence[_Selected]:
         """The units that match, in order of u: with several units a trace those that were decided."""
-        rows = store.read(
-            "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
-            f"   AND start_time >= $first AND start_time < $last AND {keep.sql}),"
-            " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"
-            "   AND reason <> 'late' AND request_time >= $first)"
-            " SELECT f.trace_id, coalesce(d.span_id, f.unit_span_id), coalesce(d.request_time, f.start_time), d.u"
-            " FROM f LEFT JOIN d ON d.trace_id = f.trace_id",
-            {**window.parameters, **keep.parameters},
-        ).rows
+        rows = units_to_replay(store.read, keep.sql, {**window.parameters, **keep.parameters})
         found = [
             _Selected(Unit(trace.hex, f"{span:016x}", at), self._u(trace.hex, span, u)) for trace, span, at, u in rows
         ]
@@ -192,19 +193,8 @@ class Replays:
 
     def _scored(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> int:
         """How many of the units have a final verdict of this version and judge."""
-        rows = self._store.read(
-            "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
-            " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
-            " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
-            {
-                "name": evaluator.name,
-                "version": evaluator.version,
-                "judge": evaluator.judge_id,
-                "traces": [one.unit.trace_id for one in selected],
-                "spans": [int(one.unit.span_id, 16) for one in selected],
-            },
-        ).rows
-        return int(rows[0][0])
+        units = [(one.unit.trace_id, int(one.unit.span_id, 16)) for one in selected]
+        return units_scored(self._store.read, evaluator.name, evaluator.version, evaluator.judge_id, units)
 
     def _start(
         self, name: str, evaluator: Evaluator, selected: Sequence[_Selected], asked: dict[str, Any], cap: float | None
@@ -216,14 +206,14 @@ class Replays:
         going = "external" if isinstance(evaluator, Declared) else "running"
         status = going if selected else "done"
         left = self._left_behind(evaluator, asked)
-        run = (run_id, name, evaluator.version, evaluator.judge_id, spec, status, len(selected), cap, None)
+        run = (run_id, name, evaluator.version, evaluator.judge_id, spec, status, len(selected), cap)
+        units = [(one.unit.trace_id, int(one.unit.span_id, 16), one.unit.request_time, one.u) for one in selected]
 
         def work(tx: Transaction) -> None:
             for earlier in left:
                 set_status(tx, earlier, "cancelled", error=f"replay {run_id} goes on with it", only_from=("external",))
-            tx.append("runs", _RUN, [(*run, tx.at)])
-            if selected:
-                tx.append("eval_jobs", _JOB, [_job(run_id, name, one, tx.at) for one in selected])
+            add_run(tx, run)
+            add_replay_jobs(tx, run_id, name, units)
 
         self._store.write(work).result()
         return run_id
@@ -246,7 +236,7 @@ class Replays:
         status = ("done" if finished else "running") if going else run.status
         rate = _rate(done, first, last)
         share = next((one for one in shares(self._store, run.evaluator) if one.run_id == run.run_id), None)
-        created = self._store.read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run.run_id]).rows[0][0]
+        created = started_at(self._store.read, run.run_id)
         return {
             "run_id": run.run_id,
             "evaluator": run.evaluator,
@@ -272,26 +262,11 @@ class Replays:
 
     def _progress(self, run_id: str) -> tuple[int, dict[str, int], float, bool, datetime | None, datetime | None]:
         """Finished units, verdicts by status, the cost of those made for this run, and when the first and last came."""
-        rows = self._store.read(
-            "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
-            " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
-            "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
-            "   min(created_at) FILTER (run_id = $run) AS first_at, max(created_at) FILTER (run_id = $run) AS last_at"
-            "   FROM raw.scores WHERE score_key IN (SELECT score_key FROM items) GROUP BY score_key)"
-            " SELECT v.status, count(*), sum(v.cost), bool_or(v.unknown), min(v.first_at), max(v.last_at)"
-            " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
-            {"run": run_id},
-        ).rows
+        rows = progress(self._store.read, run_id)
         counts = {row[0]: row[1] for row in rows}
         firsts, lasts = [row[4] for row in rows if row[4]], [row[5] for row in rows if row[5]]
         cost, unknown = sum(row[2] or 0.0 for row in rows), any(row[3] for row in rows)
         return sum(counts.values()), counts, cost, unknown, min(firsts, default=None), max(lasts, default=None)
-
-
-def _job(run_id: str, evaluator: str, one: _Selected, at: datetime) -> tuple[Any, ...]:
-    job_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{run_id}/{one.unit.trace_id}/{one.unit.span_id}").hex
-    place = (one.unit.trace_id, int(one.unit.span_id, 16), one.unit.request_time)
-    return (job_id, *place, evaluator, run_id, "replay", one.u, at)
 
 
 def _rate(done: int, first: datetime | None, last: datetime | None) -> float | None:

@@ -1,9 +1,9 @@
-"""A result becomes a row of `raw.scores`; what gathers during one commit is stored by the next."""
+"""A result becomes a stored score; results that gather during one commit are stored by the next."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from ragpulse_collector.evaluation.batcher import Together, committed
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results
 from ragpulse_evaluators import EvaluationResult, JudgeCall
 
 __all__ = ["Outbox", "Verdict", "append_verdicts", "cost_of"]
@@ -55,7 +55,7 @@ class Verdict:
         return cost_of(self.result)
 
     def score_row(self, result: EvaluationResult) -> dict[str, Any]:
-        """The row of `raw.scores`."""
+        """The row of the score."""
         lo, hi = result.ci95 or (None, None)
         return {
             "score_key": self.score_key,
@@ -86,7 +86,7 @@ class Verdict:
         }
 
     def item_row(self) -> dict[str, Any]:
-        """The row of `raw.run_items`: which verdict meets this job (run None: online, met by an earlier score)."""
+        """The row that names the score which meets this job (run None: online, met by an earlier score)."""
         return {
             "run_id": self.job.run_id,
             "score_key": self.score_key,
@@ -116,14 +116,10 @@ class Outbox:
 
 
 def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
-    """Append verdicts to `raw.scores` and `raw.run_items`, and settle what was set aside for them."""
+    """Store verdicts and settle the reservations made for them."""
     scored = [(verdict, verdict.result) for verdict in verdicts if verdict.result is not None]
     joined = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
-    _append(tx, "scores", [verdict.score_row(result) for verdict, result in scored])
-    _append(tx, "run_items", [verdict.item_row() for verdict in joined])
+    add_results(
+        tx, [verdict.score_row(result) for verdict, result in scored], [verdict.item_row() for verdict in joined]
+    )
     ledger.settle(tx, [(v.reservation, v.spent_usd) for v in verdicts if v.reservation is not None])
-
-
-def _append(tx: Transaction, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        tx.append(table, list(rows[0]), [list(row.values()) for row in rows])

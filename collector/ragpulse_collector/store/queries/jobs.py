@@ -13,7 +13,7 @@ made, or if its replay was cancelled, was capped or failed. Jobs of a resumed re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "MAX_ATTEMPTS",
     "OPEN_RUN",
     "add_replay_jobs",
+    "add_results",
     "dead_letters",
     "drop",
     "given_up",
@@ -204,6 +205,13 @@ def add_replay_jobs(
 
 def _replay_job_id(run_id: str, trace_id: str, span_id: int) -> str:
     return uuid.uuid5(uuid.NAMESPACE_OID, f"{run_id}/{trace_id}/{span_id:016x}").hex
+
+
+def add_results(tx: Transaction, scores: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]) -> None:
+    """Append scores, and the items that say which score meets which job; a row is a mapping of column to value."""
+    for table, rows in (("scores", scores), ("run_items", items)):
+        if rows:
+            tx.append(table, list(rows[0]), [list(row.values()) for row in rows])
 
 
 def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries.jobs import unfinished
 
-__all__ = ["Run", "Share", "close_finished", "latest_runs", "set_status", "shares"]
+__all__ = [
+    "Run",
+    "Share",
+    "add_run",
+    "close_finished",
+    "latest_runs",
+    "progress",
+    "set_status",
+    "shares",
+    "started_at",
+    "units_scored",
+    "units_to_replay",
+]
+
+Read = Callable[..., Rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +154,64 @@ def shares(store: Store, evaluator: str | None) -> list[Share]:
             below = 2.0 if first_open is None else first_open
             found.append(Share(run_id, min(1.0, finished / matching), below, asked.get("where"), version))
     return found
+
+
+def add_run(tx: Transaction, run: tuple[str, str, str, str | None, str, str, int, float | None]) -> None:
+    """Append a new replay: id, evaluator, version, judge, spec (JSON), status, total and cap in USD."""
+    tx.append("runs", _COLUMNS.split(", "), [(*run, None, tx.at)])
+
+
+def started_at(read: Read, run_id: str) -> datetime | None:
+    """Return when a replay was started."""
+    found: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).rows[0][0]
+    return found
+
+
+def units_to_replay(read: Read, condition: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return trace id, span id, request time and u of the units between `$first` and `$last` that meet the condition.
+
+    Of a trace with several units these are the decided ones; u is None for a unit without a decision.
+    """
+    return read(
+        "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
+        f"   AND start_time >= $first AND start_time < $last AND {condition}),"
+        " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"
+        "   AND reason <> 'late' AND request_time >= $first)"
+        " SELECT f.trace_id, coalesce(d.span_id, f.unit_span_id), coalesce(d.request_time, f.start_time), d.u"
+        " FROM f LEFT JOIN d ON d.trace_id = f.trace_id",
+        parameters,
+    ).rows
+
+
+def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[tuple[str, int]]) -> int:
+    """Count those of the units (trace id, span id) that have a final score of this evaluator, version and judge."""
+    rows = read(
+        "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
+        " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
+        " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
+        {
+            "name": evaluator,
+            "version": version,
+            "judge": judge,
+            "traces": [trace_id for trace_id, _ in units],
+            "spans": [span_id for _, span_id in units],
+        },
+    ).rows
+    return int(rows[0][0])
+
+
+def progress(read: Read, run_id: str) -> list[tuple[Any, ...]]:
+    """Return for each status of a replay's finished units: their number, and cost and times of the scores it made.
+
+    The columns are status, count, USD, whether the price of any is unknown, and when the first and the last were made.
+    """
+    return read(
+        "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
+        " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
+        "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
+        "   min(created_at) FILTER (run_id = $run) AS first_at, max(created_at) FILTER (run_id = $run) AS last_at"
+        "   FROM raw.scores WHERE score_key IN (SELECT score_key FROM items) GROUP BY score_key)"
+        " SELECT v.status, count(*), sum(v.cost), bool_or(v.unknown), min(v.first_at), max(v.last_at)"
+        " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
+        {"run": run_id},
+    ).rows
