@@ -13,7 +13,7 @@ from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.evaluation import DriftWatch, Pressure, Worker
+from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.judge import RecordedCalls, judge_price
 from ragpulse_collector.evaluation.replay import Replays
@@ -69,7 +69,7 @@ def join(
     caps = Caps(usd_per_day=None if settings.judge.is_local else settings.judge.budget_usd_per_day)
     ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day)
     sampler = Sampler(store, rules.effective, settle_s=told.settle_s, quiet_s=told.quiet_s, pi_scale=pacer.pi_scale)
-    pressure = Pressure(busy=lambda: waiting() > 0 or backlog().bodies > 0)
+    throttle = Throttle(busy=lambda: waiting() > 0 or backlog().bodies > 0)
     poll_s = POLL_S[told.on_a_lake]
     skew = SKEW[told.on_a_lake]
     worker = Worker(
@@ -77,7 +77,7 @@ def join(
         catalog.resolve,
         ledger,
         gate=gate,
-        pressure=pressure,
+        throttle=throttle,
         poll_s=poll_s,
         skew=skew,
         in_hand=None if told.on_a_lake else Path(f"{told.db}.in-hand"),

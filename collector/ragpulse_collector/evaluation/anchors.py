@@ -57,30 +57,30 @@ class DriftWatch:
         Raises LookupError where nothing is frozen for the one that was named.
         """
         if params.get("evaluator"):
-            told = drift(self.store, params, clock=self.clock)
-            due = self._due(told)
-            return told | {"next_check": None if due is None else iso(due)}
+            report = drift(self.store, params, clock=self.clock)
+            due = self._next_check(report)
+            return report | {"next_check": None if due is None else iso(due)}
         reports = [self.report({**params, "evaluator": name}) for name in watched(self.store)]
         return {"watched": reports, "every": None if self.every == "never" else self.every}
 
-    def _due(self, told: Mapping[str, Any]) -> datetime | None:
+    def _next_check(self, report: Mapping[str, Any]) -> datetime | None:
         if self.every == "never":
             return None
-        last = instant(told["checks"][0]["at"] if told["checks"] else told["frozen_at"], now=self.clock())
+        last = instant(report["checks"][0]["at"] if report["checks"] else report["frozen_at"], now=self.clock())
         return None if last is None else last + timedelta(seconds=duration_s(self.every))
 
     def run_due(self) -> int:
         """Judge every set again whose time has come; returns how many. One that fails waits for the next call."""
         done = 0
-        for told in self.report({})["watched"]:
-            due = self._due(told)
+        for report in self.report({})["watched"]:
+            due = self._next_check(report)
             if due is None or due > self.clock():
                 continue
             try:
-                self.run({"evaluator": told["evaluator"]})
+                self.run({"evaluator": report["evaluator"]})
                 done += 1
             except (PermissionError, LookupError, ValueError) as error:
-                _log.warning("the judge of %s was not checked: %s", told["evaluator"], error)
+                _log.warning("the judge of %s was not checked: %s", report["evaluator"], error)
         return done
 
     def freeze(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,10 +114,10 @@ class DriftWatch:
             cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         )
         self.store.write(lambda tx: keep_check(tx, check)).result()
-        told = self.report({"evaluator": anchors.evaluator})
+        report = self.report({"evaluator": anchors.evaluator})
         if self.tell is not None:
-            self.tell(told)
-        return told
+            self.tell(report)
+        return report
 
     async def _judge(self, evaluator: Evaluator, anchors: Anchors) -> list[EvaluationResult]:
         slots = asyncio.Semaphore(self.concurrency)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.evaluation.batcher import committed
-from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reserving
+from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
 from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
 from ragpulse_collector.evaluation.scores import Outbox, Verdict, append_verdicts
 from ragpulse_collector.evaluation.work import Work
@@ -25,8 +25,9 @@ from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.rate_limit import Gate
+from ragpulse_evaluators.runner import Retry
 
-__all__ = ["InHand", "Patience", "Performer", "backoff_s", "count_interrupted"]
+__all__ = ["AttemptOptions", "JobRunner", "RunningJobs", "backoff_s", "count_interrupted"]
 
 _log = logging.getLogger(__name__)
 _FREE_AT_ONCE = 8
@@ -34,17 +35,17 @@ _FREE_AT_ONCE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long to wait for what."""
+class AttemptOptions:
+    """Time limit and backoff of an attempt."""
 
     timeout_s: float = 120.0
-    """For an evaluator without a judge; a judge has its own for each request."""
+    """Time limit of an evaluator without a judge; a judge has a limit for each request."""
     retry_first_s: float = 0.5
-    """After the first error; it doubles with each."""
+    """Wait after the first error; it doubles with each further error."""
 
 
-class Performer:
-    """Made and used within the worker's event loop."""
+class JobRunner:
+    """Runs one job to its end; made and used within the worker's event loop."""
 
     def __init__(
         self,
@@ -52,28 +53,28 @@ class Performer:
         ledger: Ledger,
         gate: Gate,
         *,
-        patience: Patience,
-        in_hand: InHand,
+        options: AttemptOptions,
+        running: RunningJobs,
         clock: Callable[[], datetime],
         counts: defaultdict[str, int],
         run_ended: Callable[[str], None],
     ) -> None:
-        self._store, self._gate, self._patience, self._clock, self._counts = store, gate, patience, clock, counts
-        self._reserving, self._outbox = Reserving(store, ledger, clock), Outbox(store, ledger)
+        self._store, self._gate, self._options, self._clock, self._counts = store, gate, options, clock, counts
+        self._reservations, self._outbox = Reservations(store, ledger, clock), Outbox(store, ledger)
         self._run_ended = run_ended
         self._free = asyncio.Semaphore(_FREE_AT_ONCE)
         self._own: dict[Evaluator, asyncio.Semaphore] = {}
-        self._in_hand = in_hand
+        self._running = running
         self._keys: dict[str, asyncio.Future[bool]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._refusals = 0
         self.stopping = asyncio.Event()
 
     async def __call__(self, work: Work) -> None:
-        """Bring the job to its end; an equal job under way or finished earlier is reused, never repeated."""
+        """Run the job; the result of an equal job that runs or finished earlier is reused, not repeated."""
         if work.run is not None and work.evaluator.version != work.run.version:
-            told = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
-            await self._end_run(work.run.run_id, "failed", told)
+            reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
+            await self._end_run(work.run.run_id, "failed", reason)
             return
         twin = self._keys.get(work.key)
         if work.known or (twin is not None and await twin):
@@ -90,7 +91,7 @@ class Performer:
                 ended.set_result(False)
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep, or return True at once when the worker is told to stop."""
+        """Sleep, or return True at once when the worker stops."""
         try:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -99,25 +100,25 @@ class Performer:
         return True
 
     async def _attempt_all(self, work: Work) -> bool:
-        """Try until there is a final result or no attempt is left; tells whether there is one."""
+        """Try until there is a final result or no attempt is left; returns whether there is one."""
         most = MAX_ATTEMPTS[work.judged]
         for attempt in range(work.job.attempts, most):
             try:
-                reservation = await self._reserving.take(work) if work.judged else None
+                reservation = await self._reservations.take(work) if work.judged else None
             except OverBudget as refusal:
                 await self._drop(work, str(refusal))
                 return False
             try:
                 final = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
             finally:
-                self._reserving.ended(reservation)
+                self._reservations.ended(reservation)
             last = final or attempt + 1 == most
-            if last or await self.pause(backoff_s(attempt + 1, first=self._patience.retry_first_s)):
+            if last or await self.pause(backoff_s(attempt + 1, first=self._options.retry_first_s)):
                 return final
         return False
 
     async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> bool:
-        """Evaluate and write what was found; once it is on disk tells whether it is final."""
+        """Evaluate and write what was found; returns, once it is on disk, whether it is final."""
         started = time.perf_counter()
         result = await self._evaluate(work)
         verdict = Verdict(
@@ -136,9 +137,9 @@ class Performer:
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
             return work.gone()
-        limit_s = None if work.gated or isinstance(work.evaluator, Isolated) else self._patience.timeout_s
+        limit_s = None if work.gated or isinstance(work.evaluator, Isolated) else self._options.timeout_s
         async with self._place(work):
-            with self._in_hand.holding(work.job.job_id) if work.noted else nullcontext():
+            with self._running.holding(work.job.job_id) if work.noted else nullcontext():
                 try:
                     async with asyncio.timeout(limit_s):
                         return await work.evaluator(work.case)
@@ -156,7 +157,7 @@ class Performer:
         return self._free
 
     async def _drop(self, work: Work, reason: str) -> None:
-        """The cap refused: a drawn unit becomes a `budget` decision, a replay stops as `capped`."""
+        """The cap refused: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
         job = work.job
         if job.run_id is not None:
             await self._end_run(job.run_id, "capped", reason)
@@ -168,8 +169,8 @@ class Performer:
             dead = replace(job, attempts=MAX_ATTEMPTS[work.judged] - 1)
             result = work.result(status="error", explanation=reason)
             await self._outbox.put(Verdict(job=dead, score_key=work.key, created_at=self._clock(), result=result))
-        if reason not in self._told:
-            self._told.add(reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
             _log.warning("evaluation stopped: %s", reason)
 
     async def _end_run(self, run_id: str, status: str, reason: str) -> None:
@@ -181,22 +182,26 @@ class Performer:
         if work.judged:
             self._refusals = self._refusals + 1 if result.status == "error" else 0
             if self._refusals > 1:
-                self._gate.pause(backoff_s(self._refusals - 1, first=self._patience.retry_first_s))
+                self._gate.pause(backoff_s(self._refusals - 1, first=self._options.retry_first_s))
 
 
 def backoff_s(failures: int, *, first: float = 0.5, most: float = 60.0) -> float:
-    """Seconds to wait after this many failures in a row: doubling, capped, spread by chance over half to whole."""
-    return min(most, first * 2.0 ** min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
+    """Return seconds to wait after this many failures in a row: the runner's backoff, spread over half to whole."""
+    return Retry(first_s=first, longest_s=most).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
 
 
 _log = logging.getLogger(__name__)
 _LONG = 2**20
-"""Bytes beyond which a file that says nothing any more is emptied."""
+"""Bytes beyond which the file is emptied while no job runs."""
 _REASON = "the collector ended while this evaluator ran"
 
 
-class InHand:
-    """A line `+job` where a job begins and `-job` where it ends; None: nothing is noted."""
+class RunningJobs:
+    """The running jobs, in a file beside the database, so that a crash of the process counts as an attempt.
+
+    The file has a line `+job` where a job begins and `-job` where it ends; None: no file. It survives a killed process,
+    but not always a power cut.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._held, self._size = path, set[str](), 0
@@ -241,15 +246,15 @@ class InHand:
 
 
 def count_interrupted(
-    store: Store, ledger: Ledger, in_hand: InHand, *, made: Callable[[Job], Evaluator], now: datetime
+    store: Store, ledger: Ledger, running: RunningJobs, *, made: Callable[[Job], Evaluator], now: datetime
 ) -> int:
-    """Store an `error` attempt for each job that a former process had in hand when it ended; returns how many."""
-    jobs = by_ids(store.read, in_hand.left())
+    """Store an `error` attempt for each job that a former process ran when it ended; returns how many."""
+    jobs = by_ids(store.read, running.left())
     verdicts = [_interrupted(job, made(job), now) for job in jobs]
     if verdicts:
         store.write(lambda tx: append_verdicts(tx, ledger, verdicts)).result()
-        _log.warning("%d evaluations were in hand when the collector ended; each counts as an attempt", len(jobs))
-    in_hand.clear()
+        _log.warning("%d evaluations ran when the collector ended; each counts as an attempt", len(jobs))
+    running.clear()
     return len(verdicts)
 
 

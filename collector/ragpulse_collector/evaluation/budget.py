@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Literal
 
-from ragpulse_collector.evaluation.batcher import Together, committed
+from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.work import Work
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries.ledger import Entry, add_entries, spent_usd
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["Caps", "Ledger", "OverBudget", "Price", "Reservation", "Reserving"]
+__all__ = ["Caps", "Ledger", "OverBudget", "Price", "Reservation", "Reservations"]
 
 Price = Callable[[str, int, int], float | None]
 """(model, input tokens, output tokens) → USD; None where the price is not known."""
@@ -143,16 +143,16 @@ def _entry(reservation: Reservation, kind: Literal["reserve", "release", "spend"
     return (reservation.day.date(), reservation.evaluator, reservation.job_id, reservation.run_id, kind, usd)
 
 
-class Reserving:
-    """Sets aside what a job may cost at most; what is under way keeps its reservation until it is settled.
+class Reservations:
+    """Reserves what a job may cost at most; a running job keeps its reservation until it is settled.
 
-    A job that does not fit waits for others of its account under way: they may turn out cheaper than reserved. Only
-    where none is left the cap refuses it, so that concurrency does not cut the money short.
+    A job that does not fit waits for running jobs of its account, which may turn out cheaper than reserved. The cap
+    refuses it only when none of them is left.
     """
 
     def __init__(self, store: Store, ledger: Ledger, clock: Callable[[], datetime]) -> None:
         self._store, self._ledger, self._clock = store, ledger, clock
-        self._reserve = Together(self._reserved, every_s=0.02)
+        self._reserve = Batcher(self._reserved, every_s=0.02)
         self._open: Counter[str | None] = Counter()
         self._freed = asyncio.Event()
 

@@ -14,7 +14,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import EvaluationResult, Evaluator
 
-__all__ = ["Offline", "Pressure", "Scored"]
+__all__ = ["ImmediateScorer", "Scored", "Throttle"]
 
 
 def _nobody() -> bool:
@@ -22,17 +22,17 @@ def _nobody() -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pressure:
-    """Tells work how long to rest between its slices.
+class Throttle:
+    """Slows background work down while requests wait.
 
-    Python runs one thread at a time: what a slice takes, whoever sends spans or opens a page waits for. The share is
-    a floor as well, so that a queue before a collector that is never idle still moves.
+    Python runs one thread at a time, so requests wait for a slice of work. Work gets at least `share` of a core, so
+    that evaluation goes on in a collector that is never idle.
     """
 
     busy: Callable[[], bool] = _nobody
-    """Whether somebody waits for an answer now; asked once a slice, in any thread."""
+    """Whether a request waits now; called once a slice, in any thread."""
     share: float = 0.15
-    """Of a core, in CPU time, while somebody waits."""
+    """Of a core, in CPU time, while a request waits."""
     slice_s: float = 0.005
     """CPU seconds of work between two looks."""
     spent: Callable[[], float] = time.thread_time
@@ -40,10 +40,10 @@ class Pressure:
     sleep: Callable[[float], object] = time.sleep
 
     def begin(self) -> Callable[[], None]:
-        """Begin to work in this thread: what is returned is called between small pieces of the work, and may rest."""
+        """Begin to work in this thread; call the returned function between small pieces of work, it may sleep."""
         began = self.spent()
 
-        def breathe() -> None:
+        def rest() -> None:
             nonlocal began
             worked = self.spent() - began
             if worked < self.slice_s:
@@ -52,32 +52,32 @@ class Pressure:
                 self.sleep(worked * (1.0 / self.share - 1.0))
             began = self.spent()
 
-        return breathe
+        return rest
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What became of a batch; jobs in neither list were not reached and stay pending."""
+    """The outcome of a batch; jobs in neither list were not reached and stay pending."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     left: list[Work] = field(default_factory=list)
-    """Those that need more than one try, or whose replay asked for another version."""
+    """Jobs that need another attempt, or whose replay asked for another version."""
 
 
-class Offline:
-    """Scores batches in the thread that calls it, and gives way to whoever waits meanwhile."""
+class ImmediateScorer:
+    """Scores batches in the calling thread; the throttle slows it down while requests wait."""
 
-    def __init__(self, store: Store, pressure: Pressure, clock: Callable[[], datetime]) -> None:
-        self._store, self._pressure, self._clock = store, pressure, clock
+    def __init__(self, store: Store, throttle: Throttle, clock: Callable[[], datetime]) -> None:
+        self._store, self._throttle, self._clock = store, throttle, clock
 
     def __call__(self, asked: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> Scored:
         """Score the jobs in their order until `stopped`; equal verdicts are made once."""
-        breathe = self._pressure.begin()
+        rest = self._throttle.begin()
         scored, met = Scored(), set[str]()
-        for work in prepared(self._store, asked, breathe=breathe):
+        for work in prepared(self._store, asked, rest=rest):
             if stopped():
                 break
-            breathe()
+            rest()
             if work.run is not None and work.run.version != work.evaluator.version:
                 scored.left.append(work)
                 continue

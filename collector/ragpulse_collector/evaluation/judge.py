@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from ragpulse_collector.evaluation.batcher import Together, committed
+from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.budget import Price
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
@@ -40,8 +40,8 @@ class RecordedCalls:
 
     def __init__(self, store: Store) -> None:
         # No bound methods: a cycle would keep a closed store's file open until the next collection.
-        self._find = Together(partial(_found, store), every_s=0.005)
-        self._keep = Together(partial(_kept, store), every_s=0.02)
+        self._find = Batcher(partial(_found, store), every_s=0.005)
+        self._keep = Batcher(partial(_kept, store), every_s=0.02)
 
     async def get(self, key: str) -> JudgeCall | None:
         """The recorded call, or None."""

@@ -42,7 +42,7 @@ __all__ = ["Replays"]
 _BILLED = 200
 """The bill extrapolates from this many cases, the first in order of u: a random sample of what matches."""
 _SAMPLE = 50
-"""So many cases go to a caller who alone can say what its judge will cost."""
+"""Cases sent to a caller that computes the cost of its own judge."""
 _OPTIONS = ("judge", "prompts", "loads")
 
 
@@ -106,11 +106,11 @@ class Replays:
     def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return every replay with its progress, newest first."""
         del params
-        return {"replays": [self._told(run) for run in latest_runs(self._store).values()]}
+        return {"replays": [self._shown(run) for run in latest_runs(self._store).values()]}
 
     def get(self, run_id: str) -> dict[str, Any]:
         """Return one replay with its progress; raises LookupError."""
-        return self._told(self._run(run_id))
+        return self._shown(self._run(run_id))
 
     def cancel(self, run_id: str) -> dict[str, Any]:
         """Stop a running replay; what is finished stays, and it can be resumed."""
@@ -169,7 +169,7 @@ class Replays:
         cases = cases_of(self._store, units).values()
         whole = sum((evaluator.estimate(case) for case in cases), Estimate())
         scale = max(0, len(selected) - already) / max(1, len(units))
-        told: dict[str, Any] = {
+        bill: dict[str, Any] = {
             "evaluator": evaluator.name,
             "version": evaluator.version,
             "judge": evaluator.judge_id,
@@ -180,9 +180,9 @@ class Replays:
         }
         if isinstance(evaluator, Declared) and evaluator.judge_id is not None:
             sample = [case.model_dump(mode="json") for case in list(cases)[:_SAMPLE]]
-            return told | {"cost_usd": None, "cost_unknown_reason": "only the caller knows its judge", "sample": sample}
-        cost, reason = self._cost(evaluator, told["input_tokens"], told["output_tokens"])
-        return told | {"cost_usd": cost, "cost_unknown_reason": reason}
+            return bill | {"cost_usd": None, "cost_unknown_reason": "only the caller knows its judge", "sample": sample}
+        cost, reason = self._cost(evaluator, bill["input_tokens"], bill["output_tokens"])
+        return bill | {"cost_usd": cost, "cost_unknown_reason": reason}
 
     def _cost(self, evaluator: Evaluator, input_tokens: int, output_tokens: int) -> tuple[float | None, str | None]:
         if evaluator.judge is None or input_tokens + output_tokens == 0:
@@ -229,7 +229,7 @@ class Replays:
             if (run.external, run.asked.get("where"), run.asked.get("limit")) == wanted
         ]
 
-    def _told(self, run: Run) -> dict[str, Any]:
+    def _shown(self, run: Run) -> dict[str, Any]:
         done, counts, cost, unknown, first, last = self._progress(run.run_id)
         finished = done >= run.total
         going = run.status in ("running", "external")

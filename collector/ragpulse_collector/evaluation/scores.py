@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragpulse_collector.evaluation.batcher import Together, committed
+from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job
 from ragpulse_collector.store import Store, Transaction
@@ -108,7 +108,7 @@ class Outbox:
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store, self._ledger = store, ledger
-        self.put: Together[Verdict, None] = Together(self._write, every_s=0.02)
+        self.put: Batcher[Verdict, None] = Batcher(self._write, every_s=0.02)
 
     async def _write(self, verdicts: list[Verdict]) -> Sequence[None]:
         await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, verdicts))

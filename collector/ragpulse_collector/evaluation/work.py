@@ -17,7 +17,7 @@ from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.protocol import close_judge, model_of
 from ragpulse_evaluators.judges.rate_limit import Gate
 
-__all__ = ["Evaluators", "Lane", "Resolve", "Work", "prepared"]
+__all__ = ["Evaluators", "JobPool", "Resolve", "Work", "prepared"]
 
 Resolve = Callable[..., Evaluator]
 """(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises
@@ -43,7 +43,7 @@ class Evaluators:
         return self._made[key]
 
     async def rest(self) -> None:
-        """Let their judges drop idle connections, and end their processes; each may be asked again."""
+        """Close idle connections of the judges, and end evaluator processes; both reopen on demand."""
         for evaluator in self._made.values():
             await close_judge(evaluator.judge)
             if isinstance(evaluator, Isolated):
@@ -92,7 +92,7 @@ class Work:
 
     @property
     def noted(self) -> bool:
-        """Whether a crash while it runs is an attempt: not where our own code only waits for a judge."""
+        """Whether a crash while it runs counts as an attempt: not if our own code only waits for a judge."""
         return not self.gated or type(self.evaluator).__module__.partition(".")[0] != "ragpulse_evaluators"
 
     def result(self, **values: Any) -> EvaluationResult:
@@ -121,15 +121,15 @@ def _on() -> None:
 
 
 def prepared(
-    store: Store, asked: Iterable[tuple[Job, Run | None, Evaluator]], *, breathe: Callable[[], None] = _on
+    store: Store, asked: Iterable[tuple[Job, Run | None, Evaluator]], *, rest: Callable[[], None] = _on
 ) -> list[Work]:
-    """Build the works of many jobs with few reads; `breathe` is called between them."""
+    """Build the works of many jobs with few reads; `rest` is called between them."""
     made, keys = list(asked), ScoreKeys()
     units = list(dict.fromkeys(job.unit for job, _, _ in made))
     cases = cases_of(store, units)
     works = []
     for job, run, evaluator in made:
-        breathe()
+        rest()
         case = cases.get(job.unit)
         key = job.job_id if case is None else keys(job.unit, case, evaluator)
         works.append(Work(job, run, evaluator, case, key))
@@ -138,19 +138,18 @@ def prepared(
 
 
 @dataclass(eq=False)
-class Lane:
-    """What waits in it and how much may be under way; a full lane holds nobody up in the other."""
+class JobPool:
+    """Jobs of one kind: claimed, then ready (with their case), then running. A full pool does not block another."""
 
     at_once: int
-    """Jobs under way, those that wait for their commit included."""
+    """Jobs that may run at once, including those that wait for their commit."""
     batch: int
     """Jobs whose cases are built with one set of reads."""
     claimed: deque[Job] = field(default_factory=deque)
     ready: deque[Work] = field(default_factory=deque)
-    under_way: int = 0
+    running: int = 0
     streams: set[str] = field(default_factory=set)
-    """The lines of jobs that were seen to belong here."""
-
+    """The streams whose jobs belong here."""
     more: bool = True
     """Whether the store may hold further jobs for it."""
 
@@ -165,11 +164,11 @@ class Lane:
         return len(self.ready) < self.at_once
 
     @property
-    def sated(self) -> bool:
+    def full(self) -> bool:
         """Whether it needs no more jobs from the store for now."""
         return len(self.claimed) >= self.batch or not self.low
 
     @property
     def free(self) -> int:
-        """How many more may be under way."""
-        return self.at_once - self.under_way
+        """How many more jobs may run."""
+        return self.at_once - self.running

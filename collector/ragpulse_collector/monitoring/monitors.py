@@ -221,8 +221,8 @@ class Monitors:
         figures = (reading.value, reading.lo, reading.hi)
 
         def work(tx: Transaction) -> None:
-            texts = {"text": finding.text, "delivery": delivery, "statistic": finding.statistic}
-            add_state(tx, one.name, group, finding.state, figures, **texts)
+            texts = (finding.text, delivery, finding.statistic)
+            add_state(tx, one.name, group, finding.state, figures, texts)
 
         self._store.write(work).result()
         return 1

@@ -36,8 +36,12 @@ def states(read: Read, monitor: str, *, limit: int = 100) -> list[dict[str, Any]
 
 
 def add_state(
-    tx: Transaction, monitor: str, group: str, state: str, figures: tuple[float | None, float | None, float | None], *,
-    text: str, delivery: str | None, statistic: str | None,
-) -> None:  # fmt: skip
-    """Append a state; `figures` are the value and the ends of its interval."""
-    tx.append("monitor_states", _COLUMNS, [(monitor, group, state, *figures, text, delivery, statistic, tx.at)])
+    tx: Transaction,
+    monitor: str,
+    group: str,
+    state: str,
+    figures: tuple[float | None, float | None, float | None],
+    texts: tuple[str, str | None, str | None],
+) -> None:
+    """Append a state: `figures` are the value and the ends of its interval, `texts` text, delivery and statistic."""
+    tx.append("monitor_states", _COLUMNS, [(monitor, group, state, *figures, *texts, tx.at)])

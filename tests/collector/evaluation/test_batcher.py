@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragpulse_collector.evaluation.batcher import Together
+from ragpulse_collector.evaluation.batcher import Batcher
 
 
 class Doubling:
@@ -28,7 +28,7 @@ class Doubling:
 async def test_what_gathers_during_one_group_is_the_next() -> None:
     """One goes first, the others that came meanwhile share the second group; each gets its own answer."""
     work = Doubling()
-    double = Together(work, every_s=0.0)
+    double = Batcher(work, every_s=0.0)
     first = asyncio.create_task(double(1))
     while not work.groups:
         await asyncio.sleep(0)
@@ -43,7 +43,7 @@ async def test_a_failed_group_fails_for_everyone_in_it_and_the_next_goes_on() ->
     """Nobody waits for ever, and the failure does not stick."""
     work = Doubling()
     work.go.set()
-    double = Together(work, every_s=0.0)
+    double = Batcher(work, every_s=0.0)
     failed = await asyncio.gather(double(1), double(13), return_exceptions=True)
     assert [str(error) for error in failed] == ["13", "13"]
     assert await double(4) == 8
@@ -52,7 +52,7 @@ async def test_a_failed_group_fails_for_everyone_in_it_and_the_next_goes_on() ->
 async def test_who_gives_up_does_not_disturb_the_others() -> None:
     """A cancelled item is done all the same; its neighbours are answered."""
     work = Doubling()
-    double = Together(work, every_s=0.0)
+    double = Batcher(work, every_s=0.0)
     tasks = [asyncio.create_task(double(number)) for number in (1, 2)]
     while not work.groups:
         await asyncio.sleep(0)

@@ -238,7 +238,7 @@ def test_an_unknown_replay_is_a_lookup_error(store: EmbeddedStore) -> None:
 
 def test_a_replay_survives_kill_9(tmp_path: Path) -> None:
     """Killed in the middle (benchmarks/replay.py kills 20 times): each unit once, within the cap, repeatable."""
-    path = Path(__file__).parents[2] / "benchmarks" / "replay.py"
+    path = Path(__file__).parents[3] / "benchmarks" / "replay.py"
     spec = importlib.util.spec_from_file_location("benchmark_replay", path)
     assert spec is not None
     assert spec.loader is not None

@@ -17,8 +17,8 @@ from waiting import eventually, until
 
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.client import connect
-from ragpulse_collector.evaluation import Patience, Worker, dead_letters
-from ragpulse_collector.evaluation.attempts import InHand
+from ragpulse_collector.evaluation import AttemptOptions, Worker, dead_letters
+from ragpulse_collector.evaluation.attempts import RunningJobs
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -118,8 +118,8 @@ def work_off(store: EmbeddedStore, loaded: Path, names: tuple[str, ...], *, coun
     units.save()
     settings = Settings.model_validate({"evaluators": LIMITS} | specs)
     catalog = Catalog(settings, loads=[str(loaded)], isolate=True)
-    patience = Patience(retry_first_s=0.001)
-    worker = Worker(store, catalog.resolve, Ledger(store, Caps()), patience=patience, clock=lambda: T0)
+    options = AttemptOptions(retry_first_s=0.001)
+    worker = Worker(store, catalog.resolve, Ledger(store, Caps()), options=options, clock=lambda: T0)
     worker.start()
     try:
         assert worker.wait_idle(90)
@@ -189,12 +189,12 @@ def test_what_a_former_process_had_in_hand(tmp_path: Path) -> None:
     path = tmp_path / "x.in-hand"
     first, second = "a" * 32, "b" * 32
     path.write_text(f"+{first}\n+{second}\n-{first}\n+{second[:7]}")
-    assert InHand(path).left() == [second]
-    noted = InHand(path)
+    assert RunningJobs(path).left() == [second]
+    noted = RunningJobs(path)
     noted.clear()
     with noted.holding(first), noted.holding(second):
-        assert InHand(path).left() == [first, second]
-    assert InHand(path).left() == []
+        assert RunningJobs(path).left() == [first, second]
+    assert RunningJobs(path).left() == []
 
 
 def test_a_crash_counts_and_a_clean_stop_does_not(store: EmbeddedStore, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_crash_counts_and_a_clean_stop_does_not(store: EmbeddedStore, tmp_path
         worker = Worker(store, lambda *_, **__: pending, Ledger(store, Caps()), clock=lambda: T0, in_hand=path)
         worker.start()
         assert waiting.wait(60)
-        assert InHand(path).left() == [job_id]
+        assert RunningJobs(path).left() == [job_id]
         worker.stop(timeout_s=0.1)
     told = [("error", 1, "the collector ended while this evaluator ran")]
     assert rows(store, "SELECT status, attempt, explanation FROM raw.scores") == told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.evaluation import Patience, Pressure, Worker
+from ragpulse_collector.evaluation import AttemptOptions, Throttle, Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.sampling import OFFLINE
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -35,8 +35,8 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 def work_off(store: EmbeddedStore, *evaluators: Evaluator) -> Worker:
     """Let a worker with these evaluators finish what is queued."""
     known = {one.name: one for one in evaluators}
-    ledger, patience = Ledger(store, Caps()), Patience(retry_first_s=0.001)
-    worker = Worker(store, lambda name, **_: known[name], ledger, patience=patience, clock=lambda: T0)
+    ledger, options = Ledger(store, Caps()), AttemptOptions(retry_first_s=0.001)
+    worker = Worker(store, lambda name, **_: known[name], ledger, options=options, clock=lambda: T0)
     worker.start()
     assert worker.wait_idle(20)
     worker.stop()
@@ -124,12 +124,12 @@ class Thread:
 
     def work(self, pieces: int) -> float:
         """Work for 1/1024 of a second a piece; return the seconds slept."""
-        breathe = Pressure(
+        rest = Throttle(
             busy=lambda: self.busy, share=0.2, slice_s=2**-8, spent=lambda: self.spent, sleep=self._sleep
         ).begin()
         for _ in range(pieces):
             self.spent += 2**-10
-            breathe()
+            rest()
         return self.slept
 
     def _sleep(self, seconds: float) -> None:

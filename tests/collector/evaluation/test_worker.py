@@ -19,7 +19,7 @@ from traffic import rag_trace, send
 from waiting import eventually
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.evaluation import Patience, Worker, dead_letters, pending, retry
+from ragpulse_collector.evaluation import AttemptOptions, Worker, dead_letters, pending, retry
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.jobs import LONG_AGO
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -94,7 +94,7 @@ def working(
     """A started worker over these evaluators."""
     known = {one.name: one for one in evaluators}
     ledger = Ledger(store, caps or Caps(), price=lambda _model, tokens_in, _out: tokens_in * 1e-5)
-    options = {"gate": Gate(at_once), "patience": Patience(retry_first_s=0.001), "clock": lambda: T0, **options}
+    options = {"gate": Gate(at_once), "options": AttemptOptions(retry_first_s=0.001), "clock": lambda: T0, **options}
     worker = Worker(store, lambda name, **_: known[name], ledger, **options)
     worker.start()
     try:
