@@ -139,11 +139,16 @@ class Stratum(_Section):
 class RuleSettings(_Section):
     """One `[[rule]]`: which units are evaluated online, by what, at which rate."""
 
-    name: str
+    name: str = Field(min_length=1)
     evaluators: tuple[str, ...] = Field(min_length=1)
     rate: float = Field(ge=0, le=1)
     where: str | None = None
     strata: tuple[Stratum, ...] = ()
+
+    @field_validator("evaluators")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(names))
 
 
 class MonitorSettings(_Section):

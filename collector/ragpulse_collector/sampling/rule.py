@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
+from pydantic import Field, ValidationError, model_validator
+
+from ragpulse_collector import settings
 from ragpulse_collector.store.queries.decisions import latest_score, literal
 from ragpulse_collector.store.where import condition, holds, quoted, scores_in
 
@@ -17,16 +19,12 @@ class RuleError(ValueError):
     """The rule cannot be used; the message says what is wrong."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stratum:
+class Stratum(settings.Stratum):
     """A slice of the traffic that is sampled at a rate of its own, where that is higher.
 
     Its condition may also name scores of evaluators that run on everything (`score.groundedness < 0.5`): it holds from
     when all the scores that it names are stored.
     """
-
-    where: str
-    rate: float
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -40,29 +38,26 @@ class Stratum:
         return f"CASE WHEN {holding} THEN {self.rate!r} ELSE 0.0 END"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """Which units are evaluated online, by what, at which rate.
+class Rule(settings.RuleSettings):
+    """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
 
-    A unit that meets `where` is drawn with the highest of `rate` and the rates of the strata it meets. Raises RuleError
-    for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of `traces` (and,
-    in strata, over the scores of other evaluators).
+    A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Raises
+    RuleError for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of
+    `traces` (and, in strata, over the scores of other evaluators).
     """
 
-    name: str
-    evaluators: tuple[str, ...]
-    rate: float
-    where: str | None = None
     strata: tuple[Stratum, ...] = ()
-    source: str = "store"
+    source: str = Field("store", exclude=True)
     """`file`, `store` or `built-in`; no part of the policy."""
 
-    def __post_init__(self) -> None:
-        if not self.name or not self.evaluators:
-            raise RuleError("a rule needs a name and at least one evaluator")
-        for rate in (self.rate, *(stratum.rate for stratum in self.strata)):
-            if not 0.0 <= rate <= 1.0:
-                raise RuleError(f"rule {self.name!r}: a rate lies between 0 and 1, got {rate}")
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise RuleError(_plain(error)) from error
+
+    @model_validator(mode="after")
+    def _check_conditions(self) -> Self:
         if self.where is not None:
             if scores_in(self.where):
                 raise RuleError(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
@@ -72,6 +67,11 @@ class Rule:
         own = set(self.scores).intersection(self.evaluators)
         if own:
             raise RuleError(f"rule {self.name!r}: score.{min(own)} is not there before {min(own)} is drawn")
+        return self
+
+    def changed(self, **values: Any) -> Rule:
+        """Return the rule with other values, checked again."""
+        return Rule(**{**self.as_json(), "source": self.source, **values})
 
     @cached_property
     def scores(self) -> tuple[str, ...]:
@@ -86,32 +86,12 @@ class Rule:
 
     def as_json(self) -> dict[str, Any]:
         """Return the rule as written in `ragpulse.toml`."""
-        strata = [{"where": stratum.where, "rate": stratum.rate} for stratum in self.strata]
-        return {
-            "name": self.name,
-            "evaluators": list(self.evaluators),
-            "rate": self.rate,
-            "where": self.where,
-            "strata": strata,
-        }
+        return self.model_dump(mode="json")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
         """Build a rule from its written form; raises RuleError for unknown keys and wrong types."""
-        unknown = set(data) - {"name", "evaluators", "rate", "where", "strata"}
-        if unknown:
-            raise RuleError(f"unknown key {sorted(unknown)[0]!r} in a rule")
-        try:
-            return cls(
-                name=str(data["name"]),
-                evaluators=_names(data["evaluators"]),
-                rate=float(data["rate"]),
-                where=data.get("where"),
-                strata=tuple(Stratum(where=str(s["where"]), rate=float(s["rate"])) for s in data.get("strata") or ()),
-                source=source,
-            )
-        except (KeyError, TypeError) as error:
-            raise RuleError(f"a rule needs name, evaluators and rate: {error}") from error
+        return cls(**{**data, "strata": data.get("strata") or (), "source": source})
 
     def pi_sql(self) -> str:
         """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
@@ -141,10 +121,10 @@ OFFLINE = Rule(
 """What runs when no rule is configured: checks that need neither judge nor key."""
 
 
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
-        raise RuleError("evaluators is a list of names")
-    return tuple(dict.fromkeys(value))
+def _plain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    reason = first.get("ctx", {}).get("error")
+    return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def check_where(where: str, scores: tuple[str, ...] = ()) -> None:
