@@ -24,17 +24,18 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from ragpulse_collector.app import Collector
-from ragpulse_collector.budget import Controller
 from ragpulse_collector.demo.traffic import traffic, visits
 from ragpulse_collector.metrics.estimate import Moments
 from ragpulse_collector.metrics.filters import Filter
 from ragpulse_collector.metrics.quality import estimates
 from ragpulse_collector.metrics.window import Window
-from ragpulse_collector.monitors.condition import find_change
+from ragpulse_collector.monitoring.conditions import find_change
 from ragpulse_collector.records import Batch
-from ragpulse_collector.sampler import Rule, Sampler, Stratum, draw
+from ragpulse_collector.sampling import Rule, Sampler, Stratum
+from ragpulse_collector.sampling.pacing import Controller
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import clustered_mean, compare_arms, hajek, ppi_mean, verdict, wilson
 
@@ -380,7 +381,7 @@ def _difference(store: EmbeddedStore, scored: Sequence[tuple[str, str, float, fl
     rule = Rule(name="r", evaluators=("groundedness",), rate=0.1, strata=strata)
     store.write(forget).result()
     Sampler(store, lambda: [rule], salt=salt).decide(utc_now() + timedelta(minutes=1))
-    drawn = [(value, pi) for trace, span, value, pi in scored if draw(salt, trace, span) < pi]
+    drawn = [(value, pi) for trace, span, value, pi in scored if sampling_number(salt, trace, span) < pi]
     expected = hajek([value for value, _ in drawn], [pi for _, pi in drawn])
     (bucket,) = estimates(store, "groundedness", Window(NOON - timedelta(days=9999), utc_now(), 0), Filter())
     found = bucket.estimate

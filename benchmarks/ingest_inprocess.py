@@ -26,7 +26,7 @@ from ragpulse_collector.store.block_rows import table_parts
 
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import RawBody
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store import EmbeddedStore, Prices
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.rows import Appendable, utc_now

@@ -22,11 +22,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.budget import Caps, Ledger
+from ragpulse_collector.evaluation import RecordedCalls, Worker
+from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.records import Batch
-from ragpulse_collector.replay import Replays
 from ragpulse_collector.store import EmbeddedStore
-from ragpulse_collector.worker import RecordedCalls, Worker
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.cache import CachedJudge

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -84,6 +85,17 @@ class JudgeSettings(_Section):
     requests_per_minute: int | None = Field(None, ge=1)
     api_base: str | None = None
 
+    @property
+    def address(self) -> str | None:
+        """Where the judge is asked: `api_base`, or the model's own `http://host:port/v1#model`."""
+        written = self.model if self.model and self.model.startswith(("http://", "https://")) else None
+        return written.partition("#")[0] if written else self.api_base
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the judge runs on this computer (a loopback address): it needs no key and has no budget."""
+        return is_loopback(urlsplit(self.address or "").hostname or "")
+
 
 class Price(_Section):
     """USD per million tokens of one model."""
@@ -130,11 +142,16 @@ class Stratum(_Section):
 class RuleSettings(_Section):
     """One `[[rule]]`: which units are evaluated online, by what, at which rate."""
 
-    name: str
+    name: str = Field(min_length=1)
     evaluators: tuple[str, ...] = Field(min_length=1)
     rate: float = Field(ge=0, le=1)
     where: str | None = None
     strata: tuple[Stratum, ...] = ()
+
+    @field_validator("evaluators")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(names))
 
 
 class MonitorSettings(_Section):

@@ -18,7 +18,7 @@ from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.metrics.filters import filter_of
 from ragpulse_collector.metrics.overview import overview
-from ragpulse_collector.sampler import RuleError, check_where
+from ragpulse_collector.sampling import RuleError, check_where
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Rows
 from ragpulse_collector.store.user_sql import Question

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragpulse_collector.sampler import Rule
+from ragpulse_collector.sampling import Rule
 from ragpulse_collector.store import Store
 
 _STATS = """

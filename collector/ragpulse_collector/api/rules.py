@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from ragpulse_collector.api.data import actor_of
-from ragpulse_collector.sampler import OFFLINE, Rule, RuleError
+from ragpulse_collector.sampling import OFFLINE, Rule, RuleError
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store, Transaction
 

@@ -178,6 +178,7 @@ class Collector:
             self.store,
             told,
             sampler=parts.sampler,
+            pacer=parts.pacer,
             worker=parts.worker,
             monitors=parts.monitors,
             drift=parts.drift,

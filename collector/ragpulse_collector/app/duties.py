@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from ragpulse_collector.app.memory import give_back
 from ragpulse_collector.app.ticker import Job, Ticker
-from ragpulse_collector.monitors import Monitors
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.evaluation import DriftWatch, Worker
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.retention import prune, prune_to_size
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.worker import DriftWatch, Worker
 
 if TYPE_CHECKING:
     from ragpulse_collector.store.lake import Lease
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ragpulse.collector")
 DECIDE_EVERY_S = {False: 0.25, True: 2.0}
 """How often units are decided; on a lake each time is a commit to the catalog that all its processes share."""
+PACE_EVERY_S = 60.0
 MONITOR_EVERY_S = 60.0
 PRUNE_EVERY_S = 3600.0
 CHECK_EVERY_S = 3600.0
@@ -50,6 +51,7 @@ class Duties:
         told: CollectorSettings,
         *,
         sampler: Sampler,
+        pacer: Pacer,
         worker: Worker,
         monitors: Monitors,
         drift: DriftWatch,
@@ -58,7 +60,8 @@ class Duties:
         """`arrivals` counts what came in and may have to be decided; it grows with everything that does."""
         self._store, self._told, self._arrivals = store, told, arrivals
         self._arrived, self._busy_until, self._next_look = arrivals(), 0.0, 0.0
-        self._sampler, self._worker, self._monitors = sampler, worker, monitors
+        self._sampler, self._pacer = sampler, pacer
+        self._worker, self._monitors = worker, monitors
         self._drift, self._checking = drift, threading.Thread()
         self._lease = _lease(told.db) if set(told.roles) & {"evaluate", "maintain"} else None
         self._leading = False
@@ -96,6 +99,7 @@ class Duties:
         jobs = []
         if "evaluate" in self._told.roles:
             jobs.append(Job("deciding units", DECIDE_EVERY_S[self._told.on_a_lake], self._decide))
+            jobs.append(Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0))
             jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
         if "maintain" in self._told.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
@@ -113,6 +117,9 @@ class Duties:
     def _if_leading(self, run: Callable[[], object]) -> None:
         if self._leading:
             run()
+
+    def _pace(self) -> None:
+        self._pacer.update(utc_now())
 
     def _check_judges(self) -> None:
         """Beside the other jobs: a judge may take minutes to answer."""

@@ -26,6 +26,8 @@ from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.evaluation import DriftWatch, External
+from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.metrics.blame import blame
 from ragpulse_collector.metrics.calibration import calibration, suggest
 from ragpulse_collector.metrics.compare import compare
@@ -38,11 +40,9 @@ from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.metrics.plan import check, plan
 from ragpulse_collector.metrics.series import series
 from ragpulse_collector.metrics.snapshot import Snapshots
-from ragpulse_collector.monitors import Monitors, Targets
-from ragpulse_collector.replay import Replays
+from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.worker import DriftWatch, External
 
 FILTERS = (
     "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",

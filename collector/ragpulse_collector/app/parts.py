@@ -11,19 +11,18 @@ from ragpulse_collector.api.data import StoreWithCopies
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.rules import Rules
 from ragpulse_collector.api.status import Status
-from ragpulse_collector.app.money import judge_is_local, judge_price
 from ragpulse_collector.app.operations import operations
-from ragpulse_collector.budget import Caps, Ledger, Pacer
 from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.monitors import Monitors
+from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
+from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.evaluation.judge import RecordedCalls, judge_price
+from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.otlp.intake import Counters
-from ragpulse_collector.replay import Replays
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
 from ragpulse_collector.store.queue import Backlog
-from ragpulse_collector.worker import DriftWatch, Pressure, Worker
-from ragpulse_collector.worker.recorded import RecordedCalls
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
@@ -40,6 +39,7 @@ class Parts:
 
     rules: Rules
     sampler: Sampler
+    pacer: Pacer
     worker: Worker
     monitors: Monitors
     drift: DriftWatch
@@ -66,10 +66,10 @@ def join(
     catalog = Catalog(settings, loads=loads, wrap=_recorded(store, gate), isolate=True)
     rules = Rules(settings, store, known=catalog.online)
     price = judge_price(settings, prices)
-    caps = Caps(usd_per_day=None if judge_is_local(settings) else settings.judge.budget_usd_per_day)
-    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps)
+    caps = Caps(usd_per_day=None if settings.judge.is_local else settings.judge.budget_usd_per_day)
+    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day)
     sampler = Sampler(store, rules.effective, settle_s=told.settle_s, quiet_s=told.quiet_s, pi_scale=pacer.pi_scale)
-    pressure = Pressure(busy=lambda: waiting() > 0 or backlog().bodies > 0)
+    throttle = Throttle(busy=lambda: waiting() > 0 or backlog().bodies > 0)
     poll_s = POLL_S[told.on_a_lake]
     skew = SKEW[told.on_a_lake]
     worker = Worker(
@@ -77,8 +77,7 @@ def join(
         catalog.resolve,
         ledger,
         gate=gate,
-        pacer=pacer,
-        pressure=pressure,
+        throttle=throttle,
         poll_s=poll_s,
         skew=skew,
         in_hand=None if told.on_a_lake else Path(f"{told.db}.in-hand"),
@@ -108,6 +107,7 @@ def join(
     return Parts(
         rules=rules,
         sampler=sampler,
+        pacer=pacer,
         worker=worker,
         monitors=monitors,
         drift=drift,

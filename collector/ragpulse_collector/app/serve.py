@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from ragpulse_collector.app.collector import Collector, More, no_more
 from ragpulse_collector.app.logs import log_to_stderr
 from ragpulse_collector.app.memory import share_heaps
-from ragpulse_collector.app.money import judge_address, judge_is_local
 from ragpulse_collector.settings import Settings
 
 GRPC_PORT = 4317
@@ -72,9 +71,9 @@ def _leaving(settings: Settings) -> str:
     judge = settings.judge
     if judge.model is None:
         return "nothing (no judge is configured)"
-    if judge_is_local(settings):
+    if settings.judge.is_local:
         return f"nothing (the judge {judge.model} is on this computer)"
-    place = judge_address(settings) or "its provider"
+    place = settings.judge.address or "its provider"
     return (
         f"questions, contexts and answers of sampled traces go to {judge.model} at {place}, "
         f"at most {judge.budget_usd_per_day:g} USD a day"

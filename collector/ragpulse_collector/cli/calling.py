@@ -1,4 +1,4 @@
-"""Replay with evaluators that only this command has: the collector sends cases, this process sends results.
+"""Client-side replay: the collector sends cases, this process evaluates them and sends results.
 
 Files and prompts stay here; the collector is told a name, a version and a judge, and never a path.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Price = Callable[[str, int, int], float | None]
 _AT_A_TIME = 64
 _TIMEOUT_S = 120.0
-_LONGEST_REST_S = 30.0
+_LONGEST_WAIT_S = 30.0
 
 
 class Caller:
@@ -30,8 +30,8 @@ class Caller:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         """Make the evaluators named in the request; raises Failure naming the mistake."""
-        from ragpulse_collector.app.money import judge_price
         from ragpulse_collector.catalog import Catalog
+        from ragpulse_collector.evaluation.judge import judge_price
         from ragpulse_collector.settings import load_settings
         from ragpulse_collector.store import Prices
         from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
@@ -134,7 +134,9 @@ class _Loop:
             await close_judge(self._evaluator.judge)
 
     async def _rounds(self, show: Show) -> dict[str, Any]:
-        rest_s = 0.5
+        from ragpulse_evaluators.runner import Retry
+
+        retry, failures = Retry(longest_s=_LONGEST_WAIT_S), 0
         while True:
             answer = await self._call(f"GET {self._path}/cases", {"limit": _AT_A_TIME})
             handed = answer.pop("cases")
@@ -142,10 +144,10 @@ class _Loop:
             if not handed:
                 return dict(answer)
             if await self._round(handed, show):
-                rest_s = 0.5
-            else:  # only failures: the judge may need a rest
-                await asyncio.sleep(rest_s)
-                rest_s = min(_LONGEST_REST_S, 2 * rest_s)
+                failures = 0
+            else:  # nothing but failures: the judge may need a pause
+                await asyncio.sleep(retry.wait(failures))
+                failures = min(failures + 1, 20)
 
     async def _round(self, handed: Sequence[dict[str, Any]], show: Show) -> bool:
         """Evaluate what was handed out; tells whether anything but a failure that may pass came of it."""

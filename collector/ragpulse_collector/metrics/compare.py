@@ -15,10 +15,10 @@ from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.good import FAITHFUL, first_of
 from ragpulse_collector.metrics.quality import evaluators_in
 from ragpulse_collector.metrics.rows import trace_rows
-from ragpulse_collector.metrics.runs import latest_runs
 from ragpulse_collector.metrics.units import sample_of
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
     benjamini_hochberg,

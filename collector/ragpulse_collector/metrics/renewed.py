@@ -13,9 +13,9 @@ from typing import Any
 
 from ragpulse_collector.metrics.filters import Filter
 from ragpulse_collector.metrics.quality import Bucket, estimates, in_order
-from ragpulse_collector.metrics.runs import Share, shares
 from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import Share, shares
 
 __all__ = ["Reading", "read_again"]
 

@@ -13,10 +13,10 @@ from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
 from ragpulse_collector.metrics.markers import prompts, versions
 from ragpulse_collector.metrics.quality import Bucket, estimates
 from ragpulse_collector.metrics.renewed import Reading, read_again
-from ragpulse_collector.metrics.runs import Share, shares
 from ragpulse_collector.metrics.traffic import TrafficBucket, traffic
 from ragpulse_collector.metrics.window import Window, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import Share, shares
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Snapshot", "Snapshots", "snapshot_of"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.runs import shares
 from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import shares
 
 __all__ = ["BARE_NAME", "MEASURES", "Sample", "sample_of"]
 

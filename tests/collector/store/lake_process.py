@@ -11,7 +11,7 @@ from datetime import datetime
 from spans import Span, batch_of
 
 from ragpulse_collector.records import RawBody
-from ragpulse_collector.sampler import Rule, Sampler
+from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease

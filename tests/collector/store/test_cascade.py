@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.records import ScoreRecord
-from ragpulse_collector.sampler import OFFLINE, Rule, RuleError, Sampler, Stratum, draw
+from ragpulse_collector.sampling import OFFLINE, Rule, RuleError, Sampler, Stratum
 from ragpulse_collector.settings import load_settings
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 from ragpulse_evaluators.statistics import hajek
 
 CHECK = Rule(name="check", evaluators=("groundedness",), rate=1.0)
@@ -90,7 +90,7 @@ def test_late_facts_keep_the_stratum_of_the_score(kit: Any, rows: Any) -> None:
     assert [row[:2] for row in rows(store, LATEST)] == [(1.0, True)]
 
 
-@pytest.mark.parametrize("rules", [(replace(CHECK, rate=0.999), JUDGE), (JUDGE,)])
+@pytest.mark.parametrize("rules", [(CHECK.changed(rate=0.999), JUDGE), (JUDGE,)])
 def test_a_score_that_only_some_have_moves_nothing(kit: Any, rows: Any, rules: tuple[Rule, ...]) -> None:
     """Were the check drawn by chance, or forced by a person, that its score exists would say something about u."""
     store = kit.store()
@@ -117,7 +117,7 @@ def test_other_verdicts_move_nothing(kit: Any, rows: Any, more: dict[str, Any]) 
 def test_what_a_cap_left_out_stays_counted_as_such(kit: Any, rows: Any) -> None:
     """It was drawn and dropped: deciding it again would hide that its verdict is missing."""
     store = kit.store()
-    sampler = Sampler(store, lambda: (CHECK, replace(JUDGE, rate=0.5)))
+    sampler = Sampler(store, lambda: (CHECK, JUDGE.changed(rate=0.5)))
     send(kit, store, 20)
     sampler.decide(kit.later(3))
     dropped = "UPDATE raw.decisions SET sampled = false, reason = 'budget' WHERE sampled AND evaluator = 'faithfulness'"
@@ -145,7 +145,7 @@ def test_the_first_units_score_moves_all_units_of_a_trace(kit: Any, rows: Any) -
 
 def test_a_new_rule_does_not_reach_back(kit: Any, rows: Any) -> None:
     """Units decided under another policy stay as they are: no rule bills yesterday's traffic."""
-    store, rules = kit.store(), [CHECK, replace(JUDGE, strata=())]
+    store, rules = kit.store(), [CHECK, JUDGE.changed(strata=())]
     sampler = Sampler(store, lambda: rules)
     send(kit, store, 1)
     sampler.decide(kit.later(3))
@@ -167,8 +167,8 @@ def test_a_new_process_heeds_what_the_last_one_left(kit: Any, rows: Any) -> None
 
 def test_a_condition_waits_for_all_its_scores(kit: Any, rows: Any) -> None:
     """`score.a` OR anything else holds once `a` is there; the budget scales the stratum as any."""
-    check = replace(CHECK, evaluators=("groundedness", "refusal"))
-    both = replace(JUDGE, strata=(Stratum(where="score.refusal = 0 OR score.groundedness IS NULL OR error", rate=0.8),))
+    check = CHECK.changed(evaluators=("groundedness", "refusal"))
+    both = JUDGE.changed(strata=(Stratum(where="score.refusal = 0 OR score.groundedness IS NULL OR error", rate=0.8),))
     store = kit.store()
     sampler = Sampler(store, lambda: [check, both], pi_scale=lambda name: (0.5 if name == "faithfulness" else 1.0, ""))
     send(kit, store, 1, status="error")
@@ -212,7 +212,7 @@ def test_the_weighted_mean_is_right_and_the_naive_one_wrong(kit: Any, rows: Any)
     means: list[float] = []
     naive: list[float] = []
     for salt in map(str, range(20)):
-        drawn = [(1.0 - bad[int(t, 16)], pi) for t, span, pi in chances if draw(salt, t, span) < pi]
+        drawn = [(1.0 - bad[int(t, 16)], pi) for t, span, pi in chances if sampling_number(salt, t, span) < pi]
         found = hajek([y for y, _ in drawn], [pi for _, pi in drawn])
         means.append(found.estimate if found else 0.0)
         naive.append(sum(y for y, _ in drawn) / len(drawn))
@@ -235,17 +235,17 @@ def test_the_guides_example_is_such_a_rule(tmp_path: Path) -> None:
 def test_a_rule_may_not_wait_for_itself() -> None:
     """Nor may `where` name scores: what it leaves out would not be covered; each is said at once."""
     with pytest.raises(RuleError, match="faithfulness is not there before faithfulness is drawn"):
-        replace(JUDGE, strata=(Stratum(where="score.faithfulness < 0.5", rate=1.0),))
+        JUDGE.changed(strata=(Stratum(where="score.faithfulness < 0.5", rate=1.0),))
     with pytest.raises(RuleError, match=r"where .score\.groundedness < 0\.5.: .* strata"):
-        replace(JUDGE, where="score.groundedness < 0.5")
+        JUDGE.changed(where="score.groundedness < 0.5")
     with pytest.raises(RuleError, match="score"):
-        replace(JUDGE, strata=(Stratum(where="score < 0.5", rate=1.0),))
+        JUDGE.changed(strata=(Stratum(where="score < 0.5", rate=1.0),))
 
 
 def test_a_changed_condition_is_a_new_policy_and_a_name_stays_a_name() -> None:
     """As for other rules; quotes in a name are no SQL."""
-    other = replace(JUDGE, strata=(Stratum(where="score.groundedness < 0.4", rate=1.0),))
-    odd = replace(JUDGE, strata=(Stratum(where='score."it\'s ""x""" < 0.4', rate=1.0),))
+    other = JUDGE.changed(strata=(Stratum(where="score.groundedness < 0.4", rate=1.0),))
+    odd = JUDGE.changed(strata=(Stratum(where='score."it\'s ""x""" < 0.4', rate=1.0),))
     assert len({JUDGE.policy, other.policy, odd.policy}) == 3
     assert odd.scores == ('it\'s "x"',)
 
@@ -258,6 +258,6 @@ def test_the_preview_counts_what_the_scores_would_select(kit: Any, rows: Any) ->
     Sampler(store, lambda: RULES).decide(kit.later(3))
     score(kit, store, {1: 0.2, 2: 0.9})
     score(kit, store, {3: 0.2}, 'it\'s "x"')
-    rule = replace(JUDGE, strata=(*JUDGE.strata, odd))
+    rule = JUDGE.changed(strata=(*JUDGE.strata, odd))
     found = rows(store, f"SELECT {rule.pi_sql()} FROM traces t ORDER BY trace_id")
     assert [float(pi) for (pi,) in found] == [1.0, 0.1, 0.7]

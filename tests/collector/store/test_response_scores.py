@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.records import ScoreRecord
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Sampler
 
 
 def score(kit: Any, response: str = "r-1") -> ScoreRecord:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.sampler import OFFLINE, Rule, RuleError, Sampler, Stratum, check_where, draw
+from ragpulse_collector.sampling import OFFLINE, Rule, RuleError, Sampler, Stratum, check_where
+from ragpulse_collector.settings import RuleSettings
+from ragpulse_collector.settings import Stratum as StratumSettings
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 
 GOOD = (
     "service = 'helpdesk'",
@@ -40,7 +43,7 @@ def test_anything_else_is_refused(where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"rate": 1.5}, {"rate": -0.1}, {"evaluators": ()}, {"strata": (Stratum(where="true", rate=2.0),)}]
+    "fields", [{"rate": 1.5}, {"rate": -0.1}, {"evaluators": ()}, {"strata": ({"where": "true", "rate": 2.0},)}]
 )
 def test_rates_and_names_are_checked(fields: dict[str, Any]) -> None:
     """A rate lies in 0..1 and there is something to evaluate."""
@@ -70,7 +73,7 @@ def test_a_forced_evaluation_keeps_the_designed_chance(kit: Any, rows: Any) -> N
     spans = [kit.span(1, kind="rag", trace_id=f"{n:032x}") for n in range(1, 21)]
     kit.send(store, *spans)
     sampler.decide(kit.later(3))
-    drawn = {span.trace_id: draw("ragpulse", span.trace_id, span.span_id) < 0.5 for span in spans}
+    drawn = {span.trace_id: sampling_number("ragpulse", span.trace_id, span.span_id) < 0.5 for span in spans}
     made = [sampler.force(trace_id, None, ["e"]) for trace_id in drawn]
     assert made == [int(not chosen) for chosen in drawn.values()]
     found = rows(store, "SELECT trace_id, pi, sampled, reason FROM decisions WHERE latest ORDER BY 1")
@@ -87,3 +90,15 @@ def test_forcing_what_no_rule_covers_enters_no_estimate(kit: Any, rows: Any) -> 
     assert rows(store, "SELECT evaluator, pi, sampled, reason FROM decisions") == [("e", 0.0, False, "forced")]
     with pytest.raises(LookupError):
         sampler.force("1" * 32, None, ["e"])
+
+
+def test_the_rule_of_the_settings_is_the_rule_of_the_sampler() -> None:
+    """One declaration: a field of `[[rule]]` is a field of the sampler's rule, with the same limits."""
+    written = RuleSettings(
+        name="r", evaluators=("e", "e"), rate=1, where="error", strata=(StratumSettings(where="true", rate=0.5),)
+    )
+    rule = Rule.from_json(written.model_dump(), source="file")
+    assert rule.as_json() == written.model_dump(mode="json")
+    assert rule.evaluators == ("e",)
+    assert set(Rule.model_fields) - set(RuleSettings.model_fields) == {"source"}
+    assert len({rule, rule.changed(source="api"), rule.changed(rate=0.5)}) == 3

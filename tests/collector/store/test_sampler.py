@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
-from ragpulse_collector.sampler import OFFLINE, Rule, Sampler, Stratum, draw, statements
+from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
+from ragpulse_collector.store.queries import decisions
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
 
 ALL = Rule(name="all", evaluators=("faithfulness",), rate=1.0)
 HALF = Rule(name="half", evaluators=("faithfulness",), rate=0.5)
@@ -89,7 +91,7 @@ def test_one_number_per_unit_decides_for_every_rule(kit: Any, rows: Any) -> None
     decided = rows(store, "SELECT trace_id, span_id, evaluator, pi, u, sampled, reason FROM decisions")
     assert len(decided) == 120
     for trace_id, span_id, evaluator, pi, u, sampled, reason in decided:
-        assert u == draw("salt", trace_id, span_id)
+        assert u == sampling_number("salt", trace_id, span_id)
         assert pi == {"faithfulness": 0.5, "relevancy": 0.2}[evaluator]
         assert (sampled, reason) == ((True, "sampled") if u < pi else (False, "not_sampled"))
     assert rows(store, "SELECT count(*) FROM raw.eval_jobs")[0][0] == sum(row[5] for row in decided)
@@ -310,11 +312,11 @@ def test_a_deep_trace_is_decided_in_time_proportional_to_its_size(tmp_path: Path
 
 def test_usage_in_a_very_large_trace_counts_for_each_span(kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound nothing is compared: the sum holds repeated usage, and the trace says so."""
-    bounded = statements.DOUBTFUL_USAGE, statements.FACT
-    limit = str(statements.MAX_DEDUPLICATED_SPANS)
+    bounded = decisions.DOUBTFUL_USAGE, decisions.FACT
+    limit = str(decisions.MAX_DEDUPLICATED_SPANS)
     assert all(limit in statement for statement in bounded)
     for name, statement in zip(("DOUBTFUL_USAGE", "FACT"), bounded, strict=True):
-        monkeypatch.setattr(statements, name, statement.replace(limit, "3"))
+        monkeypatch.setattr(decisions, name, statement.replace(limit, "3"))
     store, usage = kit.store(), {"input_tokens": 10, "cost_usd": 0.5, "response_id": "x"}
     for trace, count in ((trace_of(1), 3), (trace_of(2), 4)):
         kit.send(
@@ -375,7 +377,7 @@ def test_texts_on_a_log_event_join_in_either_order(kit: Any, rows: Any) -> None:
 @pytest.mark.parametrize("salt", ["a", "b"])
 def test_the_number_is_spread_evenly(salt: str) -> None:
     """Draws fill [0, 1) without lumps, whatever the salt."""
-    numbers = sorted(draw(salt, trace_of(n), f"{1:016x}") for n in range(2_000))
+    numbers = sorted(sampling_number(salt, trace_of(n), f"{1:016x}") for n in range(2_000))
     worst = max(abs(value - (rank + 0.5) / 2_000) for rank, value in enumerate(numbers))
     assert 0.0 <= numbers[0] <= numbers[-1] < 1.0
     assert worst < 0.043  # Kolmogorov-Smirnov at one in a thousand

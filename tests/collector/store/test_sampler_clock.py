@@ -10,7 +10,7 @@ import pytest
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import ScoreRecord
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.settings import Settings
 
 AHEAD_S = 365 * 86_400.0

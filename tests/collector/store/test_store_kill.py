@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Sampler
 
 ROUNDS = int(os.environ.get("RAGPULSE_KILL_ROUNDS", "3"))
 BATCH = 20
@@ -22,7 +22,7 @@ _WRITER = """
 import pickle, sys, threading
 from datetime import datetime, timedelta
 from ragpulse_collector.records import Batch, RawBody, SpanBatch
-from ragpulse_collector.sampler import Rule, Sampler
+from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.store import EmbeddedStore
 path, first = sys.argv[1], int(sys.argv[2])
 store = EmbeddedStore(path, decode=lambda body: pickle.loads(body.body), wal_limit="1MB", memory_limit="100MB")

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from spans import Span, batch_of
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody
-from ragpulse_collector.sampler import Rule, Sampler
+from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.store import Busy, EmbeddedStore
 
 START = datetime(2026, 3, 1)

@@ -15,7 +15,7 @@ from spans import Span, span_batch, spans_of
 
 from ragpulse_collector.api.traces import listed
 from ragpulse_collector.records import ContextRecord, SpanBatch
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
 from ragpulse_collector.store.remap import remap
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum

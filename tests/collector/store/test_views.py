@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.metrics.estimate import MOMENTS, Moments
-from ragpulse_collector.sampler import Sampler
+from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store.newest import newest
 from ragpulse_collector.store.views import FACT_COLUMNS
 from ragpulse_evaluators.statistics import hajek

@@ -1,0 +1,29 @@
+"""Evaluation in the background: a durable job queue in the store, claims in memory, results as rows.
+
+    jobs ─▶ cases ─▶ evaluator ─ reserve, settle ─▶ scores, ledger
+
+Runs in its own thread with its own event loop, so that a judge's import and CPU never stall receiving.
+"""
+
+from ragpulse_collector.evaluation.anchors import DriftWatch
+from ragpulse_collector.evaluation.attempts import AttemptOptions
+from ragpulse_collector.evaluation.client_replay import External
+from ragpulse_collector.evaluation.immediate import Throttle
+from ragpulse_collector.evaluation.jobs import Job, dead_letters, pending, retry
+from ragpulse_collector.evaluation.judge import RecordedCalls
+from ragpulse_collector.evaluation.work import Resolve
+from ragpulse_collector.evaluation.worker import Worker
+
+__all__ = [
+    "AttemptOptions",
+    "DriftWatch",
+    "External",
+    "Job",
+    "RecordedCalls",
+    "Resolve",
+    "Throttle",
+    "Worker",
+    "dead_letters",
+    "pending",
+    "retry",
+]

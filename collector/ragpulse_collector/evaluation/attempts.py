@@ -1,0 +1,263 @@
+"""One job to its end: reserve money, evaluate, store the result; try again later, or store why not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ragpulse_collector.evaluation.batcher import committed
+from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
+from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
+from ragpulse_collector.evaluation.scores import Outbox, Verdict, append_verdicts
+from ragpulse_collector.evaluation.work import Work
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
+from ragpulse_collector.store.queries.runs import set_status
+from ragpulse_evaluators import EvaluationResult, Evaluator
+from ragpulse_evaluators.isolated import Isolated
+from ragpulse_evaluators.judges.rate_limit import Gate
+from ragpulse_evaluators.runner import Retry
+
+__all__ = ["AttemptOptions", "JobRunner", "RunningJobs", "backoff_s", "count_interrupted"]
+
+_log = logging.getLogger(__name__)
+_FREE_AT_ONCE = 8
+"""Evaluators without a judge that run side by side: their own code may wait for something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptOptions:
+    """Time limit and backoff of an attempt."""
+
+    timeout_s: float = 120.0
+    """Time limit of an evaluator without a judge; a judge has a limit for each request."""
+    retry_first_s: float = 0.5
+    """Wait after the first error; it doubles with each further error."""
+
+
+class JobRunner:
+    """Runs one job to its end; made and used within the worker's event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        gate: Gate,
+        *,
+        options: AttemptOptions,
+        running: RunningJobs,
+        clock: Callable[[], datetime],
+        counts: defaultdict[str, int],
+        run_ended: Callable[[str], None],
+    ) -> None:
+        self._store, self._gate, self._options, self._clock, self._counts = store, gate, options, clock, counts
+        self._reservations, self._outbox = Reservations(store, ledger, clock), Outbox(store, ledger)
+        self._run_ended = run_ended
+        self._free = asyncio.Semaphore(_FREE_AT_ONCE)
+        self._own: dict[Evaluator, asyncio.Semaphore] = {}
+        self._running = running
+        self._keys: dict[str, asyncio.Future[bool]] = {}
+        self._logged: set[str] = set()
+        self._refusals = 0
+        self.stopping = asyncio.Event()
+
+    async def __call__(self, work: Work) -> None:
+        """Run the job; the result of an equal job that runs or finished earlier is reused, not repeated."""
+        if work.run is not None and work.evaluator.version != work.run.version:
+            reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
+            await self._end_run(work.run.run_id, "failed", reason)
+            return
+        twin = self._keys.get(work.key)
+        if work.known or (twin is not None and await twin):
+            self._counts["reused"] += 1
+            await self._outbox.put(Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None))
+            return
+        ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._keys[work.key] = ended
+        try:
+            ended.set_result(await self._attempt_all(work))
+        finally:
+            self._keys.pop(work.key, None)
+            if not ended.done():
+                ended.set_result(False)
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep, or return True at once when the worker stops."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _attempt_all(self, work: Work) -> bool:
+        """Try until there is a final result or no attempt is left; returns whether there is one."""
+        most = MAX_ATTEMPTS[work.judged]
+        for attempt in range(work.job.attempts, most):
+            try:
+                reservation = await self._reservations.take(work) if work.judged else None
+            except OverBudget as refusal:
+                await self._drop(work, str(refusal))
+                return False
+            try:
+                final = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
+            finally:
+                self._reservations.ended(reservation)
+            last = final or attempt + 1 == most
+            if last or await self.pause(backoff_s(attempt + 1, first=self._options.retry_first_s)):
+                return final
+        return False
+
+    async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> bool:
+        """Evaluate and write what was found; returns, once it is on disk, whether it is final."""
+        started = time.perf_counter()
+        result = await self._evaluate(work)
+        verdict = Verdict(
+            job=job,
+            score_key=work.key,
+            result=result,
+            label_version=work.evaluator.label,
+            elapsed_ms=(time.perf_counter() - started) * 1000.0,
+            reservation=reservation,
+            created_at=self._clock(),
+        )
+        await self._outbox.put(verdict)
+        self._count(work, result)
+        return verdict.final
+
+    async def _evaluate(self, work: Work) -> EvaluationResult:
+        if work.case is None:
+            return work.gone()
+        limit_s = None if work.gated or isinstance(work.evaluator, Isolated) else self._options.timeout_s
+        async with self._place(work):
+            with self._running.holding(work.job.job_id) if work.noted else nullcontext():
+                try:
+                    async with asyncio.timeout(limit_s):
+                        return await work.evaluator(work.case)
+                except TimeoutError:
+                    return work.result(status="error", explanation=f"no result within {limit_s:g} s")
+
+    def _place(self, work: Work) -> AbstractAsyncContextManager[Any]:
+        """What bounds how many run at once; one slow evaluator of a user takes no place of another."""
+        if work.gated:
+            return nullcontext()
+        if work.judged:
+            return self._gate
+        if isinstance(work.evaluator, Isolated):
+            return self._own.setdefault(work.evaluator, asyncio.Semaphore(work.evaluator.limits.processes))
+        return self._free
+
+    async def _drop(self, work: Work, reason: str) -> None:
+        """The cap refused: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
+        job = work.job
+        if job.run_id is not None:
+            await self._end_run(job.run_id, "capped", reason)
+        elif job.u is not None:
+            await committed(self._store, lambda tx: drop(tx, job))
+            self._counts["dropped"] += 1
+        else:
+            # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
+            dead = replace(job, attempts=MAX_ATTEMPTS[work.judged] - 1)
+            result = work.result(status="error", explanation=reason)
+            await self._outbox.put(Verdict(job=dead, score_key=work.key, created_at=self._clock(), result=result))
+        if reason not in self._logged:
+            self._logged.add(reason)
+            _log.warning("evaluation stopped: %s", reason)
+
+    async def _end_run(self, run_id: str, status: str, reason: str) -> None:
+        await committed(self._store, lambda tx: set_status(tx, run_id, status, error=reason))
+        self._run_ended(run_id)
+
+    def _count(self, work: Work, result: EvaluationResult) -> None:
+        self._counts[result.status] += 1
+        if work.judged:
+            self._refusals = self._refusals + 1 if result.status == "error" else 0
+            if self._refusals > 1:
+                self._gate.pause(backoff_s(self._refusals - 1, first=self._options.retry_first_s))
+
+
+def backoff_s(failures: int, *, first: float = 0.5, most: float = 60.0) -> float:
+    """Return seconds to wait after this many failures in a row: the runner's backoff, spread over half to whole."""
+    return Retry(first_s=first, longest_s=most).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
+
+
+_log = logging.getLogger(__name__)
+_LONG = 2**20
+"""Bytes beyond which the file is emptied while no job runs."""
+_REASON = "the collector ended while this evaluator ran"
+
+
+class RunningJobs:
+    """The running jobs, in a file beside the database, so that a crash of the process counts as an attempt.
+
+    The file has a line `+job` where a job begins and `-job` where it ends; None: no file. It survives a killed process,
+    but not always a power cut.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._held, self._size = path, set[str](), 0
+
+    def left(self) -> list[str]:
+        """Return the jobs that a former process began and did not end."""
+        if self._path is None or not self._path.is_file():
+            return []
+        begun: dict[str, None] = {}
+        for line in self._path.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("+"):
+                begun[line[1:]] = None
+            else:
+                begun.pop(line[1:], None)
+        return [job_id for job_id in begun if len(job_id) == 32 and set(job_id) <= set("0123456789abcdef")]
+
+    def clear(self) -> None:
+        """Forget what was noted."""
+        self._size = 0
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def holding(self, job_id: str) -> Iterator[None]:
+        """Note the job for as long as the block runs."""
+        self._held.add(job_id)
+        self._note(f"+{job_id}\n")
+        try:
+            yield
+        finally:
+            self._held.discard(job_id)
+            self._note(f"-{job_id}\n")
+
+    def _note(self, line: str) -> None:
+        if self._path is None:
+            return
+        with suppress(OSError):  # a full disk stops no evaluation; then a crash is not counted
+            if self._size > _LONG and not self._held:
+                self.clear()
+            with self._path.open("a", encoding="ascii") as file:
+                self._size += file.write(line)
+
+
+def count_interrupted(
+    store: Store, ledger: Ledger, running: RunningJobs, *, made: Callable[[Job], Evaluator], now: datetime
+) -> int:
+    """Store an `error` attempt for each job that a former process ran when it ended; returns how many."""
+    jobs = by_ids(store.read, running.left())
+    verdicts = [_interrupted(job, made(job), now) for job in jobs]
+    if verdicts:
+        store.write(lambda tx: append_verdicts(tx, ledger, verdicts)).result()
+        _log.warning("%d evaluations ran when the collector ended; each counts as an attempt", len(jobs))
+    running.clear()
+    return len(verdicts)
+
+
+def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
+    result = EvaluationResult(evaluator=evaluator.name, version=evaluator.version, status="error", explanation=_REASON)
+    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.label)

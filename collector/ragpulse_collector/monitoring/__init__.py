@@ -1,0 +1,9 @@
+"""Monitors watch metrics and notify people: a stated false-alarm rate, hysteresis, signed messages.
+
+settings ─▶ condition ── measure (one window, or buckets against a baseline) ─▶ decide ─▶ stored state ─▶ notification
+"""
+
+from ragpulse_collector.monitoring.monitors import Monitors
+from ragpulse_collector.monitoring.targets import Targets
+
+__all__ = ["Monitors", "Targets"]

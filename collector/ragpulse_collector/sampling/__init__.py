@@ -1,0 +1,10 @@
+"""The sampler: every unit gets a known probability to be evaluated, and the probability is stored.
+
+rules ─▶ Sampler.decide(now) ─ one transaction ─▶ trace_facts (one row a trace), decisions, eval_jobs
+"""
+
+from ragpulse_collector.sampling.decision import Sampler
+from ragpulse_collector.sampling.pacing import Pacer
+from ragpulse_collector.sampling.rule import OFFLINE, Rule, RuleError, Stratum, check_where
+
+__all__ = ["OFFLINE", "Pacer", "Rule", "RuleError", "Sampler", "Stratum", "check_where"]

@@ -1,0 +1,231 @@
+"""The decision transaction: everything that settled gets its facts, its draws and its jobs, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
+from ragpulse_collector.sampling import cascade
+from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
+from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.queries import clock
+from ragpulse_collector.store.queries import decisions as sql
+from ragpulse_collector.store.queries.forced import force
+from ragpulse_collector.store.queries.sampling_hash import sampling_number
+
+Scale = Callable[[str], tuple[float, str]]
+
+_LONG_AGO = datetime(1970, 1, 1)
+_COMMITS = timedelta(seconds=5)
+"""A score may become visible so much later than it was made; a later one moves no unit, which biases nothing."""
+_LOOK_BACK = timedelta(hours=1)
+"""How old scores may be that a new process still heeds."""
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What one decision is about."""
+
+    traces: int
+    pending: datetime | None
+    """When the first trace that still waits was first heard of."""
+    late: bool
+    """Some were decided before."""
+    lo: datetime | None
+    """Nothing of them starts earlier."""
+    told: bool
+    """There is feedback in the store."""
+    spans: int
+
+
+def _summary(transaction: Transaction) -> _Due:
+    return _Due(*transaction.execute(sql.SUMMARY).rows[0])
+
+
+def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
+    """Whether `last` is less than `interval` ago; an instant in the future (the clock was set back) is not."""
+    return last is not None and timedelta() <= now - last < interval
+
+
+def _unscaled(_evaluator: str) -> tuple[float, str]:
+    return 1.0, ""
+
+
+class Sampler:
+    """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root.
+
+    `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
+    budget allows and why (`budget` or `throttled`). One sampler may run on a store at a time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rules: Callable[[], Sequence[Rule]] = lambda: (OFFLINE,),
+        *,
+        settle_s: float = 2.0,
+        quiet_s: float = 30.0,
+        salt: str = "ragpulse",
+        pi_scale: Scale = _unscaled,
+        every_s: float = 2.0,
+        most_traces: int = 4_000,
+        most_spans: int = 100_000,
+    ) -> None:
+        self._store = store
+        self._rules = rules
+        self._settle = timedelta(seconds=settle_s)
+        self._quiet = timedelta(seconds=quiet_s)
+        self._salt = salt
+        self._pi_scale = pi_scale
+        self._every = timedelta(seconds=every_s)
+        self._most, self._most_spans = most_traces, most_spans
+        self._low: datetime | None = None
+        self._last: datetime | None = None
+        self._heeded: datetime | None = None
+
+    def decide(self, now: datetime) -> int:
+        """Decide everything due at `now` (UTC, naive); returns the number of traces decided, and decided once more.
+
+        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds,
+        because planning the statements of a decision takes 30 ms however few traces it is about.
+        """
+        if self._is_early(now):
+            return 0
+        decided = self._heed_scores(now)
+        if self._is_idle(now):
+            return decided
+        while True:
+            count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
+            self._low = low
+            decided += count
+            if not more:
+                if decided:
+                    self._last = now
+                return decided
+
+    def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
+        """Queue evaluations that a person asked for; returns the number of new jobs. Raises LookupError.
+
+        They enter estimates only if the draw had chosen them as well.
+        """
+        u = None if span_id is None else sampling_number(self._salt, trace_id, span_id)
+        return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
+
+    def _heed_scores(self, now: datetime) -> int:
+        """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
+        rules = self._rules()
+        names = cascade.named_in(rules)
+        if not names or _within(self._heeded, now, self._every):
+            return 0
+        since = now - _LOOK_BACK if self._heeded is None or self._heeded > now else self._heeded - _COMMITS
+        self._heeded, raised = now, 0
+        while (news := cascade.news_since(self._store.read, names, since, self._most)) is not None:
+            raised += self._redecide(rules, lo=news.first - timedelta(days=1), since=since)
+            if news.scores < self._most or news.last <= since:
+                break
+            since = news.last
+        return raised
+
+    def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
+        scales, most = self._scales(rules), self._most
+        return self._store.write(
+            lambda transaction: cascade.redecide(transaction, rules, scales, lo=lo, since=since, most=most)
+        ).result()
+
+    def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
+        return {name: self._pi_scale(name) for rule in rules for name in rule.evaluators}
+
+    def _is_early(self, now: datetime) -> bool:
+        return _within(self._last, now, self._every)
+
+    def _is_idle(self, now: datetime) -> bool:
+        if self._low is None or self._low > now:
+            return False
+        return not self._store.read(sql.NEWS, {"low": self._low}).rows
+
+    def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
+        low = self._low if self._low is not None else self._stored_low(transaction)
+        low = clock.recovered(transaction, low, max(now, transaction.at))
+        transaction.execute(sql.WAITING, {"low": low, "settled": now - self._settle, "quiet": now - self._quiet})
+        found = _summary(transaction)
+        more = found.traces > self._most or (found.traces > 1 and found.spans > self._most_spans)
+        if more:
+            transaction.execute(sql.LIMIT_DUE, {"most": self._most, "most_spans": self._most_spans})
+            found = _summary(transaction)
+        # Whatever arrives from now on carries a later instant than this transaction's.
+        next_low = found.pending or transaction.at
+        if found.traces:
+            self._write(transaction, found, low)
+            transaction.execute(sql.SET_LOW_WATER, {"low": next_low.isoformat(sep=" ")})
+        return found.traces, next_low, more
+
+    def _write(self, transaction: Transaction, found: _Due, low: datetime) -> None:
+        lo, at = {"lo": found.lo}, {"at": transaction.at}
+        run = transaction.execute
+        since = {"since": _LONG_AGO if found.late else low}
+        run(sql.MINE, since | lo)
+        if run(sql.COUNT_DOUBLES).rows[0][0]:
+            for removal in sql.REMOVE_DOUBLES:
+                run(removal, lo)
+            run(sql.MINE, since | lo)
+        run(sql.PLACED)
+        run(sql.INSIDE)
+        run(sql.UNIT, {"salt": self._salt})
+        self._find_uncounted(transaction)
+        run(sql.FACT, lo)
+        if found.late:
+            run(sql.RETIRE_FACTS, lo)
+        run(sql.ADD_FACTS, at)
+        self._draw(transaction, found)
+        if found.told:
+            run(sql.SETTLE_FEEDBACK)
+
+    def _draw(self, transaction: Transaction, found: _Due) -> None:
+        rules = self._rules()
+        lo, at = {"lo": found.lo}, {"at": transaction.at}
+        names = cascade.named_in(rules)
+        if names:
+            transaction.execute(sql.scores_seen(names), lo)
+        transaction.execute(drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
+        if found.late:
+            transaction.execute(sql.ORPHANED, lo)
+            transaction.execute(sql.RETIRE_DECISIONS, lo)
+        transaction.execute(sql.ADD_DECISIONS, at)
+        if found.late:
+            transaction.execute(sql.ADD_NEW_JOBS, lo | at)
+        else:
+            transaction.execute(sql.ADD_JOBS, at)
+
+    def _find_uncounted(self, transaction: Transaction) -> None:
+        """Name the spans that do not count as they are; most traces have none and never leave SQL."""
+        rows = transaction.execute(sql.DOUBTFUL_USAGE).rows
+        transaction.execute("CREATE OR REPLACE TEMP TABLE uncounted (trace_id UUID, span_id UBIGINT, silent BOOLEAN)")
+        found = list(_uncounted(rows))
+        if found:
+            traces, spans, silent = zip(*found, strict=True)
+            transaction.execute(
+                "INSERT INTO uncounted SELECT unnest($traces::UUID[]), unnest($spans::UBIGINT[]), unnest($silent)",
+                {"traces": list(traces), "spans": [int(span, 16) for span in spans], "silent": list(silent)},
+            )
+
+    def _stored_low(self, transaction: Transaction) -> datetime:
+        """Where a former process stopped; everything received before is decided."""
+        found = transaction.execute(sql.LOW_WATER).rows[0][0]
+        if found is None:
+            transaction.execute(sql.ADD_LOW_WATER)
+        return found or _LONG_AGO
+
+
+def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool]]:
+    """Yield (trace, span, False) for usage that repeats another's, (trace, span, True) for calls that state none."""
+    for trace_id, group in groupby(rows, key=lambda row: row[0]):
+        spans = list(group)
+        nodes = [Node(*span[1:7]) for span in spans]
+        counted = set(token_spans(nodes))
+        yield from ((trace_id, node.span_id, False) for node in nodes if node.has_usage and node.span_id not in counted)
+        calls = {span[1] for span in spans if span[7]}
+        yield from ((trace_id, span_id, True) for span_id in silent_spans(nodes, calls))

@@ -1,0 +1,101 @@
+"""Pacing: sampling slows down so that the day's judge budget lasts the whole day."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.ledger import selected_usd, spent_usd
+
+__all__ = ["Controller", "Pacer"]
+
+
+@dataclass(slots=True)
+class Controller:
+    """Chooses the scale of one evaluator so that what is left of the day's money lasts the day; pure arithmetic.
+
+    It follows the demand at full rate, smoothed over `memory_s`, so that calling it twice changes nothing.
+    """
+
+    floor: float = 0.02
+    memory_s: float = 600.0
+    scale: float = 1.0
+    demand: float | None = None
+    """USD a second that would be spent at scale 1."""
+
+    def update(self, *, usd: float, seconds: float, budget_usd: float, left_s: float) -> float:
+        """Take in what the last `seconds` selected (in USD, at the present scale); return the next scale."""
+        seen = usd / self.scale / seconds
+        fresh = 1.0 if self.demand is None else 1.0 - math.exp(-seconds / self.memory_s)
+        self.demand = seen * fresh + (self.demand or 0.0) * (1.0 - fresh)
+        affordable = budget_usd / max(1.0, left_s)
+        wanted = 1.0 if self.demand <= 0.0 else affordable / self.demand
+        self.scale = min(1.0, max(self.floor, wanted))
+        return self.scale
+
+
+class Pacer:
+    """Moves the inclusion probabilities so that the day's budget (None: no limit) lasts the day.
+
+    `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It follows the demand and what is left,
+    minus a reserve; it never falls below `floor`, and the reserve pays for the floor. Since pi is stored with each
+    decision, estimates stay unbiased however the scale moves.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        usd_per_day: float | None,
+        per_evaluator: Mapping[str, float] | None = None,
+        *,
+        floor: float = 0.02,
+        reserve: float = 0.1,
+        first: timedelta = timedelta(minutes=15),
+    ) -> None:
+        self._store, self._usd_per_day, self._per_evaluator = store, usd_per_day, per_evaluator or {}
+        self.floor, self.reserve, self._first = floor, reserve, first
+        self._controllers: dict[str, Controller] = {}
+        self._seen: datetime | None = None
+
+    def pi_scale(self, evaluator: str) -> tuple[float, str]:
+        """The factor on this evaluator's designed inclusion probability, in [floor, 1], and the reason for it."""
+        controller = self._controllers.get(evaluator)
+        return (1.0 if controller is None else controller.scale), "budget"
+
+    def update(self, now: datetime) -> dict[str, float]:
+        """Recompute the scales from the ledger and the decisions since the last time; call it about once a minute."""
+        since = self._seen or now - self._first
+        seconds = (now - since).total_seconds()
+        if seconds < 1.0:
+            return self._scales()
+        self._seen = now
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        left_s = 86_400.0 - (now - midnight).total_seconds()
+        selected = selected_usd(self._store.read, since, now)
+        for name in self._controllers.keys() | selected.keys():
+            controller = self._controllers.setdefault(name, Controller(floor=self.floor))
+            budget = self._budget(name, midnight)
+            if budget is not None:
+                usd = selected.get(name, 0.0)
+                controller.update(usd=usd, seconds=seconds, budget_usd=budget, left_s=left_s)
+        return self._scales()
+
+    def _scales(self) -> dict[str, float]:
+        return {name: controller.scale for name, controller in self._controllers.items()}
+
+    def _budget(self, name: str, midnight: datetime) -> float | None:
+        """What this evaluator may still spend today under each cap, the reserve held back; None without a cap."""
+        keep = 1.0 - self.reserve
+        found: list[float] = []
+        if self._usd_per_day is not None:
+            left = self._usd_per_day * keep - spent_usd(self._store.read, day=midnight.date())
+            demands = {key: controller.demand or 0.0 for key, controller in self._controllers.items()}
+            whole = sum(demands.values())
+            found.append(left * demands.get(name, 0.0) / whole if whole and demands.get(name) else left)
+        own = self._per_evaluator.get(name)
+        if own is not None:
+            found.append(own * keep - spent_usd(self._store.read, day=midnight.date(), evaluator=name))
+        return max(0.0, min(found)) if found else None

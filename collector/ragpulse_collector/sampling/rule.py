@@ -1,0 +1,181 @@
+"""Rules: which units are evaluated online, by what, at which rate; their SQL is checked before it is relied on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from ragpulse_collector import settings
+from ragpulse_collector.store.queries.decisions import latest_score, literal
+from ragpulse_collector.store.where import condition, holds, quoted, scores_in
+
+
+class RuleError(ValueError):
+    """The rule cannot be used; the message says what is wrong."""
+
+
+class Stratum(settings.Stratum):
+    """A slice of the traffic that is sampled at a rate of its own, where that is higher.
+
+    Its condition may also name scores of evaluators that run on everything (`score.groundedness < 0.5`): it holds from
+    when all the scores that it names are stored.
+    """
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The evaluators whose scores it names."""
+        return scores_in(self.where)
+
+    def rate_sql(self) -> str:
+        """Return SQL for its rate at a row of facts, 0 where it does not hold."""
+        there = [f"score.{quoted(name)} IS NOT NULL" for name in self.scores]
+        holding = " AND ".join([*there, holds(condition(self.where, self.scores))])
+        return f"CASE WHEN {holding} THEN {self.rate!r} ELSE 0.0 END"
+
+
+class Rule(settings.RuleSettings):
+    """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
+
+    A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Raises
+    RuleError for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of
+    `traces` (and, in strata, over the scores of other evaluators).
+    """
+
+    strata: tuple[Stratum, ...] = ()
+    source: str = Field("store", exclude=True)
+    """`file`, `store` or `built-in`; no part of the policy."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise RuleError(_plain(error)) from error
+
+    @model_validator(mode="after")
+    def _check_conditions(self) -> Self:
+        if self.where is not None:
+            if scores_in(self.where):
+                raise RuleError(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
+            check_where(self.where)
+        for stratum in self.strata:
+            check_where(stratum.where, stratum.scores)
+        own = set(self.scores).intersection(self.evaluators)
+        if own:
+            raise RuleError(f"rule {self.name!r}: score.{min(own)} is not there before {min(own)} is drawn")
+        return self
+
+    def changed(self, **values: Any) -> Rule:
+        """Return the rule with other values, checked again."""
+        return Rule(**{**self.as_json(), "source": self.source, **values})
+
+    @cached_property
+    def scores(self) -> tuple[str, ...]:
+        """The evaluators whose scores its strata name; they are to run on everything."""
+        return tuple(sorted({name for stratum in self.strata for name in stratum.scores}))
+
+    @property
+    def policy(self) -> str:
+        """The version of the rule: 12 hex of sha256 over its canonical form; any change is a new policy."""
+        canonical = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the rule as written in `ragpulse.toml`."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
+        """Build a rule from its written form; raises RuleError for unknown keys and wrong types."""
+        return cls(**{**data, "strata": data.get("strata") or (), "source": source})
+
+    def pi_sql(self) -> str:
+        """Return SQL for the rule's probability at a row of `traces`, with the scores stored so far."""
+        if not self.scores:
+            return self.chance_sql()
+        stored = ", ".join(f"{literal(name)}: {latest_score(name)}" for name in self.scores)
+        return f"(SELECT {self.chance_sql()} FROM (SELECT {{{stored}}} AS score))"
+
+    def chance_sql(self) -> str:
+        """Return SQL for the rule's probability at a row of facts; a condition that fails on a row does not hold.
+
+        Where the rule names scores the row has them as fields of a column `score`.
+        """
+        rates = [repr(float(self.rate)), *(stratum.rate_sql() for stratum in self.strata)]
+        highest = rates[0] if len(rates) == 1 else f"greatest({', '.join(rates)})"
+        return (
+            highest if self.where is None else f"CASE WHEN {holds(condition(self.where))} THEN {highest} ELSE 0.0 END"
+        )
+
+
+OFFLINE = Rule(
+    name="offline",
+    evaluators=("groundedness", "context_utilization", "citation_check", "refusal"),
+    rate=1.0,
+    source="built-in",
+)
+"""What runs when no rule is configured: checks that need neither judge nor key."""
+
+
+def _plain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    reason = first.get("ctx", {}).get("error")
+    return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def check_where(where: str, scores: tuple[str, ...] = ()) -> None:
+    """Raise RuleError unless the text is one SQL boolean over the columns of `traces` (and `scores`), no subqueries."""
+    try:
+        condition(where, scores)
+    except ValueError as error:
+        raise RuleError(str(error)) from error
+
+
+def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str:
+    """Return the statement that draws every unit for every evaluator of the rules.
+
+    `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
+    `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
+    """
+    by_evaluator: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for evaluator in rule.evaluators:
+            by_evaluator.setdefault(evaluator, []).append(rule)
+    alike: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
+    for evaluator, mine in by_evaluator.items():
+        alike.setdefault((tuple(mine), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
+    selects = [_chance(names, mine, *scale) for (mine, scale), names in alike.items()]
+    return f"""
+        CREATE OR REPLACE TEMP TABLE drawn AS
+        WITH chance AS ({" UNION ALL ".join(selects)})
+        SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
+               c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
+               CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
+                    WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
+        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id"""
+
+
+def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
+    """One row a trace: the rule with the highest probability wins, the first of equals."""
+    chances = [f"({rule.chance_sql()})" for rule in rules]
+    best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
+    names = ", ".join(literal(name) for name in evaluators)
+    rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
+    return f"""
+        SELECT trace_uuid, revision, upstream_pi, [{names}] AS evaluators, {_of_best(rules, chances, best, "name")}
+               AS rule, {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
+               {best}::DOUBLE * {scale!r}::DOUBLE AS local, {literal(scaled_by or "budget")} AS scaled_by FROM {rows}"""
+
+
+def _of_best(rules: Sequence[Rule], chances: Sequence[str], best: str, field: str) -> str:
+    if len(rules) == 1:
+        return literal(getattr(rules[0], field))
+    whens = " ".join(
+        f"WHEN {chance} >= {best} THEN {literal(getattr(rule, field))}"
+        for rule, chance in zip(rules, chances, strict=True)
+    )
+    return f"CASE {whens} END"

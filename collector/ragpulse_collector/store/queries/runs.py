@@ -1,0 +1,217 @@
+"""Replays: each change of state appends a row to `raw.runs`; the latest row of a run is its present state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.store.protocol import Rows, Store, Transaction
+from ragpulse_collector.store.queries.jobs import unfinished
+
+__all__ = [
+    "Run",
+    "Share",
+    "add_run",
+    "close_finished",
+    "latest_runs",
+    "progress",
+    "set_status",
+    "shares",
+    "started_at",
+    "units_scored",
+    "units_to_replay",
+]
+
+Read = Callable[..., Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The latest row of one replay."""
+
+    run_id: str
+    evaluator: str
+    """As asked for: a name, or NAME@VERSION."""
+    version: str
+    judge: str | None
+    """Its id as the scores show it."""
+    spec: str
+    """JSON: what was asked for (`judge`, `prompts`, `loads`, `since`, `where`, `limit`), and how many units match."""
+    status: str
+    total: int
+    max_usd: float | None
+    error: str | None
+    created_at: datetime
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for."""
+        found: dict[str, Any] = json.loads(self.spec or "{}")
+        return found
+
+    @property
+    def external(self) -> dict[str, Any] | None:
+        """The evaluator as its caller declared it, where the caller evaluates; its open status is `external`."""
+        found: dict[str, Any] | None = self.asked.get("external")
+        return found
+
+
+_COLUMNS = "run_id, evaluator, version, judge, spec, status, total, max_usd, error, created_at"
+
+
+def latest_runs(store: Store, *, status: str | None = None, run_id: str | None = None) -> dict[str, Run]:
+    """Return the replays by id, newest first; only those of one status or one id where asked."""
+    rows = store.read(
+        f"SELECT {_COLUMNS} FROM raw.runs QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY created_at DESC) = 1"
+        " AND ($status IS NULL OR status = $status) AND ($run IS NULL OR run_id = $run) ORDER BY created_at DESC",
+        {"status": status, "run": run_id},
+    ).rows
+    return {row[0]: Run(*row) for row in rows}
+
+
+def set_status(
+    tx: Transaction,
+    run_id: str,
+    status: str,
+    *,
+    error: str | None = None,
+    max_usd: float | None = None,
+    only_from: tuple[str, ...] = ("running",),
+) -> None:
+    """Append the next state of a replay: its latest row with another status; nothing where it has moved on since."""
+    tx.execute(
+        "INSERT INTO raw.runs BY NAME SELECT * REPLACE ($status AS status, $error AS error, $now::TIMESTAMP AS"
+        " created_at, coalesce($max_usd, max_usd) AS max_usd)"
+        " FROM (SELECT * FROM raw.runs r WHERE r.run_id = $run ORDER BY r.created_at DESC LIMIT 1)"
+        " WHERE status IN (SELECT unnest($before::VARCHAR[]))",
+        {"status": status, "error": error, "now": tx.at, "run": run_id, "before": list(only_from), "max_usd": max_usd},
+    )
+
+
+def close_finished(store: Store) -> list[str]:
+    """Mark the running replays whose every job is finished (or a dead letter) as done; returns their ids."""
+    running = latest_runs(store, status="running")
+    if not running:
+        return []
+    of_runs = "run_id IN (SELECT unnest($ids::VARCHAR[]))"
+    rows = store.read(
+        "SELECT unnest($ids::VARCHAR[]) EXCEPT"
+        f" SELECT run_id FROM ({unfinished(of_runs, scores=of_runs, decisions='false')})",
+        {"ids": list(running)},
+    ).rows
+    done = [run_id for (run_id,) in rows]
+
+    def work(tx: Transaction) -> None:
+        for run_id in done:
+            set_status(tx, run_id, "done")
+
+    if done:
+        store.write(work).result()
+    return done
+
+
+_NOT_DONE = "run_id IN (SELECT run_id FROM runs WHERE status <> 'done')"
+_OPEN_JOBS = unfinished(_NOT_DONE, scores=_NOT_DONE, decisions="false")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of what a replay selected is finished, in order of u: a random sample with this probability."""
+
+    run_id: str
+    pi: float
+    below: float
+    """Only units with a smaller u belong to the sample: beyond the first gap quick answers would come first."""
+    where: str | None
+    """Which traces it was about; None: all of its time range."""
+    version: str
+
+
+def shares(store: Store, evaluator: str | None) -> list[Share]:
+    """Return the finished share of each replay of an evaluator (None: of any)."""
+    if not store.read("SELECT 1 FROM raw.runs LIMIT 1").rows:
+        return []
+    rows = store.read(
+        "WITH runs AS (SELECT a.run_id, arg_max(a.spec, a.created_at) AS spec, arg_max(a.total, a.created_at) AS total,"
+        "   any_value(a.version) AS version,"
+        "   arg_max(a.status, a.created_at) AS status FROM raw.runs a"
+        "   WHERE $name::VARCHAR IS NULL OR a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
+        f" open AS (SELECT j.run_id, min(j.u) AS u FROM ({_OPEN_JOBS}) j GROUP BY j.run_id)"
+        " SELECT r.run_id, r.spec, r.total, r.version, o.u,"
+        "   (SELECT count(*) FROM raw.run_items i WHERE i.run_id = r.run_id AND i.u < o.u) FROM runs r"
+        " LEFT JOIN open o ON o.run_id = r.run_id",
+        {"name": evaluator},
+    ).rows
+    found = []
+    for run_id, spec, total, version, first_open, done in rows:
+        asked = json.loads(spec or "{}")
+        matching = asked.get("matching") or total
+        finished = total if first_open is None else done
+        if finished and matching:
+            below = 2.0 if first_open is None else first_open
+            found.append(Share(run_id, min(1.0, finished / matching), below, asked.get("where"), version))
+    return found
+
+
+def add_run(tx: Transaction, run: tuple[str, str, str, str | None, str, str, int, float | None]) -> None:
+    """Append a new replay: id, evaluator, version, judge, spec (JSON), status, total and cap in USD."""
+    tx.append("runs", _COLUMNS.split(", "), [(*run, None, tx.at)])
+
+
+def started_at(read: Read, run_id: str) -> datetime | None:
+    """Return when a replay was started."""
+    found: datetime | None = read("SELECT min(created_at) FROM raw.runs WHERE run_id = ?", [run_id]).rows[0][0]
+    return found
+
+
+def units_to_replay(read: Read, condition: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return trace id, span id, request time and u of the units between `$first` and `$last` that meet the condition.
+
+    Of a trace with several units these are the decided ones; u is None for a unit without a decision.
+    """
+    return read(
+        "WITH f AS (SELECT * FROM raw.trace_facts WHERE latest AND unit_span_id IS NOT NULL"
+        f"   AND start_time >= $first AND start_time < $last AND {condition}),"
+        " d AS (SELECT DISTINCT trace_id, span_id, request_time, u FROM raw.decisions WHERE latest"
+        "   AND reason <> 'late' AND request_time >= $first)"
+        " SELECT f.trace_id, coalesce(d.span_id, f.unit_span_id), coalesce(d.request_time, f.start_time), d.u"
+        " FROM f LEFT JOIN d ON d.trace_id = f.trace_id",
+        parameters,
+    ).rows
+
+
+def units_scored(read: Read, evaluator: str, version: str, judge: str | None, units: Sequence[tuple[str, int]]) -> int:
+    """Count those of the units (trace id, span id) that have a final score of this evaluator, version and judge."""
+    rows = read(
+        "SELECT count(DISTINCT (trace_id, span_id)) FROM raw.scores WHERE evaluator = $name AND version = $version"
+        " AND judge IS NOT DISTINCT FROM $judge AND status IN ('ok', 'invalid', 'skipped')"
+        " AND (trace_id, span_id) IN (SELECT (unnest($traces::UUID[]), unnest($spans::UBIGINT[])))",
+        {
+            "name": evaluator,
+            "version": version,
+            "judge": judge,
+            "traces": [trace_id for trace_id, _ in units],
+            "spans": [span_id for _, span_id in units],
+        },
+    ).rows
+    return int(rows[0][0])
+
+
+def progress(read: Read, run_id: str) -> list[tuple[Any, ...]]:
+    """Return for each status of a replay's finished units: their number, and cost and times of the scores it made.
+
+    The columns are status, count, USD, whether the price of any is unknown, and when the first and the last were made.
+    """
+    return read(
+        "WITH items AS (SELECT DISTINCT job_id, score_key FROM raw.run_items WHERE run_id = $run),"
+        " verdicts AS (SELECT score_key, arg_max(status, created_at) AS status,"
+        "   sum(cost_usd) FILTER (run_id = $run) AS cost, bool_or(cost_usd IS NULL AND run_id = $run) AS unknown,"
+        "   min(created_at) FILTER (run_id = $run) AS first_at, max(created_at) FILTER (run_id = $run) AS last_at"
+        "   FROM raw.scores WHERE score_key IN (SELECT score_key FROM items) GROUP BY score_key)"
+        " SELECT v.status, count(*), sum(v.cost), bool_or(v.unknown), min(v.first_at), max(v.last_at)"
+        " FROM items i JOIN verdicts v ON v.score_key = i.score_key GROUP BY v.status",
+        {"run": run_id},
+    ).rows

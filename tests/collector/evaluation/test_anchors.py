@@ -1,0 +1,234 @@
+"""Judge drift: frozen answers judged again say whose a move of the live score is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from stored_units import T0, Units, open_store
+from traffic import rag_trace, send
+from waiting import until
+
+from ragpulse_collector.api import prometheus
+from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.evaluation import DriftWatch
+from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.metrics.drift import drift
+from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.settings import DriftSettings
+from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.retention import prune
+from ragpulse_evaluators import Case, Evaluator
+from ragpulse_evaluators.evaluator import Estimate
+
+if TYPE_CHECKING:
+    from loopback import LoopbackModel
+
+    from ragpulse_collector.app import Collector
+
+Start = Callable[..., "Collector"]
+StartModel = Callable[[Callable[[str], str]], "LoopbackModel"]
+FROZEN, NOW = T0 + timedelta(days=1), T0 + timedelta(days=8)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """A week at 0.9 before the freezing, and none after it yet."""
+    opened = open_store(tmp_path)
+    traffic(opened, 0, at=T0, failing=30)
+    yield opened
+    opened.close()
+
+
+def traffic(store: EmbeddedStore, first: int, *, at: Any, failing: int) -> None:
+    """300 judged answers, one failing in every so many."""
+    units = Units(store)
+    for number in range(first, first + 300):
+        units.scored(number, "mine", float(number % 300 >= failing), at=at, facts={"response": str(number % 300)})
+    units.save()
+
+
+class Versioned(Evaluator):
+    """Scores as `v1`, the version of the stored verdicts."""
+
+    name, version = "mine", "v1"
+
+    def __init__(self, fails_below: int) -> None:
+        super().__init__()
+        self._fails_below = fails_below
+
+    def run(self, case: Case) -> float:
+        return float(int(case.response or "0") >= self._fails_below)
+
+
+def checked(store: EmbeddedStore, fails_below: int) -> dict[str, Any]:
+    """Freeze 200, judge them again as told, and ask a week later."""
+    one = DriftWatch(
+        store=store, resolve=lambda _: Versioned(fails_below), ledger=Ledger(store, Caps()), clock=lambda: FROZEN
+    )
+    assert one.freeze({"evaluator": "mine", "n": 200})["verdict"] == "not checked yet"
+    one.run({"evaluator": "mine"})
+    return drift(store, {"evaluator": "mine"}, clock=lambda: NOW)
+
+
+def test_a_harsher_judge_is_told_from_the_application(store: EmbeddedStore) -> None:
+    """The live score fell by 0.2 because the judge did: the anchors fell as far, the application did not move."""
+    traffic(store, 300, at=T0 + timedelta(days=3), failing=90)
+    told = checked(store, 90)
+    assert told["live"]["move"]["value"] == pytest.approx(-0.2)
+    assert told["verdict"] == "judge moved"
+    assert told["application"]["lo"] < 0.0 < told["application"]["hi"]
+    assert 0.6 < told["judge_share"] < 1.4
+    assert told["checks"][0]["same_version_and_judge"]
+
+
+def test_a_worse_application_is_told_from_the_judge(store: EmbeddedStore) -> None:
+    """The anchors are judged as before, so the fall is the application's."""
+    traffic(store, 300, at=T0 + timedelta(days=3), failing=90)
+    told = checked(store, 30)
+    move = told["checks"][0]["judge_move"]
+    assert (move["value"], move["changed"], move["n"]) == (0.0, 0, 200)
+    assert 0.0 < move["hi"] < 0.05  # 200 unchanged verdicts do not prove that none would change
+    assert told["verdict"] == "application moved"
+
+
+def test_nothing_moved_is_no_sure_move(store: EmbeddedStore) -> None:
+    """Equal traffic, equal judge: no share is told of a move that is none."""
+    traffic(store, 300, at=T0 + timedelta(days=3), failing=30)
+    told = checked(store, 30)
+    assert (told["verdict"], told["judge_share"]) == ("no sure move", None)
+
+
+def test_the_anchors_outlive_their_traces(store: EmbeddedStore) -> None:
+    """Retention takes the traces; the frozen cases are still judged."""
+    one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
+    one.freeze({"evaluator": "mine", "n": 50})
+    prune(store, older_than=NOW)
+    move = one.run({"evaluator": "mine"})["checks"][0]["judge_move"]
+    assert (move["n"], move["value"] < 0.0) == (50, True)
+
+
+def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
+    """Nothing scored, nothing frozen, no evaluator named: each says so."""
+    one = DriftWatch(store=store, resolve=lambda _: Versioned(90), ledger=Ledger(store, Caps()), clock=lambda: FROZEN)
+    with pytest.raises(LookupError, match="at least 10"):
+        one.freeze({"evaluator": "other"})
+    with pytest.raises(LookupError, match="no frozen set"):
+        one.run({"evaluator": "mine"})
+    with pytest.raises(ValueError, match="name one"):
+        one.freeze({})
+    assert one.report({}) == {"watched": [], "every": None}
+
+
+def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
+    collector: Start, loopback_model: StartModel
+) -> None:
+    """A real collector whose judge answers otherwise by now: the recorded calls are not asked, the judge is."""
+    mind = ["YES"]
+    model = loopback_model(lambda _: mind[0])
+    judge = {"model": "openai/judge", "api_base": model.url}
+    running = collector(judge=judge, rules=[("live", "faithfulness", 1.0)])
+    for number in range(12):
+        send(running.url, rag_trace(number, query=f"How tall is tower {number}?"))
+    client = connect(running.url)
+    until(client, "select 1 from scores where evaluator = 'faithfulness' and status = 'ok'", 12)
+    assert client.call("POST drift/anchors", {"evaluator": "faithfulness"})["n"] == 12
+    mind[0] = "NO"
+    told = client.call("POST drift/run", {"evaluator": "faithfulness"})
+    (check,) = told["checks"]
+    assert (check["judge_move"]["value"], check["judge_move"]["changed"], check["failed"]) == (-1.0, 12, 0)
+    assert client.call("GET drift", {"evaluator": "faithfulness"})["verdict"] == "judge moved"
+    assert len(client.scores("evaluator = 'faithfulness'").rows()) == 12
+    with pytest.raises(ClientError, match="no frozen set"):
+        client.call("GET drift", {"evaluator": "refusal"})
+
+
+def test_a_spent_budget_judges_nothing_again(store: EmbeddedStore) -> None:
+    """The day's cap holds for anchors too: refused as a whole, and no check is stored."""
+
+    class Paid(Versioned):
+        judge = SimpleNamespace(id="m", model="m")
+
+        def estimate(self, case: Case) -> Estimate:
+            return Estimate(calls=1, input_tokens=100)
+
+    ledger = Ledger(store, Caps(usd_per_day=0.5), price=lambda *_: 1.0)
+    one = DriftWatch(store=store, resolve=lambda _: Paid(90), ledger=ledger, concurrency=1, clock=lambda: FROZEN)
+    one.freeze({"evaluator": "mine", "n": 20})
+    with pytest.raises(PermissionError, match="the day's judge budget"):
+        one.run({"evaluator": "mine"})
+    assert one.report({"evaluator": "mine"})["checks"] == []
+
+
+class Calls:
+    """A receiver of webhooks."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        calls = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                calls.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedStore) -> None:
+    """Nothing before its time; then once; the alarm names the move, goes out, and stands among the monitors."""
+    told, clock = Calls(), [FROZEN]
+    settings = DriftSettings(every="7d", webhook=f"http://127.0.0.1:{told.server.server_port}/")
+    monitors = Monitors(store, (), drift=settings, clock=lambda: clock[0])
+    one = DriftWatch(
+        store=store,
+        resolve=lambda _: Versioned(90),
+        ledger=Ledger(store, Caps()),
+        every=settings.every,
+        tell=monitors.drift,
+        clock=lambda: clock[0],
+    )
+    try:
+        assert one.freeze({"evaluator": "mine", "n": 200})["next_check"] == iso(FROZEN + timedelta(days=7))
+        clock[0] = FROZEN + timedelta(days=6)
+        assert one.run_due() == 0
+        clock[0] = FROZEN + timedelta(days=7)
+        assert (one.run_due(), one.run_due()) == (1, 0)
+    finally:
+        told.close()
+    (report,) = one.report({})["watched"]
+    assert (report["state"], report["next_check"]) == ("firing", iso(FROZEN + timedelta(days=14)))
+    (body,) = told.bodies
+    assert body["text"].startswith("ALERT drift:mine: the judge of mine moved by -0.")
+    (monitor,) = monitors.list()["monitors"]
+    assert (monitor["name"], monitor["state"], monitor["hi"] < 0) == ("drift:mine", "firing", True)
+    assert monitor["false_alarm_rate"] == "at most 2.61 a year"
+
+
+def test_drift_is_a_metric() -> None:
+    """Prometheus sees how far each watched judge moved, and whether that is sure."""
+    report = {"evaluator": "mine", "state": "firing", "checks": [{"judge_move": {"value": -0.2}}]}
+    text = list(prometheus.drift([report, {"evaluator": "new", "state": "undecided", "checks": []}]))
+    assert 'ragpulse_judge_drift{evaluator="mine"} -0.2' in "\n".join(text)
+    assert 'ragpulse_judge_drift_sure{evaluator="mine"} 1' in "\n".join(text)

@@ -1,0 +1,152 @@
+"""Money: hard caps over restarts, and pacing that moves pi instead of cutting off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from stored_units import T0, Units, open_store
+
+from ragpulse_collector.evaluation.budget import Caps, Ledger, OverBudget, Reservation
+from ragpulse_collector.sampling.pacing import Controller, Pacer
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def wanted(usd: float, *, evaluator: str = "judge", run_id: str | None = None, cap: float | None = None) -> Reservation:
+    """A reservation on the day of T0."""
+    return Reservation(evaluator=evaluator, usd=usd, job_id="ab" * 16, day=T0, run_id=run_id, run_cap=cap)
+
+
+def reserve(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> None:
+    """Reserve them in one commit; raises the first refusal."""
+    for refusal in store.write(lambda tx: ledger.reserve(tx, reservations)).result():
+        if refusal is not None:
+            raise refusal
+
+
+def test_a_reservation_without_settlement_stays_counted(store: EmbeddedStore) -> None:
+    """A process killed during a call may have spent the money: the cap holds over the restart."""
+    Ledger(store, Caps()).spent(T0)
+    reserve(store, Ledger(store, Caps(usd_per_day=1.0)), wanted(0.7))
+    restarted = Ledger(store, Caps(usd_per_day=1.0))
+    assert restarted.spent(T0) == pytest.approx(0.7)
+    with pytest.raises(OverBudget, match=r"the day's judge budget is 1 USD, 0\.3 left, this needs 0\.4"):
+        reserve(store, restarted, wanted(0.4))
+    reserve(store, restarted, wanted(0.3))
+
+
+def test_settling_books_what_was_spent(store: EmbeddedStore) -> None:
+    """The rest of a reservation is free again; an unknown price keeps the whole reservation."""
+    ledger = Ledger(store, Caps(usd_per_day=1.0))
+    for actual, spent in ((0.2, 0.2), (None, 0.7)):
+        reserve(store, ledger, wanted(0.5))
+        store.write(partial(ledger.settle, settled=[(wanted(0.5), actual)])).result()
+        assert ledger.spent(T0) == pytest.approx(spent)
+
+
+def test_each_evaluator_and_day_has_its_own_account(store: EmbeddedStore) -> None:
+    """A cap of one evaluator does not stop another, and tomorrow is new."""
+    ledger = Ledger(store, Caps(per_evaluator={"judge": 0.5}))
+    reserve(store, ledger, wanted(0.5))
+    with pytest.raises(OverBudget, match="budget of judge"):
+        reserve(store, ledger, wanted(0.1))
+    reserve(store, ledger, wanted(9.0, evaluator="other"))
+    assert ledger.spent(T0 + timedelta(days=1)) == 0
+    assert ledger.spent(T0, evaluator="other") == 9.0
+
+
+def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
+    """What a replay was allowed to spend does not starve online evaluation, nor the other way round."""
+    ledger = Ledger(store, Caps(usd_per_day=1.0))
+    reserve(store, ledger, wanted(5.0, run_id="r", cap=5.0))
+    with pytest.raises(OverBudget, match="replay r"):
+        reserve(store, ledger, wanted(0.1, run_id="r", cap=5.0))
+    reserve(store, ledger, wanted(1.0))
+    assert ledger.spent(T0) == 1.0
+
+
+def test_an_unknown_price_reserves_by_the_token_ceiling_or_refuses(store: EmbeddedStore) -> None:
+    """Never zero."""
+    known = Ledger(store, Caps(usd_per_day=1.0), price=lambda model, tokens_in, _: tokens_in * 1e-6)
+    assert known.estimate("gpt", 1000, 10) == pytest.approx(0.001)
+    ceiling = Ledger(store, Caps(usd_per_day=1.0, unknown_usd_per_million_tokens=30.0))
+    assert ceiling.estimate("own-model", 1000, 0) == pytest.approx(0.03)
+    with pytest.raises(OverBudget, match="price of own-model is unknown"):
+        Ledger(store, Caps(usd_per_day=1.0)).estimate("own-model", 1000, 0)
+
+
+def test_the_controller_spends_the_day_evenly() -> None:
+    """Demand of ten times the budget: the scale settles near 0.1 and the money lasts to the end of the day."""
+    controller, left = Controller(floor=0.001), 1.0
+    for minute in range(1440):
+        usd = min(left, 10.0 / 1440 * controller.scale)
+        controller.update(usd=usd, seconds=60, budget_usd=left, left_s=86_400 - 60 * minute)
+        left -= usd
+        if minute == 700:
+            assert 0.45 < left < 0.55
+    assert 0.0 <= left < 0.02
+
+
+def test_the_controller_keeps_a_floor() -> None:
+    """Nothing left: pi stays above zero, paid by the reserve."""
+    controller = Controller(floor=0.02)
+    assert controller.update(usd=1.0, seconds=60, budget_usd=0.0, left_s=1000) == 0.02
+
+
+def test_updating_twice_changes_nothing() -> None:
+    """The demand is followed at full rate, so a second look at the same does not compound."""
+    controller = Controller()
+    first = controller.update(usd=1.0, seconds=600, budget_usd=500.0, left_s=36_000)
+    again = controller.update(usd=1.0 * first, seconds=600, budget_usd=500.0, left_s=36_000)
+    assert again == pytest.approx(first)
+
+
+def paced(store: EmbeddedStore, caps: Caps, *evaluators: str) -> Pacer:
+    """A pacer that looked ten minutes after T0, when one evaluation of each had cost ten cents."""
+    ledger = Ledger(store, caps)
+    for evaluator in evaluators:
+        reserve(store, ledger, wanted(0.1, evaluator=evaluator))
+        store.write(partial(ledger.settle, settled=[(wanted(0.1, evaluator=evaluator), 0.1)])).result()
+    store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = ?", [T0])).result()
+    pacer = Pacer(store, caps.usd_per_day, caps.per_evaluator)
+    pacer.update(T0 + timedelta(minutes=10))
+    return pacer
+
+
+def test_the_pacer_reads_ledger_and_decisions(store: EmbeddedStore) -> None:
+    """Ten selected units of ten cents in fifteen minutes against 1 USD a day: pi is scaled down; free ones are not."""
+    units = Units(store)
+    for number in range(10):
+        units.unit(number)
+        units.decision(number, "judge", pi=1.0)
+        units.decision(number, "groundedness", pi=1.0)
+    units.save()
+    pacer = paced(store, Caps(usd_per_day=1.0), "judge")
+    scale, reason = pacer.pi_scale("judge")
+    assert scale == pytest.approx(0.02)
+    assert reason == "budget"
+    assert pacer.pi_scale("groundedness") == (1.0, "budget")
+
+
+def test_a_chance_that_rose_counts_once(store: EmbeddedStore) -> None:
+    """A unit decided once more, at 0.5 after 0.1, asks for as much money as one decided at 0.5 at once."""
+    units = Units(store)
+    for number in range(10):
+        units.decision(number, "once", pi=0.5)
+        units.decision(number, "raised", pi=0.1)
+        units.decision(number, "raised", pi=0.5, revision=1)
+    units.save()
+    pacer = paced(store, Caps(per_evaluator={"once": 20.0, "raised": 20.0}), "once", "raised")
+    assert pacer.pi_scale("once")[0] == pytest.approx(pacer.pi_scale("raised")[0])
+    assert 0.02 < pacer.pi_scale("once")[0] < 1.0

@@ -1,0 +1,250 @@
+"""Replay: billed before, in order of u, resumable, idempotent."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store
+
+from ragpulse_collector.evaluation import Worker
+from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.evaluation.replay import Replays
+from ragpulse_collector.metrics.series import series
+from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
+from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.judges.rate_limit import Gate
+
+NOW = T0 + timedelta(hours=1)
+
+
+@evaluator(version="3")
+def long_enough(response: str) -> float:
+    """1 where the response has more than one word."""
+    return float(" " in response)
+
+
+class Echo:
+    """A judge that answers 1 and costs a cent."""
+
+    id = "echo"
+
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.asked, self.gate = 0, gate or threading.Event()
+        if gate is None:
+            self.gate.set()
+
+    async def ask(self, messages: Any, **_: Any) -> list[JudgeCall]:
+        self.asked += 1
+        while not self.gate.is_set():
+            await asyncio.sleep(0.001)
+        return [JudgeCall(completion="1", cost_usd=0.01)]
+
+
+class Judged(Evaluator):
+    """Asks its judge once."""
+
+    name = "judged"
+
+    def __init__(self, judge: Echo) -> None:
+        super().__init__()
+        self.judge = self.asked = judge
+
+    def estimate(self, case: Case) -> Estimate:
+        return Estimate(calls=1, input_tokens=100, output_tokens=10)
+
+    async def run(self, case: Case) -> Any:
+        raise AssertionError("not reached")
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+        calls += await self.asked.ask([])
+        return float(calls[0].completion)
+
+
+def price(_model: str, tokens_in: int, tokens_out: int) -> float:
+    """A cent for 100 tokens in."""
+    return tokens_in * 1e-4
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """A store with 40 units, half of them of service b."""
+    opened = open_store(tmp_path)
+    units = Units(opened)
+    for number in range(40):
+        units.unit(number, response="yes" if number % 4 else "yes indeed", service="ab"[number % 2])
+    units.save()
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def working(store: EmbeddedStore, one: Evaluator, *, concurrency: int = 4) -> Iterator[tuple[Replays, Worker]]:
+    """A worker, and the replays that feed it."""
+    worker = Worker(store, lambda _name, **_: one, Ledger(store, Caps(), price=price), gate=Gate(concurrency))
+    worker.start()
+    try:
+        yield Replays(store, lambda _name, **_: one, price=price, wake=worker.wake, clock=lambda: NOW), worker
+    finally:
+        worker.stop()
+
+
+def verdicts(store: EmbeddedStore) -> list[tuple[Any, ...]]:
+    """Every stored verdict but for when and how fast it came."""
+    return store.read("SELECT * EXCLUDE (created_at, elapsed_ms, run_id) FROM scores ORDER BY score_key").rows
+
+
+def test_a_replay_scores_what_matches(store: EmbeddedStore) -> None:
+    """Filters choose the units, the run ends by itself, and its counts add up."""
+    with working(store, long_enough) as (replays, worker):
+        run = replays.create({"evaluators": ["long_enough"], "since": "7d", "where": "service = 'a'"})["replays"][0]
+        assert worker.wait_idle(60)
+        told = replays.get(run["run_id"])
+    assert (told["status"], told["total"], told["done"], told["ok"], told["cost_usd"]) == ("done", 20, 20, 20, 0.0)
+    assert (told["version"], told["pi"], told["u_max"]) == ("3", 1.0, 1.0)
+    assert len(verdicts(store)) == 20
+    (line,) = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    assert line["replayed_where"] == ["service = 'a'"]
+
+
+def test_a_second_run_does_nothing(store: EmbeddedStore) -> None:
+    """Every verdict is reused under its key: no second row, no second call, byte-identical."""
+    judge = Echo()
+    with working(store, Judged(judge)) as (replays, worker):
+        replays.create({"evaluators": "judged"})
+        assert worker.wait_idle(60)
+        before = verdicts(store)
+        again = replays.create({"evaluators": "judged"})["replays"][0]
+        assert worker.wait_idle(60)
+        told = replays.get(again["run_id"])
+    assert verdicts(store) == before
+    assert (judge.asked, told["done"], told["cost_usd"], told["status"]) == (40, 40, 0.0, "done")
+
+
+def test_the_bill_is_known_before(store: EmbeddedStore) -> None:
+    """A dry run tells units, tokens and cost, and writes nothing."""
+    replays = Replays(store, lambda _name, **_: Judged(Echo()), price=price, clock=lambda: NOW)
+    bill = replays.create({"evaluators": ["judged"], "limit": 30, "dry_run": True})
+    assert (bill["count"], bill["already"], bill["input_tokens"], bill["output_tokens"]) == (30, 0, 3000, 300)
+    assert bill["cost_usd"] == pytest.approx(0.3)
+    assert replays.list()["replays"] == []
+
+
+def test_an_unknown_price_is_null_with_a_reason(store: EmbeddedStore) -> None:
+    """Unknown is never zero."""
+    replays = Replays(store, lambda _name, **_: Judged(Echo()), price=lambda *_: None, clock=lambda: NOW)
+    bill = replays.create({"evaluators": ["judged"], "dry_run": True})
+    assert bill["cost_usd"] is None
+    assert "echo" in bill["cost_unknown_reason"]
+
+
+def test_a_capped_replay_is_a_random_sample(store: EmbeddedStore) -> None:
+    """Ten calls fit under the cap: the ten smallest u are scored, pi says 10 of 40, and the series weighs so."""
+    judge = Echo()
+    with working(store, Judged(judge), concurrency=1) as (replays, worker):
+        run = replays.create({"evaluators": ["judged"], "max_usd": 0.1001})["replays"][0]
+        assert worker.wait_idle(60)
+        told = replays.get(run["run_id"])
+        assert (told["status"], told["done"], told["pi"]) == ("capped", 10, 0.25)
+        assert told["cost_usd"] == pytest.approx(0.1)
+        scored = store.read("SELECT max(u) FROM raw.run_items").rows[0][0]
+        rest = store.read("SELECT min(u) FROM raw.eval_jobs ANTI JOIN raw.run_items USING (job_id)").rows[0][0]
+        assert scored < rest == told["u_max"]
+        point = series(store, {"name": "quality:judged", "step": "1d"}, clock=lambda: NOW)["series"][0]["points"][-1]
+        assert (point["n"], point["n_eff"]) == (10, 10.0)
+        replays.resume(run["run_id"], max_usd=1.0)
+        assert worker.wait_idle(60)
+        assert replays.get(run["run_id"])["status"] == "done"
+    assert judge.asked == 40
+
+
+def test_a_cancelled_replay_stops_and_resumes(store: EmbeddedStore) -> None:
+    """Cancelled before the worker starts it does nothing; resumed it finishes."""
+    replays = Replays(store, lambda _name, **_: long_enough, clock=lambda: NOW)
+    run_id = replays.create({"evaluators": ["long_enough"]})["replays"][0]["run_id"]
+    assert replays.cancel(run_id)["status"] == "cancelled"
+    with working(store, long_enough) as (running, worker):
+        assert worker.wait_idle(60)
+        assert verdicts(store) == []
+        running.resume(run_id)
+        assert worker.wait_idle(60)
+        assert running.get(run_id)["done"] == 40
+
+
+def test_a_replay_cancelled_in_the_middle_takes_its_jobs_back(store: EmbeddedStore) -> None:
+    """Only what was under way ends. Resumed, the rest is asked, and nothing twice."""
+    judge = Echo(threading.Event())
+    with working(store, Judged(judge), concurrency=2) as (replays, worker):
+        run_id = replays.create({"evaluators": ["judged"]})["replays"][0]["run_id"]
+        while not judge.asked:
+            judge.gate.wait(0.001)
+        assert replays.cancel(run_id)["status"] == "cancelled"
+        judge.gate.set()
+        assert worker.wait_idle(60)
+        assert judge.asked < 40
+        replays.resume(run_id)
+        assert worker.wait_idle(60)
+        assert (replays.get(run_id)["status"], judge.asked, len(verdicts(store))) == ("done", 40, 40)
+
+
+def test_a_new_version_never_overwrites(store: EmbeddedStore) -> None:
+    """Two versions stand side by side as two series."""
+
+    @evaluator(version="4", name="long_enough")
+    def longer(response: str) -> float:
+        return 0.0
+
+    for one in (long_enough, longer):
+        with working(store, one) as (replays, worker):
+            replays.create({"evaluators": ["long_enough"]})
+            assert worker.wait_idle(60)
+    found = series(store, {"name": "quality:long_enough", "step": "1d"}, clock=lambda: NOW)["series"]
+    assert [(line["version"], line["points"][-1]["value"]) for line in found] == [("3", 0.25), ("4", 0.0)]
+
+
+def test_a_changed_evaluator_fails_the_run_instead_of_mixing(store: EmbeddedStore) -> None:
+    """A run that was started with another version of the code does not go on under the old name."""
+    replays = Replays(store, lambda _name, **_: long_enough, clock=lambda: NOW)
+    run_id = replays.create({"evaluators": ["long_enough"]})["replays"][0]["run_id"]
+
+    @evaluator(version="4", name="long_enough")
+    def longer(response: str) -> float:
+        return 0.0
+
+    with working(store, longer) as (running, worker):
+        assert worker.wait_idle(60)
+        told = running.get(run_id)
+    assert told["status"] == "failed"
+    assert "version 4" in told["reason"]
+    assert verdicts(store) == []
+
+
+def test_an_unknown_replay_is_a_lookup_error(store: EmbeddedStore) -> None:
+    """The API answers 404."""
+    replays = Replays(store, lambda _name, **_: long_enough)
+    with pytest.raises(LookupError, match="no replay 'nope'"):
+        replays.get("nope")
+    with pytest.raises(ValueError, match="name at least one"):
+        replays.create({"evaluators": []})
+
+
+def test_a_replay_survives_kill_9(tmp_path: Path) -> None:
+    """Killed in the middle (benchmarks/replay.py kills 20 times): each unit once, within the cap, repeatable."""
+    path = Path(__file__).parents[3] / "benchmarks" / "replay.py"
+    spec = importlib.util.spec_from_file_location("benchmark_replay", path)
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    told = benchmark.killed_replay(tmp_path, kills=1, units=40)
+    assert (told["status"], told["rows"], told["units"], told["repeat"]) == ("done", 40, 40, 40)
+    assert told["identical"]
+    assert told["booked_usd"] <= told["cap_usd"]

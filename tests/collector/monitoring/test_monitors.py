@@ -1,0 +1,202 @@
+"""Monitors: fire on evidence, recover with hysteresis, tell people once, signed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import random
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store, uniform
+
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.monitoring.conditions import Reading, State, confidence_for, decide, find_change, parse
+from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+class Receiver:
+    """A loopback webhook that keeps what it was sent and answers with `code`."""
+
+    def __init__(self) -> None:
+        self.code = 200
+        self.taken: list[tuple[dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.taken.append((dict(self.headers.items()), body))
+                self.send_response(outer.code)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A running receiver."""
+    started = Receiver()
+    yield started
+    started.close()
+
+
+def fill(
+    store: EmbeddedStore, first: int, count: int, *, at: datetime, good: float, over: timedelta, **facts: Any
+) -> None:
+    """Scored units spread over a time, `good` of them passing."""
+    units = Units(store)
+    for number in range(first, first + count):
+        when = at + over * ((number - first) / count)
+        units.scored(number, "judge", float(uniform(number, "m") < good), at=when, facts=facts)
+    units.save()
+
+
+def test_a_threshold_fires_only_on_evidence_and_recovers(store: EmbeddedStore, receiver: Receiver) -> None:
+    """Three bad answers are undecided; two hundred fire once; good hours later it recovers, and says so."""
+    settings = MonitorSettings(
+        name="low", metric="quality:judge", condition="< 0.85", webhook=receiver.url, secret="key"
+    )
+    monitors = Monitors(store, [settings])
+    hour = timedelta(hours=1)
+    fill(store, 0, 3, at=T0, good=0.0, over=hour)
+    monitors.check(T0 + hour)
+    assert (monitors.list()["monitors"][0]["state"], receiver.taken) == ("undecided", [])
+    fill(store, 10, 200, at=T0 + hour, good=0.5, over=hour)
+    monitors.check(T0 + 2 * hour)
+    monitors.check(T0 + 2.3 * hour)
+    assert monitors.list()["monitors"][0]["state"] == "firing"
+    assert len(receiver.taken) == 1
+    fill(store, 300, 400, at=T0 + 3 * hour, good=0.98, over=hour)
+    monitors.check(T0 + 4 * hour)
+    told = monitors.list()["monitors"][0]
+    assert (told["state"], [one["state"] for one in told["history"]]) == ("ok", ["ok", "firing", "undecided"])
+    text = json.loads(receiver.taken[1][1])["text"]
+    assert text.startswith("recovered low: quality:judge = 0.9")
+    assert text.endswith(": is no longer < 0.85")
+
+
+def test_messages_are_signed(store: EmbeddedStore, receiver: Receiver) -> None:
+    """The receiver can compute the same HMAC over timestamp and body."""
+    settings = MonitorSettings(
+        name="m", metric="requests", condition="< 1", webhook=receiver.url, slack=receiver.url, secret="key"
+    )
+    assert Monitors(store, [settings]).test("m") == {"ok": True, "delivery": "sent"}
+    headers, body = receiver.taken[0]
+    expected = hmac.new(b"key", headers["X-Ragpulse-Timestamp"].encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert headers["X-Ragpulse-Signature"] == f"sha256={expected}"
+    assert json.loads(receiver.taken[1][1]) == {"text": "m: a test message of ragpulse"}
+
+
+def test_a_failed_delivery_is_tried_again(store: EmbeddedStore, receiver: Receiver) -> None:
+    """A webhook that answers 500 is told again at the next look, and nothing blocks."""
+    receiver.code = 500
+    settings = MonitorSettings(name="slow", metric="latency_p95", condition="> 500", webhook=receiver.url)
+    monitors = Monitors(store, [settings])
+    units = Units(store)
+    for number in range(100):
+        units.unit(number, at=T0 + timedelta(minutes=30))
+    units.save()
+    monitors.check(T0 + timedelta(hours=1))
+    assert monitors.list()["monitors"][0]["history"][0]["delivery"] == "failed: HTTP 500"
+    receiver.code = 200
+    monitors.check(T0 + timedelta(hours=1, minutes=16))
+    assert monitors.list()["monitors"][0]["history"][0]["delivery"] == "sent"
+
+
+def test_a_change_is_told_with_its_time_and_suspect(store: EmbeddedStore, receiver: Receiver) -> None:
+    """From 0.95 to 0.7 with prompt v8: the text names both levels, the time and the prompt version."""
+    settings = MonitorSettings(
+        name="drop", metric="quality:judge", condition="change", window="1h", baseline="24h", slack=receiver.url
+    )
+    day = timedelta(days=1)
+    fill(store, 0, 2000, at=T0 - 1.5 * day, good=0.95, over=1.25 * day, prompt_version="v7")
+    fill(store, 3000, 400, at=T0 - 0.25 * day, good=0.7, over=0.25 * day, prompt_version="v8")
+    Monitors(store, [settings]).check(T0)
+    text = json.loads(receiver.taken[0][1])["text"]
+    assert text.startswith("ALERT drop: quality:judge fell 0.948 -> 0.6")
+    assert "prompt v8 started 06:00" in text
+
+
+def test_groups_have_states_of_their_own(store: EmbeddedStore) -> None:
+    """Only the bad model fires."""
+    units = Units(store)
+    for number in range(400):
+        facts = {"model": "ab"[number % 2]}
+        units.scored(number, "judge", 1.0 if number % 2 else float(number % 4 > 0), facts=facts)
+    units.save()
+    settings = MonitorSettings(name="m", metric="quality:judge", condition="< 0.8", group_by=("model",))
+    monitors = Monitors(store, [settings])
+    monitors.check(T0 + timedelta(minutes=30))
+    history = monitors.list()["monitors"][0]["history"]
+    assert {str(one["group"]): one["state"] for one in history} == {"{'model': 'a'}": "firing", "{'model': 'b'}": "ok"}
+    assert {one["text"].rpartition(": ")[2] for one in history} == {"is < 0.8", "is not < 0.8"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "condition", "mistake"),
+    [("nope", "< 1", "no metric"), ("requests", "= 1", "write '< 0.85'"), ("quality:", "< 1", "no metric")],
+)
+def test_a_monitor_that_cannot_be_watched_is_refused(
+    store: EmbeddedStore, metric: str, condition: str, mistake: str
+) -> None:
+    """At start, with what is possible."""
+    with pytest.raises(ValueError, match=mistake):
+        Monitors(store, [MonitorSettings(name="m", metric=metric, condition=condition)])
+    with pytest.raises(LookupError):
+        Monitors(store, []).test("m")
+
+
+def test_hysteresis() -> None:
+    """Firing needs the sharp interval beyond the limit; recovering needs the easy one wholly back."""
+    limit = parse("< 0.85")
+    clear, open_, back = Reading(0.8, 0.75, 0.84), Reading(0.84, 0.8, 0.88), Reading(0.9, 0.86, 0.94)
+    steps: list[tuple[Reading, Reading, State]] = [(open_, open_, "undecided"), (clear, clear, "firing"),
+                                                   (open_, open_, "firing"), (open_, back, "ok")]  # fmt: skip
+    state: State = "undecided"
+    for sharp, easy, expected in steps:
+        state = decide(limit, sharp, easy, state)
+        assert state == expected
+
+
+def test_false_alarms_per_year_set_the_confidence() -> None:
+    """Four a year over hourly windows looked at four times each: one look in 8766."""
+    assert 1.0 - confidence_for(4, 3600) == pytest.approx(2 * 4 / (4 * 8766))
+
+
+def test_cusum_finds_a_shift_within_the_stated_delay() -> None:
+    """A shift of 1.5 sigma with one false alarm in 2000 buckets is noticed within 8 buckets on average."""
+    chance = random.Random(7)
+    delays, times = [], [T0 + timedelta(hours=hour) for hour in range(100)]
+    for _ in range(200):
+        values = [chance.gauss(0.0 if hour < 20 else 1.5, 1.0) for hour in range(100)]
+        found = find_change(times, values, [1.0] * 100, target=0.0, run_length=2000)
+        assert found is not None
+        if found.noticed >= times[20]:
+            delays.append((found.noticed - times[20]).total_seconds() / 3600)
+    assert len(delays) >= 190
+    assert sum(delays) / len(delays) < 8
