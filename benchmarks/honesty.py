@@ -23,13 +23,12 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.quality import Moments, estimates
+from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.app import Collector
 from ragpulse_collector.budget import Controller
 from ragpulse_collector.demo.traffic import traffic, visits
-from ragpulse_collector.metrics.estimate import Moments
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.quality import estimates
-from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.monitors.condition import find_change
 from ragpulse_collector.records import Batch
 from ragpulse_collector.sampler import Rule, Sampler, Stratum, draw

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.analysis.cases import Unit, cases_of
+from ragpulse_collector.analysis.external import Declared, declared
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.runs import Run, latest_runs, set_status, shares
+from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.budget import Price
-from ragpulse_collector.metrics.cases import Unit, cases_of
-from ragpulse_collector.metrics.external import Declared, declared
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.runs import Run, latest_runs, set_status, shares
-from ragpulse_collector.metrics.window import Window, iso, window_of
 from ragpulse_collector.sampler import draw
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now

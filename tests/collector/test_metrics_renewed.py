@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, open_store, trace_id
 
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.renewed import read_again
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.cache import read_again
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.quality import Bucket, estimates
+from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, open_store
 
+from ragpulse_collector.analysis.series import series
 from ragpulse_collector.budget import Caps, Ledger
-from ragpulse_collector.metrics.series import series
 from ragpulse_collector.replay import Replays
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.worker import Worker

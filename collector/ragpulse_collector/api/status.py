@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.metrics.runs import given_up
+from ragpulse_collector.analysis.runs import given_up
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampler.statements import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.settings import Settings

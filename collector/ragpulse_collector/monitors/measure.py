@@ -10,12 +10,12 @@ from datetime import datetime
 from statistics import NormalDist, median
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import covered
-from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.traffic import NAMES
-from ragpulse_collector.metrics.units import MEASURES
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.coverage import covered
+from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
+from ragpulse_collector.analysis.quality import Bucket, estimates
+from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.units import MEASURES
+from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.monitors.condition import Condition, Reading
 from ragpulse_collector.store import Store
 from ragpulse_evaluators.statistics import Estimate

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter, dimensions
-from ragpulse_collector.metrics.snapshot import Snapshot
-from ragpulse_collector.metrics.window import Window, duration_s, iso
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.filters import Filter, dimensions
+from ragpulse_collector.analysis.window import Window, duration_s, iso
 from ragpulse_collector.monitors.alert import deliver
 from ragpulse_collector.monitors.condition import (
     LOOKS,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.quality import current, estimates
-from ragpulse_collector.metrics.traffic import NAMES
-from ragpulse_collector.metrics.units import MEASURES
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.units import MEASURES
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.monitors.condition import Condition, Reading, decide
 from ragpulse_collector.monitors.measure import check_metric, readings
 from ragpulse_collector.settings import TargetSettings

@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ragpulse_collector.analysis.cases import cases_of, score_key
+from ragpulse_collector.analysis.external import Declared, declared_by
+from ragpulse_collector.analysis.runs import Run, latest_runs, set_status
 from ragpulse_collector.budget import Caps, Ledger, Reservation
-from ragpulse_collector.metrics.cases import cases_of, score_key
-from ragpulse_collector.metrics.external import Declared, declared_by
-from ragpulse_collector.metrics.runs import Run, latest_runs, set_status
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.outbox import append_verdicts

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ragpulse_collector.metrics.runs import Run
+from ragpulse_collector.analysis.runs import Run
 from ragpulse_collector.store import Store
 from ragpulse_collector.worker.pressure import Pressure
 from ragpulse_collector.worker.queue import Job

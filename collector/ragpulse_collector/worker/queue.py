@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.cases import Unit
-from ragpulse_collector.metrics.runs import given_up
+from ragpulse_collector.analysis.cases import Unit
+from ragpulse_collector.analysis.runs import given_up
 from ragpulse_collector.store import Rows, Store, Transaction
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragpulse_collector.metrics.cases import ScoreKeys, cases_of
-from ragpulse_collector.metrics.runs import Run
+from ragpulse_collector.analysis.cases import ScoreKeys, cases_of
+from ragpulse_collector.analysis.runs import Run
 from ragpulse_collector.store import Store
 from ragpulse_collector.worker.queue import Job, stored_keys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator

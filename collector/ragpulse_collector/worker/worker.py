@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.analysis.runs import Run, close_finished, latest_runs
 from ragpulse_collector.budget import Ledger, Pacer
-from ragpulse_collector.metrics.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.in_hand import InHand, count_interrupted

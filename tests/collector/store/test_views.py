@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.metrics.estimate import MOMENTS, Moments
+from ragpulse_collector.analysis.quality import MOMENTS, Moments
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store.newest import newest
 from ragpulse_collector.store.views import FACT_COLUMNS

@@ -7,15 +7,18 @@ A forced score that chance would not have drawn stays out.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.runs import shares
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.runs import shares
+from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.views import FACT_COLUMNS
 
-__all__ = ["BARE_NAME", "MEASURES", "Sample", "sample_of"]
+__all__ = ["BARE_NAME", "MEASURES", "Sample", "sample_of", "trace_rows"]
 
 BARE_NAME = "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END"
 """The name of an evaluator without its version: few have one, and cutting all costs as much as the scan."""
@@ -121,3 +124,27 @@ def _repeats(store: Store, evaluator: str | None, window: Window) -> bool:
         {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters},
     ).rows
     return bool(rows[0][0])
+
+
+def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the decided traces with these ids (hex), in this order, as `GET traces` shows them."""
+    if not trace_ids:
+        return []
+    listed = {"ids": list(trace_ids)}
+    facts = store.read(
+        f"SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, {', '.join(FACT_COLUMNS)} FROM raw.trace_facts"
+        " WHERE latest AND trace_id IN (SELECT unnest($ids::UUID[]))",
+        listed,
+    ).dicts()
+    scores: dict[str, dict[str, Any]] = defaultdict(dict)
+    for trace, evaluator, normalized, status, passing in store.read(
+        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing FROM raw.scores"
+        " WHERE trace_id IN (SELECT unnest($ids::UUID[])) ORDER BY created_at",
+        listed,
+    ).rows:
+        scores[trace][evaluator] = {"normalized": normalized, "status": status, "passing": passing}
+    by_id = {
+        row["trace_id"]: row | {"start_time": iso(row["start_time"]), "scores": scores[row["trace_id"]]}
+        for row in facts
+    }
+    return [by_id[trace] for trace in trace_ids if trace in by_id]

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import summed
-from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.good import cost_of_good, good_share
-from ragpulse_collector.metrics.quality import Bucket, current, evaluators_in, joined
-from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
-from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.analysis.attribution import cost_of_good, good_share
+from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
+from ragpulse_collector.analysis.coverage import summed
+from ragpulse_collector.analysis.quality import Bucket, current, evaluators_in, joined, point
+from ragpulse_collector.analysis.window import iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, msprt, wilson

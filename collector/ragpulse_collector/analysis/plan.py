@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.quality import Bucket, current, estimates
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import window_of
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.units import sample_of
+from ragpulse_collector.analysis.window import window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import clustered_mean, needed_n

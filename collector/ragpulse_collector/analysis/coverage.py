@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.runs import given_up
-from ragpulse_collector.metrics.units import BARE_NAME
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.quality import Bucket, estimates
+from ragpulse_collector.analysis.runs import given_up
+from ragpulse_collector.analysis.units import BARE_NAME
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.estimate import MOMENTS, Moments, point
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.good import FAITHFUL, first_of
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import iso, window_of
+from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.quality import MOMENTS, Moments, point
+from ragpulse_collector.analysis.units import sample_of
+from ragpulse_collector.analysis.window import iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.cases import Unit, cases_of
-from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.quality import current, estimates
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import Window, instant, iso, window_of
+from ragpulse_collector.analysis.cases import Unit, cases_of
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.quality import current, estimates, point
+from ragpulse_collector.analysis.units import sample_of
+from ragpulse_collector.analysis.window import Window, instant, iso, window_of
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, clustered_mean, wilson

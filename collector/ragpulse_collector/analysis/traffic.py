@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
 
-__all__ = ["NAMES", "Traffic", "TrafficBucket", "traffic"]
+__all__ = ["NAMES", "Traffic", "TrafficBucket", "prompt_markers", "traffic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +78,21 @@ def traffic(store: Store, window: Window, keep: Filter, groups: tuple[str, ...])
     ).rows
     end = 1 + len(wanted)
     return [TrafficBucket(row[0], tuple(row[end:]), dict(zip(wanted, row[1:end], strict=True))) for row in rows]
+
+
+_MOST_MARKERS = 50
+
+
+def prompt_markers(store: Store, window: Window) -> list[dict[str, Any]]:
+    """Return `{"t", "kind", "text"}` for each prompt version that began inside the window, its first one apart."""
+    rows = store.read(
+        "SELECT prompt_name, prompt_version, min(start_time) AS t FROM raw.trace_facts"
+        " WHERE latest AND prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last"
+        " GROUP BY prompt_name, prompt_version QUALIFY row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1"
+        f" ORDER BY t LIMIT {_MOST_MARKERS}",
+        window.parameters,
+    ).rows
+    return [
+        {"t": iso(at), "kind": "prompt_version", "text": f"prompt {name or ''} {version}".replace("  ", " ")}
+        for name, version, at in rows
+    ]

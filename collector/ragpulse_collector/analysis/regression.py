@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragpulse_collector.metrics.estimate import point
+from ragpulse_collector.analysis.quality import point
 from ragpulse_evaluators.ranking.overlap import jaccard, rank_biased_overlap
 from ragpulse_evaluators.statistics import hajek, student_quantile, weighted_mean, wilson
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.window import instant
+from ragpulse_collector.analysis.window import instant
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import hex_span, hex_trace

@@ -1,25 +1,82 @@
-"""What the headline and every chart of one range and filter are drawn from, read once however many ask."""
+"""The buckets of a range read again only where something came or went since they were read last.
+
+Verdicts and decisions are appended and deleted, never changed (but for which decision is the latest, which changes with
+an append). So a bucket is what it was while the number of its rows and the sum of their instants are.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import Decided, Queue, decided, queue
-from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
-from ragpulse_collector.metrics.markers import prompts, versions
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.renewed import Reading, read_again
-from ragpulse_collector.metrics.runs import Share, shares
-from ragpulse_collector.metrics.traffic import TrafficBucket, traffic
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.coverage import Decided, Queue, decided, queue
+from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
+from ragpulse_collector.analysis.quality import Bucket, estimates, in_order, version_markers
+from ragpulse_collector.analysis.runs import Share, shares
+from ragpulse_collector.analysis.traffic import TrafficBucket, prompt_markers, traffic
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 
-__all__ = ["Snapshot", "Snapshots", "snapshot_of"]
+__all__ = ["Reading", "Snapshot", "Snapshots", "read_again", "snapshot_of"]
+
+_Marks = Mapping[datetime, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Every evaluator's buckets of a range without filter or grouping, and by what each is known to be unchanged."""
+
+    buckets: Sequence[Bucket]
+    marks: _Marks
+    replays: frozenset[Share]
+    """How much of each replay is done: while that moves, so does the weight of all that it scored."""
+
+
+def read_again(store: Store, window: Window, older: Reading | None) -> Reading:
+    """Read a range, of which an older reading (same bucket width) may hold most."""
+    # Before the buckets: what comes in between is seen by the next reading.
+    marks, replays = _marks(store, window), frozenset(shares(store, None))
+    known = older.marks if older is not None and older.replays == replays else {}
+    changed = sorted(at for at, mark in marks.items() if known.get(at) != mark)
+    if older is None or 2 * len(changed) > len(marks):
+        return Reading(estimates(store, None, window, Filter()), marks, replays)
+    same = [one for one in older.buckets if one.at in marks and marks[one.at] == known.get(one.at)]
+    fresh = [one for part in _runs(window, changed) for one in estimates(store, None, part, Filter())]
+    return Reading(in_order([*same, *fresh]), marks, replays)
+
+
+def _runs(window: Window, starts: Sequence[datetime]) -> Iterator[Window]:
+    """The parts of the window that these buckets make up, neighbours together."""
+    step = timedelta(seconds=window.step_s)
+    first = last = None
+    for at in starts:
+        if last is not None and at != last:
+            yield _part(window, first or at, last)
+            first = None
+        first, last = first or at, at + step
+    if first is not None and last is not None:
+        yield _part(window, first, last)
+
+
+def _part(window: Window, first: datetime, last: datetime) -> Window:
+    return replace(window, first=max(first, window.first), last=min(last, window.last))
+
+
+def _marks(store: Store, window: Window) -> _Marks:
+    rows = store.read(
+        f"SELECT {window.bucket('request_time')} AS t, count(*), sum(epoch_us(came)) FROM ("
+        "SELECT request_time, created_at AS came FROM raw.scores"
+        " UNION ALL SELECT request_time, decided_at AS came FROM raw.decisions"
+        ") WHERE request_time >= $first AND request_time < $last GROUP BY ALL",
+        window.parameters,
+    ).rows
+    return {at: (count, total) for at, count, total in rows}
+
 
 _MOST = 16
 """So many ranges and filters are held at once, those asked for last."""
@@ -102,9 +159,9 @@ class Snapshot:
 
     def markers(self, evaluator: str | None = None, family: str = "quality") -> list[dict[str, Any]]:
         """Where a prompt, and where a version or judge of this evaluator began: `{"t", "kind", "text"}` in order."""
-        found = list(self._once("prompts", lambda: prompts(self.store, self.window)))
+        found = list(self._once("prompts", lambda: prompt_markers(self.store, self.window)))
         if evaluator is not None:
-            found += versions(evaluator, self.quality(evaluator, family))
+            found += version_markers(evaluator, self.quality(evaluator, family))
         return sorted(found, key=lambda marker: str(marker["t"]))
 
     def _once(self, part: object, read: Callable[[], Any]) -> Any:
