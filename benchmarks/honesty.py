@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from ragpulse_collector.analysis.filters import Filter
-from ragpulse_collector.analysis.quality import Moments, estimates
+from ragpulse_collector.analysis.quality import estimates
 from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.app import Collector
 from ragpulse_collector.budget import Controller
@@ -35,7 +35,7 @@ from ragpulse_collector.sampler import Rule, Sampler, Stratum, draw
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import clustered_mean, compare_arms, hajek, ppi_mean, verdict, wilson
+from ragpulse_evaluators.statistics import Moments, clustered_mean, compare_arms, hajek, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))
 CELLS, ASSISTED = (importlib.import_module(name) for name in ("_cells", "_assisted"))

@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
-from ragpulse_collector.analysis.quality import MOMENTS, Moments, evaluators_in
+from ragpulse_collector.analysis.quality import evaluators_in
 from ragpulse_collector.analysis.units import sample_of
 from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import MOMENTS
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate
+from ragpulse_evaluators.statistics import Estimate, Moments
 
 __all__ = [
     "FAITHFUL",

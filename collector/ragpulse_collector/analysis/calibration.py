@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +15,15 @@ from ragpulse_collector.analysis.units import sample_of, trace_rows
 from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import assisted_mean, bootstrap_ci, cohen_kappa, ppi_mean, weighted_mean
+from ragpulse_evaluators.statistics import (
+    Interval,
+    assisted_mean,
+    bootstrap_ci,
+    cohen_kappa,
+    plus,
+    ppi_mean,
+    weighted_mean,
+)
 
 __all__ = ["assist", "calibration", "correct", "suggest"]
 
@@ -70,29 +77,27 @@ def correct(store: Store, evaluator: str, window: Window, keep: Filter, lines: l
         ]
         line["labels"], line["corrected"] = len(labelled), len(labelled) >= _ENOUGH
         if line["corrected"]:
-            shift, se = _error_of(labelled)
+            error = _error_of(labelled)
             for shown in line["points"]:
-                _move(shown, shift, se)
+                _move(shown, error)
 
 
-def _error_of(labelled: Sequence[_Judged]) -> tuple[float, float]:
-    """The judge's mean error and its standard error, with one pseudo-error each way so that none seen is not none."""
+def _error_of(labelled: Sequence[_Judged]) -> Interval:
+    """The judge's mean error, with one pseudo-error each way so that none seen is not none."""
     errors = [float(one.human or 0.0) - one.value for one in labelled]
     weights = [1.0 / (one.pi * (one.label_pi or 1.0)) for one in labelled]
     typical = sum(weights) / len(weights)
-    return weighted_mean([*errors, 1.0, -1.0], [*weights, typical, typical])
+    mean, se = weighted_mean([*errors, 1.0, -1.0], [*weights, typical, typical])
+    return Interval.normal(mean, se)
 
 
-def _move(shown: dict[str, Any], shift: float, se: float) -> None:
-    if shown["value"] is None:
-        return
-    shown["uncorrected"] = {key: shown[key] for key in ("value", "lo", "hi")}
+def _move(shown: dict[str, Any], error: Interval) -> None:
     value, lo, hi = (shown[key] for key in ("value", "lo", "hi"))
-    below, above = (0.0 if end is None else abs(value - end) for end in (lo, hi))
-    moved = value + shift
-    reach = 1.96 * se
-    ends = (moved, moved - math.hypot(below, reach), moved + math.hypot(above, reach))
-    shown |= dict(zip(("value", "lo", "hi"), (min(1.0, max(0.0, end)) for end in ends), strict=True))
+    if value is None:
+        return
+    shown["uncorrected"] = {"value": value, "lo": lo, "hi": hi}
+    measured = Interval(value, value if lo is None else lo, value if hi is None else hi)
+    shown |= asdict(plus(measured, error).within(0.0, 1.0))
 
 
 def _ppi(judged: Sequence[_Judged], labelled: Sequence[_Judged]) -> Any:

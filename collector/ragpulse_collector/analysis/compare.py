@@ -22,6 +22,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
     ClusteredMean,
+    Interval,
     benjamini_hochberg,
     clustered_mean,
     compare_arms,
@@ -234,16 +235,17 @@ def _paired(a: _Units, b: _Units, shared: Sequence[tuple[str, int]]) -> dict[str
     pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
     mean, _ = weighted_mean(differences, [1.0 / chance for chance in pi])
     arm = clustered_mean(differences, [a[unit].cluster for unit in shared], pi=pi)
-    half = 1.96 * arm.se if arm else 0.0
+    around = arm.interval if arm else Interval(mean, mean, mean)
+    half = (around.hi - around.lo) / 2.0
     if {one for unit in shared for one in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
         name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
     else:
         name, test = "Wilcoxon signed rank", wilcoxon(differences)
     p = 1.0 if test is None else test.p
-    clear = p < 0.05 and (mean - half > 0 or mean + half < 0)
+    clear = p < 0.05 and (around.lo > 0 or around.hi < 0)
     call = ("better" if mean > 0 else "worse") if clear else "no difference" if half < 0.05 else "not enough data"
     return {
-        "difference": {"value": mean, "lo": mean - half, "hi": mean + half},
+        "difference": {"value": mean, "lo": around.lo, "hi": around.hi},
         "test": {"name": name, "p": p},
         "verdict": call,
         "need_more": more_needed(mean, half, len(shared)) if call == "not enough data" else None,

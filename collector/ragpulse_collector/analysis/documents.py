@@ -8,11 +8,13 @@ from typing import Any
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.filters import filter_of
-from ragpulse_collector.analysis.quality import MOMENTS, Moments, point
+from ragpulse_collector.analysis.quality import point
 from ragpulse_collector.analysis.units import sample_of
 from ragpulse_collector.analysis.window import iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import MOMENTS
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["documents"]
 

@@ -14,9 +14,9 @@ from ragpulse_collector.analysis.quality import Bucket, current, evaluators_in, 
 from ragpulse_collector.analysis.window import iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate, msprt, wilson
+from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus, wilson
 
-__all__ = ["DEMO_SERVICE", "overview", "shift"]
+__all__ = ["DEMO_SERVICE", "overview"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic: a page says that it is none of the user's."""
@@ -100,14 +100,9 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
 
 
 def _always(found: Estimate | None) -> list[float] | None:
-    """An interval for badges that are looked at all the time: it holds at every look at once (confidence sequence)."""
-    if found is None or found.lo is None or found.hi is None:
-        return None
-    spread = found.se or math.sqrt(max(0.25 / (found.n_eff + 4.0), 1e-12))
-    # Where heavy answers hide what they may, the interval knows more than the error does.
-    spread = max(spread, (found.estimate - found.lo) / 1.96, (found.hi - found.estimate) / 1.96)
-    sequence = msprt(found.estimate, spread, _TAU)
-    return None if sequence is None else [max(0.0, sequence.lo), min(1.0, sequence.hi)]
+    """An interval for badges that are looked at all the time."""
+    held = None if found is None else always_valid(found, _TAU)
+    return None if held is None else [held.lo, held.hi]
 
 
 def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
@@ -116,18 +111,9 @@ def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
     return next((one for one in buckets if (one.evaluator, one.version, one.judge) == line), None)
 
 
-def shift(now: Estimate, before: Estimate) -> dict[str, float] | None:
-    """The difference of two independent estimates with Newcombe's interval, which keeps each one's skew."""
-    if None in (now.lo, now.hi, before.lo, before.hi):
-        return None
-    value = now.estimate - before.estimate
-    down = math.hypot(now.estimate - (now.lo or 0.0), (before.hi or 0.0) - before.estimate)
-    up = math.hypot((now.hi or 0.0) - now.estimate, before.estimate - (before.lo or 0.0))
-    return {"value": value, "lo": value - down, "hi": value + up}
-
-
 def _verdict(now: Estimate | None, before: Estimate | None) -> str | None:
-    found = None if now is None or before is None else shift(now, before)
-    if found is None:
+    a, b = Interval.of(now), Interval.of(before)
+    if a is None or b is None:
         return None
-    return "better" if found["lo"] > 0 else "worse" if found["hi"] < 0 else "undecided"
+    found = minus(a, b)
+    return "better" if found.lo > 0 else "worse" if found.hi < 0 else "undecided"

@@ -143,8 +143,8 @@ def _clustered(
     se = chosen.estimate.se
     if found is None or se is None or found.se <= se or lo is None or hi is None:
         return lo, hi
-    half = 1.96 * found.se
-    return min(lo, max(0.0, found.estimate - half)), max(hi, min(1.0, found.estimate + half))
+    wider = found.interval.within(0.0, 1.0)
+    return min(lo, wider.lo), max(hi, wider.hi)
 
 
 def _markdown(told: Mapping[str, Any]) -> str:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter
 from ragpulse_collector.analysis.units import MEASURES, sample_of
 from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
-from ragpulse_evaluators.statistics import Estimate
-from ragpulse_evaluators.statistics.weighted import WeightedMean
+from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_evaluators.statistics import Estimate, Moments
 
 __all__ = [
-    "MOMENTS",
     "Bucket",
-    "Moments",
     "current",
     "estimates",
     "evaluators_in",
@@ -30,79 +26,6 @@ __all__ = [
     "point",
     "version_markers",
 ]
-
-MOMENTS = (
-    "count({y}), sum(CASE WHEN {y} IS NOT NULL THEN 1 / pi END), sum({y} * (1 / pi)), sum({y} * ({y} * (1 / pi))),"
-    " sum(CASE WHEN {y} IS NOT NULL THEN (1 / pi) * (1 / pi) END), sum((1 / pi) * ({y} * (1 / pi))),"
-    " sum(({y} * (1 / pi)) * ({y} * (1 / pi))), min({y}), max({y}), min(CASE WHEN {y} IS NOT NULL THEN pi END),"
-    " count_if({y} > 0 AND {y} < 1)"
-)
-"""The sums of one group, for a column `pi` and a value `{y}` that is NULL where there is none.
-
-Written so that few products are shared by all: a fifth less time than dividing each sum's terms, and filtering it.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """n, Σw, Σwy, Σwy², Σw², Σw²y, Σw²y² (w = 1/π); smallest and largest y, smallest π; how many lie within 0 and 1."""
-
-    n: int
-    w: float
-    wy: float
-    wyy: float
-    ww: float
-    wwy: float
-    wwyy: float
-    least: float
-    most: float
-    rarest: float
-    between: int
-
-    @classmethod
-    def of(cls, row: Sequence[Any]) -> Moments | None:
-        """Read the columns of MOMENTS; None where nothing was measured."""
-        n, *sums, between = row
-        return cls(*[int(n), *sums, int(between)]) if n else None
-
-    @classmethod
-    def joined(cls, parts: Iterable[Moments]) -> Moments | None:
-        """Add up the sums of parts that share no unit; None for nothing."""
-        rows = [_FIGURES(one) for one in parts]
-        if not rows:
-            return None
-        n, *sums, least, most, rarest, between = zip(*rows, strict=True)
-        added: list[Any] = [sum(n), *map(math.fsum, sums), min(least), max(most), min(rarest), sum(between)]
-        return cls(*added)
-
-    @property
-    def mean(self) -> float:
-        """Hajek's mean Σwy/Σw."""
-        return self.wy / self.w
-
-    @property
-    def se(self) -> float:
-        """√Σ(w(y-m))²/Σw: the estimand is the service's rate, not this finite list."""
-        m = self.mean
-        return math.sqrt(max(0.0, self.wwyy - 2 * m * self.wwy + m * m * self.ww)) / self.w
-
-    def estimate(self, *, bounds: tuple[float, float] | None = (0.0, 1.0)) -> Estimate:
-        """Mean and interval; `bounds` None for scores on an open scale."""
-        found = WeightedMean(
-            mean=self.mean,
-            se=self.se,
-            variance=max(0.0, self.wyy / self.w - self.mean**2),
-            n=self.n,
-            kish=self.w * self.w / self.ww,
-            heaviest=1.0 / (self.rarest * self.w),
-            least=self.least,
-            most=self.most,
-            between=self.between > 0,
-        )
-        return found.estimate(bounds=bounds)
-
-
-_FIGURES = attrgetter(*(field.name for field in fields(Moments)))  # `astuple` copies deeply, 20 times as slow
 
 
 def point(estimate: Estimate | None) -> dict[str, Any]:

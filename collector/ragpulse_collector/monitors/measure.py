@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import NormalDist, median
@@ -18,8 +18,7 @@ from ragpulse_collector.analysis.units import MEASURES
 from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.monitors.condition import Condition, Reading
 from ragpulse_collector.store import Store
-from ragpulse_evaluators.statistics import Estimate
-from ragpulse_evaluators.statistics.distributions import regularized_beta
+from ragpulse_evaluators.statistics import Estimate, clopper_pearson
 
 __all__ = ["Track", "check_metric", "readings", "tracks"]
 
@@ -76,20 +75,8 @@ def _exact(k: float, n: float, confidence: float) -> Reading:
 
     A bounded score varies at most as much as a yes-or-no one with its mean, so it may be treated as one.
     """
-    if n <= 0:
-        return Reading(None, None, None)
-    tail = (1.0 - confidence) / 2.0
-    lo = 0.0 if k <= 0 else _solve(lambda x: regularized_beta(x, k, n - k + 1.0), tail)
-    hi = 1.0 if k >= n else _solve(lambda x: regularized_beta(x, k + 1.0, n - k), 1.0 - tail)
-    return Reading(k / n, lo, hi)
-
-
-def _solve(rising: Callable[[float], float], wanted: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
-    return (low + high) / 2.0
+    found = clopper_pearson(k, n, confidence=confidence)
+    return Reading(None, None, None) if found is None else Reading(found.estimate, found.lo, found.hi)
 
 
 def _traffic(
