@@ -78,7 +78,7 @@ def main() -> None:
         while True:
             state = client.call("GET status")["evaluations"]
             decided = client.sql("select count(*) as n from traces where not decided").rows()[0]["n"]
-            if decided == 0 and state["due"] == 0 and state["done"]:
+            if decided == 0 and state["pending"] == 0 and state["done"]:
                 break
             time.sleep(0.5)
         browser = importlib.import_module("dashboards.conftest").Browser()

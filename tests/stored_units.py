@@ -161,6 +161,7 @@ class Units:
         at: datetime = T0,
         reason: str | None = None,
         revision: int = 0,
+        decided: datetime | None = None,
     ) -> bool:
         """Gather a decision; returns whether the unit was drawn."""
         u = uniform(number) if u is None else u
@@ -178,7 +179,7 @@ class Units:
             u=u,
             sampled=sampled,
             reason=told,
-            decided_at=at,
+            decided_at=decided or at,
             revision=revision,
             latest=True,
         )
@@ -226,11 +227,11 @@ class Units:
             "run_id": None,
             "attempt": 1,
             "score": value,
+            "job_id": uuid.uuid5(uuid.NAMESPACE_OID, key).hex,
         } | more
         self.add(
             "scores",
             score_key=key,
-            job_id=uuid.uuid5(uuid.NAMESPACE_OID, key).hex,
             trace_id=trace_id(number),
             span_id=_SPAN,
             request_time=at,

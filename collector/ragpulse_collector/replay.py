@@ -16,11 +16,11 @@ from typing import Any
 from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.external import Declared, declared
 from ragpulse_collector.analysis.filters import Filter, filter_of
-from ragpulse_collector.analysis.runs import Run, latest_runs, set_status, shares
 from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.budget import Price
 from ragpulse_collector.sampler import draw
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status, shares
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.evaluator import Estimate

@@ -262,7 +262,7 @@ def test_a_served_collector_with_every_bad_evaluator(tmp_path: Path, users: Path
         until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'")
         until(client, "select 1 from scores where evaluator = 'says' and status = 'ok'")
         attempts = until(client, "select evaluator, explanation from scores where status = 'error'", 3 * len(BAD))
-        eventually(lambda: client.call("GET status")["evaluations"]["due"], lambda due: due == 0)
+        eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda pending: pending == 0)
         send(served.url, rag_trace(1))
         until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'", 2)
         assert served.terminate() == 0
@@ -297,7 +297,7 @@ def test_a_job_in_hand_when_the_collector_is_killed_is_an_attempt(tmp_path: Path
         client = connect(served.url)
         found = until(client, "select explanation from scores where evaluator = 'kills' and status = 'error'", 3)
         assert {row["explanation"] for row in found} == {"the collector ended while this evaluator ran"}
-        eventually(lambda: client.call("GET status")["evaluations"]["due"], lambda due: due == 0)
+        eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda pending: pending == 0)
         until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'")
         assert served.terminate() == 0
     assert not (tmp_path / "t.duckdb.in-hand").exists()

@@ -145,7 +145,7 @@ def test_no_request_makes_the_collector_call_an_address(collector: Start, sentin
 def settled(client: Client) -> None:
     """Wait until the traces are decided and no evaluation is due: a judge that could be called has been called."""
     until(client, "select 1 from traces where decided")
-    eventually(lambda: client.call("GET status")["evaluations"], lambda evaluations: not evaluations["due"])
+    eventually(lambda: client.call("GET status")["evaluations"], lambda evaluations: not evaluations["pending"])
 
 
 def test_pages_pass_no_address_either(collector: Start, sentinel: Sentinel) -> None:
@@ -345,7 +345,7 @@ def test_metrics_have_a_bounded_number_of_labels() -> None:
     status = {
         "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0, "uptime_s": 1,
         "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
-        "evaluations": {"by_status": {}, "dropped": {}, "due": 0, "oldest_s": 0.0},
+        "evaluations": {"by_status": {}, "dropped": {}, "pending": 0, "oldest_s": 0.0},
         "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "undecided": {"traces": 0, "oldest_s": 0.0},
         "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
     }  # fmt: skip

@@ -192,6 +192,7 @@ class FakeApi(FakeFigures):
             "undecided": {"traces": 0, "oldest_s": 0.0},
             "newest_span": None if self.empty else iso(NOW),
             "evaluations": {
+                "pending": 0 if self.empty else 4,
                 "due": 0 if self.empty else 4,
                 "oldest_s": 0.0 if self.empty else 7.4,
                 "done": 4816,

@@ -59,8 +59,8 @@ def test_a_document_leads_to_the_traces_that_found_it() -> None:
 
 def test_health_says_how_long_evaluations_wait() -> None:
     """The age of the oldest is beside how many are due; with nothing due there is none."""
-    assert "Due 4 Oldest waiting 7 s Done" in text_of(client().get("/health").text)
-    assert "Oldest waiting – Done" in text_of(client(FakeApi(empty=True)).get("/health").text)
+    assert "Pending 4 Oldest pending 7 s Done" in text_of(client().get("/health").text)
+    assert "Oldest pending – Done" in text_of(client(FakeApi(empty=True)).get("/health").text)
 
 
 def test_a_table_twin_comes_when_it_is_opened() -> None:

@@ -16,10 +16,10 @@ from typing import Any
 from ragpulse_collector.analysis.coverage import Decided, Queue, decided, queue
 from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
 from ragpulse_collector.analysis.quality import Bucket, estimates, in_order, version_markers
-from ragpulse_collector.analysis.runs import Share, shares
 from ragpulse_collector.analysis.traffic import TrafficBucket, prompt_markers, traffic
 from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import Share, shares
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Reading", "Snapshot", "Snapshots", "read_again", "snapshot_of"]

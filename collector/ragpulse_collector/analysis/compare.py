@@ -15,10 +15,10 @@ from typing import Any
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
 from ragpulse_collector.analysis.quality import evaluators_in, point
-from ragpulse_collector.analysis.runs import latest_runs
 from ragpulse_collector.analysis.units import sample_of, trace_rows
 from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
     ClusteredMean,

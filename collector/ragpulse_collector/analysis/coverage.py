@@ -10,10 +10,10 @@ from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter, filter_of
 from ragpulse_collector.analysis.quality import Bucket, estimates
-from ragpulse_collector.analysis.runs import given_up
 from ragpulse_collector.analysis.units import BARE_NAME
 from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.jobs import unfinished
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Decided", "Queue", "coverage", "covered", "decided", "queue", "summed"]
@@ -93,27 +93,20 @@ def summed(counted: Sequence[Decided], buckets: Sequence[Bucket]) -> list[dict[s
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What waits for the worker."""
+    """How many jobs are pending."""
 
     waiting: int
     since: datetime
-    """Every job created before is met: the next look may begin here."""
+    """Every job created before is finished: the next look may begin here."""
+
+
+_QUEUE = f"""
+    SELECT count(*) FILTER (pending), min(created_at)
+    FROM ({unfinished("created_at >= $since", scores="created_at >= $since", decisions="decided_at >= $since")})"""
 
 
 def queue(store: Store, *, now: datetime, since: datetime | None = None) -> Queue:
-    """Jobs of the last day that wait for the worker; `since` from an earlier look spares what was met then."""
+    """Count the pending jobs of the last day; `since` from an earlier look leaves out what was finished by then."""
     day = now - timedelta(days=1)
-    waiting, first = store.read(
-        "SELECT count(*) FILTER (b.trace_id IS NULL AND r.run_id IS NULL), min(j.created_at)"
-        " FROM (SELECT * FROM raw.eval_jobs WHERE created_at >= $since) j"
-        " ANTI JOIN (SELECT job_id FROM raw.scores t WHERE created_at >= $since AND (status <> 'error'"
-        f"   OR {given_up('t')})) s ON s.job_id = j.job_id"
-        " ANTI JOIN (SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL) i ON i.job_id = j.job_id"
-        " LEFT JOIN (SELECT DISTINCT trace_id, span_id, evaluator FROM raw.decisions WHERE latest AND NOT sampled"
-        "   AND reason = 'budget') b ON b.trace_id = j.trace_id AND b.span_id = j.span_id AND b.evaluator = j.evaluator"
-        "   AND j.run_id IS NULL"
-        " LEFT JOIN (SELECT r.run_id, arg_max(r.status, r.created_at) AS status FROM raw.runs r GROUP BY 1"
-        "   HAVING status <> 'running') r ON r.run_id = j.run_id",
-        {"since": max(day, since or day)},
-    ).rows[0]
-    return Queue(int(waiting), min(first or now, now - _MARGIN))
+    pending, first = store.read(_QUEUE, {"since": max(day, since or day)}).rows[0]
+    return Queue(int(pending), min(first or now, now - _MARGIN))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ragpulse_collector.analysis.runs import Run
+from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, Evaluator
 
 __all__ = ["Declared", "declared", "declared_by"]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter
-from ragpulse_collector.analysis.runs import shares
 from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.views import FACT_COLUMNS
 
 __all__ = ["BARE_NAME", "MEASURES", "Sample", "sample_of", "trace_rows"]

@@ -45,7 +45,8 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _family("ragpulse_undecided_traces", "gauge", "Traces without a decision yet.", undecided["traces"])
     yield from _family("ragpulse_undecided_oldest_seconds", "gauge", "Age of the oldest.", undecided["oldest_s"])
     evaluations = status["evaluations"]
-    yield from _family("ragpulse_evaluations_due", "gauge", "Jobs waiting.", evaluations["due"])
+    yield from _family("ragpulse_evaluations_pending", "gauge", "Jobs that have no result yet.", evaluations["pending"])
+    yield from _family("ragpulse_evaluations_due", "gauge", "The same, under its former name.", evaluations["pending"])
     yield from _family("ragpulse_evaluations_oldest_seconds", "gauge", "Age of the oldest.", evaluations["oldest_s"])
     yield from _family("ragpulse_database_bytes", "gauge", "Size of the file.", status["db"]["size_bytes"])
     yield from _family("ragpulse_judge_spent_usd", "gauge", "Spent today (UTC).", status["judge"]["spent_today_usd"])

@@ -1,4 +1,4 @@
-"""`GET status`: what was received, rejected, late and truncated; what is due, done and dropped, and why."""
+"""`GET status`: what was received, rejected, late and truncated; which evaluations are pending, done and dropped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.analysis.runs import given_up
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampler.statements import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.log import damaged_logs, log_path
+from ragpulse_collector.store.queries.jobs import pending
 from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import LOW
@@ -101,14 +101,11 @@ class Status:
             "SELECT reason, count(*) FROM raw.decisions WHERE latest AND NOT sampled"
             " AND reason IN ('budget', 'throttled', 'filtered') GROUP BY 1"
         ).rows
-        due, oldest = self._store.read(
-            "SELECT count(*), min(j.created_at) FROM raw.eval_jobs j WHERE NOT EXISTS (SELECT 1 FROM raw.scores s"
-            f" WHERE s.job_id = j.job_id AND (s.status <> 'error' OR {given_up('s')}))"
-            " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.job_id = j.job_id)"
-        ).rows[0]
+        jobs, oldest = self._store.read(f"SELECT count(*), min(created_at) FROM ({pending()})").rows[0]
         done = sum(count for status, count in by_status.items() if status != "error")
         return {
-            "due": due,
+            "pending": jobs,
+            "due": jobs,
             "oldest_s": _age_s(oldest),
             "done": done,
             "dropped": dict(dropped),

@@ -79,12 +79,12 @@ def _complete(model: str, prompt: str) -> Any:
 
 
 def _wait_for_evaluations(client: Client, traces: int) -> int:
-    """Return how many results there are once nothing is due any more; raises TimeoutError after the deadline."""
+    """Return how many results there are once no job is pending; raises TimeoutError after the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         decided = client.sql("select count(distinct trace_id) as n from decisions").rows()[0]["n"]
         state = client.call("GET status")["evaluations"]
-        if decided >= traces and state["due"] == 0:
+        if decided >= traces and state["pending"] == 0:
             return int(client.sql("select count(*) as n from scores").rows()[0]["n"])
         time.sleep(0.1)
     raise TimeoutError(f"evaluations did not finish within {DEADLINE_S:.0f} s: {state}")

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.analysis.external import Declared, declared_by
-from ragpulse_collector.analysis.runs import Run, latest_runs, set_status
 from ragpulse_collector.budget import Caps, Ledger, Reservation
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.outbox import append_verdicts
 from ragpulse_collector.worker.queue import Job, of_run, stored_keys

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ragpulse_collector.analysis.runs import Run
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import Run
 from ragpulse_collector.worker.pressure import Pressure
 from ragpulse_collector.worker.queue import Job
 from ragpulse_collector.worker.verdict import Verdict

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.runs import MAX_ATTEMPTS, set_status
 from ragpulse_collector.budget import Ledger, OverBudget, Reservation
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
+from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_collector.worker.in_hand import InHand
 from ragpulse_collector.worker.outbox import Outbox
 from ragpulse_collector.worker.queue import Job, drop

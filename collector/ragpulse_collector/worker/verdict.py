@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragpulse_collector.analysis.runs import MAX_ATTEMPTS
 from ragpulse_collector.budget import Reservation
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
 from ragpulse_collector.worker.queue import Job
 from ragpulse_evaluators import EvaluationResult, JudgeCall
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragpulse_collector.analysis.cases import ScoreKeys, cases_of
-from ragpulse_collector.analysis.runs import Run
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import Run
 from ragpulse_collector.worker.queue import Job, stored_keys
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.evaluator import Estimate

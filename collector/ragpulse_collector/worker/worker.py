@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.analysis.runs import Run, close_finished, latest_runs
 from ragpulse_collector.budget import Ledger, Pacer
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.worker.in_hand import InHand, count_interrupted
 from ragpulse_collector.worker.lane import Lane

@@ -1,4 +1,4 @@
-"""Replays as rows: each change of state appends one to `raw.runs`; the latest row of a run is what it is now."""
+"""Replays: each change of state appends a row to `raw.runs`; the latest row of a run is its present state."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.queries.jobs import unfinished
 
-__all__ = ["MAX_ATTEMPTS", "Run", "Share", "close_finished", "given_up", "latest_runs", "set_status", "shares"]
-
-MAX_ATTEMPTS = {False: 3, True: 5}
-"""Attempts at a job, by whether a judge is asked: a judge that cannot be reached may be back a little later."""
-
-
-def given_up(scores: str) -> str:
-    """The condition that a row of `raw.scores` (under this alias) is the error of a job's last attempt."""
-    most = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
-    return f"({scores}.status = 'error' AND {scores}.attempt >= {most})"
-
-
-"""After this many errors a job is a dead letter: visible, and retried only when somebody asks."""
+__all__ = ["Run", "Share", "close_finished", "latest_runs", "set_status", "shares"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +81,10 @@ def close_finished(store: Store) -> list[str]:
     running = latest_runs(store, status="running")
     if not running:
         return []
+    of_runs = "run_id IN (SELECT unnest($ids::VARCHAR[]))"
     rows = store.read(
-        "SELECT r.run_id FROM (SELECT unnest($ids::VARCHAR[]) AS run_id) r WHERE NOT EXISTS ("
-        " SELECT 1 FROM raw.eval_jobs j WHERE j.run_id = r.run_id"
-        " AND NOT EXISTS (SELECT 1 FROM raw.run_items i WHERE i.run_id = r.run_id AND i.job_id = j.job_id))",
+        "SELECT unnest($ids::VARCHAR[]) EXCEPT"
+        f" SELECT run_id FROM ({unfinished(of_runs, scores=of_runs, decisions='false')})",
         {"ids": list(running)},
     ).rows
     done = [run_id for (run_id,) in rows]
@@ -107,6 +96,10 @@ def close_finished(store: Store) -> list[str]:
     if done:
         store.write(work).result()
     return done
+
+
+_NOT_DONE = "run_id IN (SELECT run_id FROM runs WHERE status <> 'done')"
+_OPEN_JOBS = unfinished(_NOT_DONE, scores=_NOT_DONE, decisions="false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +124,7 @@ def shares(store: Store, evaluator: str | None) -> list[Share]:
         "   any_value(a.version) AS version,"
         "   arg_max(a.status, a.created_at) AS status FROM raw.runs a"
         "   WHERE $name::VARCHAR IS NULL OR a.evaluator = $name OR a.evaluator LIKE $name || '@%' GROUP BY a.run_id),"
-        " open AS (SELECT j.run_id, min(j.u) AS u FROM raw.eval_jobs j JOIN runs r ON r.run_id = j.run_id"
-        "   AND r.status <> 'done' ANTI JOIN (SELECT job_id FROM raw.run_items WHERE run_id IS NOT NULL) i"
-        "   ON i.job_id = j.job_id GROUP BY j.run_id)"
+        f" open AS (SELECT j.run_id, min(j.u) AS u FROM ({_OPEN_JOBS}) j GROUP BY j.run_id)"
         " SELECT r.run_id, r.spec, r.total, r.version, o.u,"
         "   (SELECT count(*) FROM raw.run_items i WHERE i.run_id = r.run_id AND i.u < o.u) FROM runs r"
         " LEFT JOIN open o ON o.run_id = r.run_id",

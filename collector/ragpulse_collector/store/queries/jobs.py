@@ -1,0 +1,242 @@
+"""Evaluation jobs: which are unfinished, which are pending, and every write to them.
+
+A job is a row of `raw.eval_jobs`. It is unfinished until the store holds one of these:
+
+- a score of this job with status `ok`, `invalid` or `skipped`;
+- the `error` of its last attempt: the job is then given up;
+- a row of `raw.run_items` for it: an equal score was stored earlier.
+
+An unfinished job is pending while it will still be evaluated. It is not pending if the budget dropped it after it was
+made, or if its replay was cancelled, was capped or failed. Jobs of a resumed replay are pending again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.store.protocol import Rows, Transaction
+
+__all__ = [
+    "MAX_ATTEMPTS",
+    "OPEN_RUN",
+    "add_replay_jobs",
+    "dead_letters",
+    "drop",
+    "given_up",
+    "ids_of_run",
+    "online_ends",
+    "pending",
+    "pending_of_runs",
+    "pending_online",
+    "retry",
+    "stored_keys",
+    "unfinished",
+    "unfinished_by_id",
+    "unfinished_of_run",
+]
+
+Read = Callable[..., Rows]
+
+MAX_ATTEMPTS = {False: 3, True: 5}
+"""Attempts at a job, by whether a judge is asked: an unreachable judge may be back later."""
+OPEN_RUN = ("running", "external")
+"""The states of a replay whose jobs are pending: the collector, or the caller (`external`), evaluates them."""
+
+
+def given_up(scores: str) -> str:
+    """Return the condition that a row of `raw.scores` (under this alias) is the error of a job's last attempt.
+
+    Such a job is a dead letter: it is listed, and evaluated again only on request.
+    """
+    most = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
+    return f"({scores}.status = 'error' AND {scores}.attempt >= {most})"
+
+
+def unfinished(jobs: str = "true", *, scores: str = "true", decisions: str = "true") -> str:
+    """Return the relation of the unfinished jobs that meet the condition `jobs`.
+
+    Its columns are those of `raw.eval_jobs`, `attempts` (errors so far) and `pending`. `scores` and `decisions` are
+    conditions that hold for every score and every decision about these jobs; they keep the scans short.
+    """
+    return f"""
+        SELECT j.*, coalesce(t.attempts, 0) AS attempts,
+               d.dropped_at IS NULL AND (j.run_id IS NULL OR coalesce(r.open, false)) AS pending
+        FROM (SELECT * FROM raw.eval_jobs WHERE {jobs}) j
+        ANTI JOIN (
+            SELECT job_id FROM raw.scores s WHERE ({scores}) AND (status <> 'error' OR {given_up("s")})
+            UNION ALL SELECT job_id FROM raw.run_items WHERE job_id IS NOT NULL) f ON f.job_id = j.job_id
+        LEFT JOIN (
+            SELECT job_id, max(attempt) AS attempts FROM raw.scores
+            WHERE ({scores}) AND status = 'error' GROUP BY job_id) t ON t.job_id = j.job_id
+        LEFT JOIN (
+            SELECT trace_id, span_id, evaluator, max(decided_at) AS dropped_at FROM raw.decisions
+            WHERE latest AND NOT sampled AND reason = 'budget' AND ({decisions}) GROUP BY ALL) d
+          ON d.trace_id = j.trace_id AND d.span_id = j.span_id AND d.evaluator = j.evaluator
+         AND d.dropped_at >= j.created_at AND j.run_id IS NULL
+        LEFT JOIN (
+            SELECT run_id, arg_max(status, created_at) IN {OPEN_RUN} AS open FROM raw.runs GROUP BY run_id) r
+          ON r.run_id = j.run_id"""
+
+
+def pending(jobs: str = "true", *, scores: str = "true", decisions: str = "true") -> str:
+    """Return the relation of the pending jobs; parameters and columns are those of `unfinished`."""
+    return f"SELECT * FROM ({unfinished(jobs, scores=scores, decisions=decisions)}) WHERE pending"
+
+
+_JOB = "f.job_id, f.trace_id, f.span_id, f.request_time, f.evaluator, f.run_id, f.u, f.created_at, f.attempts"
+"""The columns by which the worker knows a job."""
+_NEXT = f"""
+    WITH found AS (SELECT *, min(created_at) OVER () AS oldest FROM ({{pending}}))
+    SELECT {_JOB}, f.oldest FROM found f
+    ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = f.job_id
+    ORDER BY {{order}}, f.job_id LIMIT $limit"""
+_ONLINE = _NEXT.format(
+    pending=pending(
+        "run_id IS NULL AND created_at >= $since AND created_at < $until"
+        " AND evaluator NOT IN (SELECT unnest($full::VARCHAR[]))",
+        # Scores and decisions carry the request time of their job, by which the store skips those of other hours.
+        scores="created_at >= $since - INTERVAL 10 MINUTES AND request_time BETWEEN $first AND $last",
+        decisions="decided_at >= $since AND request_time BETWEEN $first AND $last",
+    ),
+    order="f.created_at, f.u",
+)
+_OF_RUNS = _NEXT.format(
+    pending=pending(
+        "run_id IN (SELECT unnest($runs::VARCHAR[]))"
+        " AND evaluator || chr(10) || run_id NOT IN (SELECT unnest($full::VARCHAR[]))",
+        scores="run_id IN (SELECT unnest($runs::VARCHAR[]))",
+        decisions="false",
+    ),
+    order="f.u",
+)
+_SINCE = "FROM raw.eval_jobs WHERE run_id IS NULL AND created_at >= $since"
+
+
+def online_ends(read: Read, since: datetime) -> tuple[datetime | None, datetime, int]:
+    """Return when the first and the last online job since then were made, and how many there are, finished or not."""
+    first, last, count = read(f"SELECT min(created_at), max(created_at), count(*) {_SINCE}", {"since": since}).rows[0]
+    return first, last, count
+
+
+def pending_online(
+    read: Read, since: datetime, until: datetime, *, limit: int, claimed: Collection[str], full: Collection[str]
+) -> list[tuple[Any, ...]]:
+    """Return the first pending online jobs made between the two instants, the oldest first.
+
+    Jobs that are `claimed` and jobs of `full` evaluators are left out. The last column is when the oldest pending job,
+    claimed or not, was made.
+    """
+    window: dict[str, Any] = {"since": since, "until": until}
+    times = read(f"SELECT min(request_time), max(request_time) {_SINCE} AND created_at < $until", window).rows[0]
+    bounds = {"first": times[0], "last": times[1]}
+    return read(_ONLINE, window | bounds | {"limit": limit, "claimed": list(claimed), "full": list(full)}).rows
+
+
+def pending_of_runs(
+    read: Read, runs: Collection[str], *, limit: int, claimed: Collection[str], full: Collection[str]
+) -> list[tuple[Any, ...]]:
+    """Return the first pending jobs of these replays in order of u; `full` holds evaluator, newline, run id."""
+    named = {"runs": list(runs), "limit": limit, "claimed": list(claimed), "full": list(full)}
+    return read(_OF_RUNS, named).rows
+
+
+def unfinished_by_id(read: Read, job_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the unfinished jobs of these ids."""
+    which = "job_id IN (SELECT unnest($ids::UUID[]))"
+    return read(f"SELECT {_JOB} FROM ({unfinished(which, scores=which)}) f", {"ids": list(job_ids)}).rows
+
+
+def unfinished_of_run(
+    read: Read, run_id: str, *, limit: int | None = None, job_ids: Sequence[str] | None = None
+) -> list[tuple[Any, ...]]:
+    """Return the unfinished jobs of one replay in order of u: the first `limit`, or those of the given ids."""
+    of_run = unfinished(
+        "run_id = $run AND ($ids IS NULL OR job_id IN (SELECT unnest($ids::UUID[])))",
+        scores="run_id = $run",
+        decisions="false",
+    )
+    most = 2**31 if limit is None else limit
+    return read(
+        f"SELECT {_JOB} FROM ({of_run}) f ORDER BY f.u, f.job_id LIMIT $limit",
+        {"run": run_id, "ids": job_ids, "limit": most},
+    ).rows
+
+
+def ids_of_run(read: Read, run_id: str, job_ids: Collection[str]) -> set[str]:
+    """Return those of the ids that are jobs of this replay."""
+    rows = read(
+        "SELECT job_id FROM raw.eval_jobs WHERE run_id = $run AND job_id IN (SELECT unnest($ids::UUID[]))",
+        {"run": run_id, "ids": list(job_ids)},
+    ).rows
+    return {job_id.hex for (job_id,) in rows}
+
+
+def stored_keys(
+    read: Read, trace_ids: Collection[str], keys: Sequence[str], first: datetime, last: datetime
+) -> set[str]:
+    """Return those of the keys under which a final score of these traces, requested between two times, is stored."""
+    rows = read(
+        "SELECT DISTINCT score_key FROM raw.scores WHERE trace_id IN (SELECT unnest($ids::UUID[]))"
+        " AND request_time BETWEEN $first AND $last"
+        " AND score_key IN (SELECT unnest($keys::VARCHAR[])) AND status IN ('ok', 'invalid', 'skipped')",
+        {"ids": sorted(trace_ids), "keys": list(keys), "first": first, "last": last},
+    ).rows
+    return {key for (key,) in rows}
+
+
+_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
+
+
+def add_replay_jobs(
+    tx: Transaction, run_id: str, evaluator: str, units: Sequence[tuple[str, int, datetime | None, float]]
+) -> None:
+    """Append one job of a replay for each unit, given as trace id, span id, request time and u."""
+    rows = [
+        (_replay_job_id(run_id, trace, span), trace, span, at, evaluator, run_id, "replay", u, tx.at)
+        for trace, span, at, u in units
+    ]
+    if rows:
+        tx.append("eval_jobs", _COLUMNS, rows)
+
+
+def _replay_job_id(run_id: str, trace_id: str, span_id: int) -> str:
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{run_id}/{trace_id}/{span_id:016x}").hex
+
+
+def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:
+    """Append the decision that the budget left this selected unit out: same pi, same u, reason `budget`."""
+    which = "trace_id = $trace::UUID AND span_id = $span AND evaluator = $name"
+    unit = {"trace": trace_id, "span": span_id, "name": evaluator}
+    tx.execute(
+        "INSERT INTO raw.decisions (trace_id, span_id, request_time, evaluator, rule, policy, pi, u, sampled, reason,"
+        " decided_at, revision, latest) SELECT trace_id, span_id, request_time, evaluator, rule, policy, pi, u, false,"
+        f" 'budget', $now::TIMESTAMP, revision + 1, NULL FROM raw.decisions WHERE latest AND {which}",
+        unit | {"now": tx.at},
+    )
+    tx.execute(f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", unit)
+
+
+_DEAD = f"""
+    SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, s.explanation,
+           s.attempt, s.created_at
+    FROM raw.scores s JOIN raw.eval_jobs o ON o.job_id = s.job_id
+    WHERE {given_up("s")} AND NOT EXISTS (
+        SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = o.trace_id AND j.span_id = o.span_id
+        AND j.evaluator = o.evaluator AND j.run_id IS NOT DISTINCT FROM o.run_id AND j.created_at > o.created_at)
+    ORDER BY s.created_at DESC"""
+
+
+def dead_letters(read: Read, *, limit: int) -> list[dict[str, Any]]:
+    """Return the jobs that were given up and not retried since, newest first, with the last error."""
+    return read(f"{_DEAD} LIMIT $limit", {"limit": limit}).dicts()
+
+
+def retry(tx: Transaction, job_ids: Collection[str] | None) -> int:
+    """Append new jobs for these dead letters (None: for all); returns how many."""
+    dead = [row for row in tx.execute(_DEAD).dicts() if job_ids is None or row["job_id"].hex in job_ids]
+    rows = [(uuid.uuid4().hex, row["trace_id"].hex, *(row[name] for name in _COLUMNS[2:-1]), tx.at) for row in dead]
+    tx.append("eval_jobs", _COLUMNS, rows)
+    return len(rows)
