@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
-from ragpulse_collector.analysis.quality import evaluators_in
-from ragpulse_collector.analysis.units import sample_of
 from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.queries.scores import evaluators_in, judge_cost, sample_of
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, Moments
 
@@ -49,7 +48,7 @@ def cost_per_good_answer(
         f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY ALL",
         {**window.parameters, **keep.parameters},
     ).rows
-    names = _pair(evaluators_in(store, window))
+    names = _pair(evaluators_in(store, window.parameters))
     shares = _good_shares(store, window, keep, groups, names)
     found = []
     for cost, n, unknown, *group in rows:
@@ -66,7 +65,7 @@ def cost_per_good_answer(
                 "unknown_share": unknown,
             }
         )
-    return {"evaluators": names, "groups": found, "judge_cost_usd": _judge_cost(store, window)}
+    return {"evaluators": names, "groups": found, "judge_cost_usd": judge_cost(store, window.parameters)}
 
 
 def good_share(store: Store, window: Window, keep: Filter, names: Sequence[str]) -> Estimate | None:
@@ -87,7 +86,7 @@ def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str
 
 def first_of(store: Store, window: Window, names: tuple[str, ...]) -> str | None:
     """The first of these evaluators that measured anything in the window."""
-    return _first(names, evaluators_in(store, window))
+    return _first(names, evaluators_in(store, window.parameters))
 
 
 def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
@@ -105,10 +104,10 @@ def _good_shares(
     """The estimated share of good answers per group: both verdicts pass; draws are nested, so the smaller pi counts."""
     if not names or names[0] not in FAITHFUL:
         return {}
-    first = sample_of(store, names[0], window, keep, columns=groups)
+    first = sample_of(store, names[0], window.parameters, keep, columns=groups)
     good, joined, pi, parameters = _GOOD.format("a"), "", "a.pi", first.parameters
     if len(names) == 2:
-        second = sample_of(store, names[1], window, keep, prefix="second_")
+        second = sample_of(store, names[1], window.parameters, keep, prefix="second_")
         parameters = {**parameters, **second.parameters}
         joined = (
             f" JOIN (SELECT * FROM ({second.sql}) WHERE status = 'ok' AND pi > 0) b"
@@ -128,14 +127,6 @@ def _good_shares(
 
 
 _GOOD = "coalesce({0}.passing, {0}.normalized >= 0.5)"
-
-
-def _judge_cost(store: Store, window: Window) -> float | None:
-    rows = store.read(
-        "SELECT sum(cost_usd) FROM raw.scores WHERE request_time >= $first AND request_time < $last", window.parameters
-    ).rows
-    value: float | None = rows[0][0]
-    return value
 
 
 KINDS = ("good", "retrieval", "generation", "refusal_right", "refusal_wrong", "unknown")
@@ -197,7 +188,7 @@ def _patterns(
     listed = "".join(f", {group}" for group in groups)
     for role, name in chosen.items():
         if name is not None:
-            sample = sample_of(store, name, window, keep, columns=groups, prefix=f"{role}_")
+            sample = sample_of(store, name, window.parameters, keep, columns=groups, prefix=f"{role}_")
             passed = "normalized > 0" if role == "used" else "coalesce(passing, normalized >= 0.5)"
             parts.append(
                 f"SELECT hash(trace_id, span_id) AS unit, request_time, pi, '{role}' AS role, {passed} AS ok{listed}"

@@ -20,6 +20,7 @@ from ragpulse_collector.analysis.traffic import TrafficBucket, prompt_markers, t
 from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Share, shares
+from ragpulse_collector.store.queries.scores import CHANGES
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Reading", "Snapshot", "Snapshots", "read_again", "snapshot_of"]
@@ -69,10 +70,8 @@ def _part(window: Window, first: datetime, last: datetime) -> Window:
 
 def _marks(store: Store, window: Window) -> _Marks:
     rows = store.read(
-        f"SELECT {window.bucket('request_time')} AS t, count(*), sum(epoch_us(came)) FROM ("
-        "SELECT request_time, created_at AS came FROM raw.scores"
-        " UNION ALL SELECT request_time, decided_at AS came FROM raw.decisions"
-        ") WHERE request_time >= $first AND request_time < $last GROUP BY ALL",
+        f"SELECT {window.bucket('request_time')} AS t, count(*), sum(epoch_us(came)) FROM ({CHANGES})"
+        " WHERE request_time >= $first AND request_time < $last GROUP BY ALL",
         window.parameters,
     ).rows
     return {at: (count, total) for at, count, total in rows}

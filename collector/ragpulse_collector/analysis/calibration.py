@@ -11,9 +11,11 @@ from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter, filter_of
 from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.units import sample_of, trace_rows
 from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.decisions import COVERED, ELIGIBLE
+from ragpulse_collector.store.queries.scores import FIRST_SCORES, LABELS, sample_of
+from ragpulse_collector.store.queries.traces import facts_of, trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
     Interval,
@@ -50,12 +52,10 @@ class _Judged:
 
 
 def _judged(store: Store, evaluator: str, window: Window, keep: Filter) -> list[_Judged]:
-    sample = sample_of(store, evaluator, window, keep)
+    sample = sample_of(store, evaluator, window.parameters, keep)
     rows = store.read(
-        "WITH l AS (SELECT trace_id, span_id, arg_max(score, created_at) AS human, arg_max(label_pi, created_at) AS"
-        "   label_pi FROM raw.labels WHERE evaluator = $evaluator GROUP BY ALL)"
-        f" SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, l.human, l.label_pi"
-        f" FROM ({sample.sql}) s LEFT JOIN l ON l.trace_id = s.trace_id AND l.span_id = s.span_id"
+        f"SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, l.human, l.label_pi"
+        f" FROM ({sample.sql}) s LEFT JOIN ({LABELS}) l ON l.trace_id = s.trace_id AND l.span_id = s.span_id"
         " WHERE s.pi IS NOT NULL AND s.status = 'ok' AND s.normalized IS NOT NULL",
         sample.parameters,
     ).rows
@@ -307,30 +307,16 @@ def _answers(
     First, since that was said of all alike; what somebody asked again later may depend on the draw.
     """
     listed = "".join(f", t.{group}" for group in groups)
-    within = "request_time >= $first AND request_time < $last"
     rows = store.read(
         f"""
-        WITH asked AS (
-            SELECT trace_id, span_id, any_value(request_time) AS request_time, max(pi) AS pi,
-                   bool_or(sampled) AS sampled, bool_or(reason = 'budget') AS capped, any_value(u) AS u
-            FROM raw.decisions
-            WHERE latest AND pi > 0 AND reason <> 'late' AND {within} AND split_part(evaluator, '@', 1) = $evaluator
-            GROUP BY trace_id, span_id
-        ), covered AS (
-            SELECT trace_id, span_id, max(pi) AS pi FROM raw.decisions
-            WHERE latest AND {within} AND split_part(evaluator, '@', 1) = $check GROUP BY trace_id, span_id
-        ), said AS (
-            SELECT trace_id, span_id, arg_min(normalized, created_at) AS value FROM raw.scores
-            WHERE evaluator = $check AND source = 'online' AND status = 'ok' AND {within} GROUP BY trace_id, span_id
-        )
         SELECT hash(d.trace_id, d.span_id, $evaluator::VARCHAR), {window.bucket("d.request_time")}{listed}, d.pi,
                coalesce(t.upstream_pi, 1),
                d.sampled OR (d.capped AND d.u * coalesce(t.upstream_pi, 1) < d.pi),
                coalesce(c.pi, 0) >= coalesce(t.upstream_pi, 1) * (1 - 1e-9), s.value
-        FROM asked d
-        JOIN (SELECT * FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id
-        LEFT JOIN covered c ON c.trace_id = d.trace_id AND c.span_id = d.span_id
-        LEFT JOIN said s ON s.trace_id = d.trace_id AND s.span_id = d.span_id
+        FROM ({ELIGIBLE}) d
+        JOIN ({facts_of(keep, (*groups, "upstream_pi"))}) t ON t.trace_id = d.trace_id
+        LEFT JOIN ({COVERED}) c ON c.trace_id = d.trace_id AND c.span_id = d.span_id
+        LEFT JOIN ({FIRST_SCORES}) s ON s.trace_id = d.trace_id AND s.span_id = d.span_id
         """,
         {"evaluator": evaluator, "check": check, **window.parameters, **keep.parameters},
     ).rows
@@ -342,7 +328,7 @@ def _verdicts(
     store: Store, evaluator: str, window: Window, keep: Filter
 ) -> dict[tuple[str | None, str | None], dict[int, _Verdict]]:
     """The judge's verdicts that enter its series, by version and judge, then unit."""
-    sample = sample_of(store, evaluator, window, keep)
+    sample = sample_of(store, evaluator, window.parameters, keep)
     found: dict[tuple[str | None, str | None], dict[int, _Verdict]] = defaultdict(dict)
     for version, judge, unit, value, pi, source in store.read(
         f"SELECT version, judge, unit, normalized, pi, source FROM ({sample.sql})"

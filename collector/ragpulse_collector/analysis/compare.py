@@ -14,11 +14,12 @@ from typing import Any
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
-from ragpulse_collector.analysis.quality import evaluators_in, point
-from ragpulse_collector.analysis.units import sample_of, trace_rows
+from ragpulse_collector.analysis.quality import point
 from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
+from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
+from ragpulse_collector.store.queries.traces import trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
     ClusteredMean,
@@ -187,7 +188,7 @@ def _evaluator(store: Store, sides: Sequence[_Side], params: Mapping[str, Any], 
     if len(named) > 1:
         raise ValueError(f"the sides are different evaluators: {', '.join(sorted(named))}")
     chosen = params.get("evaluator") or next(iter(named), None) or first_of(store, window, FAITHFUL)
-    chosen = chosen or next(iter(evaluators_in(store, window)), None)
+    chosen = chosen or next(iter(evaluators_in(store, window.parameters)), None)
     if chosen is None:
         raise LookupError("nothing was scored in this window: start a replay, or look further back")
     return str(chosen).partition("@")[0]
@@ -198,7 +199,7 @@ def _read(
 ) -> dict[tuple[str, int], _Scored]:
     """The side's units; of several versions or judges the one with the latest request."""
     columns = dict.fromkeys(("user_id", "session_id", *_DIMENSIONS.values(), *([by] if by else [])))
-    sample = sample_of(store, evaluator, window, keep, columns=tuple(columns))
+    sample = sample_of(store, evaluator, window.parameters, keep, columns=tuple(columns))
     conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
@@ -208,8 +209,8 @@ def _read(
         extra["side"] = side.value
     source = f"({sample.sql}) s"
     if side.run_id is not None:
-        source += " SEMI JOIN (SELECT score_key FROM raw.run_items WHERE run_id = $side) i ON i.score_key = s.score_key"
-        extra["side"] = side.run_id
+        source += f" SEMI JOIN ({RUN_SCORES}) i ON i.score_key = s.score_key"
+        extra["run"] = side.run_id
     rows = store.read(
         "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
         " coalesce(user_id, session_id, trace_id::VARCHAR), explanation,"

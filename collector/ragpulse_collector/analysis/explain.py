@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter, filter_of
-from ragpulse_collector.analysis.units import MEASURES, sample_of, trace_rows
 from ragpulse_collector.analysis.window import Window, duration_s, instant, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.documents import retrievals, shared_documents
+from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.traces import trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import benjamini_hochberg, effective_n, two_proportion
 
@@ -71,7 +73,7 @@ def _source(store: Store, name: str, window: Window, params: Mapping[str, Any]) 
         return sql, {**window.parameters, **keep.parameters}, True
     if family not in MEASURES:
         raise ValueError(f"no metric {name!r}")
-    sample = sample_of(store, evaluator, window, keep)
+    sample = sample_of(store, evaluator, window.parameters, keep)
     sql = (
         "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"
         f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
@@ -131,7 +133,7 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
 def _read(store: Store, metric: str, window: Window, keep: Filter) -> list[_Row]:
     family, _, evaluator = metric.partition(":")
     if evaluator and family in MEASURES:
-        sample = sample_of(store, evaluator, window, keep, columns=(*_ATTRIBUTES, "query"))
+        sample = sample_of(store, evaluator, window.parameters, keep, columns=(*_ATTRIBUTES, "query"))
         source, parameters = (
             f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, {', '.join(_ATTRIBUTES)}, query"
             f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
@@ -191,11 +193,7 @@ def _held(
 ) -> dict[tuple[str, str], set[str]]:
     """What a request may have several of, with the traces that have it: retrievers, how much they found, documents."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    searches = store.read(
-        "SELECT DISTINCT trace_id, name, n_contexts FROM raw.spans WHERE kind = 'retriever' AND start_time >= $first"
-        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))",
-        {**window.parameters, "ids": [row.trace_id for row in rows]},
-    ).rows
+    searches = retrievals(store, [row.trace_id for row in rows], window.parameters).rows
     for trace, name, n in searches:
         found["retriever", str(name)].add(trace.hex)
         if n is not None:
@@ -207,14 +205,7 @@ def _held(
 
 def _documents(store: Store, trace_ids: Sequence[str], window: Window) -> dict[str, set[str]]:
     """The documents that the selected requests share (each in at least five), with every trace that retrieved them."""
-    rows = store.read(
-        "WITH c AS (SELECT DISTINCT trace_id, coalesce(id, hash[1:12]) AS doc FROM raw.contexts"
-        "   WHERE start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY),"
-        " often AS (SELECT doc FROM c WHERE trace_id IN (SELECT unnest($ids::UUID[])) AND doc IS NOT NULL"
-        f"   GROUP BY doc HAVING count(*) >= {_LEAST} ORDER BY count(*) DESC LIMIT 100)"
-        " SELECT doc, trace_id FROM c WHERE doc IN (SELECT doc FROM often)",
-        {**window.parameters, "ids": list(trace_ids)},
-    ).rows
+    rows = shared_documents(store, trace_ids, window.parameters, least=_LEAST).rows
     found: dict[str, set[str]] = defaultdict(set)
     for doc, trace in rows:
         found[doc].add(trace.hex)

@@ -10,9 +10,11 @@ from typing import Any
 from ragpulse_collector.analysis.attribution import cost_of_good, good_share
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.analysis.coverage import summed
-from ragpulse_collector.analysis.quality import Bucket, current, evaluators_in, joined, point
+from ragpulse_collector.analysis.quality import Bucket, current, joined, point
 from ragpulse_collector.analysis.window import iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import evaluators_in
+from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus, wilson
 
@@ -20,10 +22,6 @@ __all__ = ["DEMO_SERVICE", "overview"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic: a page says that it is none of the user's."""
-_DEMO = (
-    "SELECT EXISTS (SELECT 1 FROM raw.trace_facts WHERE latest AND service = $demo AND start_time >= $first"
-    " AND start_time < $last)"
-)
 _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
@@ -48,7 +46,7 @@ def overview(
     window, keep = asked.window.whole, asked.keep
     found, before = joined(asked.quality(None)), asked.before()
     rows = summed(asked.decided(), found)
-    names = evaluators_in(store, window)
+    names = evaluators_in(store, window.parameters)
     answers = sum(row["scored"] for row in rows)
     share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
     return {
@@ -66,11 +64,11 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
     costs = [one["cost"] for one in buckets if one["cost"] is not None]
     failing = wilson(errors, n)
-    newest = asked.store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
+    received, started = newest_span(asked.store)
     return {
-        "demo": bool(asked.store.read(_DEMO, {**asked.window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
-        "newest_span": iso(newest[1]),
-        "lag_s": None if newest[0] is None else max(0.0, (asked.now - newest[0]).total_seconds()),
+        "demo": has_service(asked.store, DEMO_SERVICE, asked.window.parameters),
+        "newest_span": iso(started),
+        "lag_s": None if received is None else max(0.0, (asked.now - received).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
         "error_interval": None if failing is None else [failing.lo, failing.hi],

@@ -10,17 +10,18 @@ from functools import cached_property
 from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter
-from ragpulse_collector.analysis.units import MEASURES, sample_of
 from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.queries.decisions import dropped
+from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.traces import facts_of
 from ragpulse_evaluators.statistics import Estimate, Moments
 
 __all__ = [
     "Bucket",
     "current",
     "estimates",
-    "evaluators_in",
     "in_order",
     "joined",
     "point",
@@ -161,7 +162,7 @@ def estimates(
 
     For one evaluator, or for all of them (None) in one pass.
     """
-    sample = sample_of(store, evaluator, window, keep, columns=groups)
+    sample = sample_of(store, evaluator, window.parameters, keep, columns=groups)
     y = f"(CASE WHEN status = 'ok' THEN {MEASURES[family]} END)"
     keys = f"evaluator, {window.bucket('request_time')} AS t{''.join(f', {group}' for group in groups)}, version, judge"
     rows = store.read(
@@ -188,16 +189,6 @@ def current(buckets: Iterable[Bucket]) -> Bucket | None:
     """The bucket of the version in force: the one with the latest request, the larger of equals."""
     measured = [one for one in buckets if one.moments is not None]
     return max(measured, key=lambda one: (one.last, one.moments.n if one.moments else 0), default=None)
-
-
-def evaluators_in(store: Store, window: Window) -> list[str]:
-    """The evaluators that gave a verdict in the window, by name."""
-    rows = store.read(
-        "SELECT DISTINCT evaluator FROM raw.scores WHERE source IN ('online', 'replay')"
-        " AND request_time >= $first AND request_time < $last ORDER BY 1",
-        window.parameters,
-    ).rows
-    return [name for (name,) in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +233,14 @@ def _dropped(
     store: Store, evaluator: str | None, window: Window, keep: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[Any, ...], tuple[int, float]]:
     """Selected units that a cap left out, by evaluator, bucket and group: how many, and what they weigh."""
-    named = "" if evaluator is None else " AND d.evaluator = $evaluator"
-    left_out = (
-        f"raw.decisions d WHERE d.latest{named} AND d.reason = 'budget' AND NOT d.sampled"
-        " AND d.pi > 0 AND d.request_time >= $first AND d.request_time < $last"
-    )
+    left_out = dropped(evaluator)
     parameters = {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters}
-    if not store.read(f"SELECT 1 FROM {left_out} LIMIT 1", parameters).rows:
+    if not store.read(f"SELECT 1 FROM ({left_out}) LIMIT 1", parameters).rows:
         return {}
     rows = store.read(
         f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
-        f" count(*), sum(1 / d.pi) FROM (SELECT * FROM {left_out}) d"
-        f" JOIN (SELECT * FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
+        f" count(*), sum(1 / d.pi) FROM ({left_out}) d"
+        f" JOIN ({facts_of(keep, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
         # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
         " WHERE d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
         {**parameters, **keep.parameters},

@@ -12,9 +12,9 @@ from ragpulse_collector.analysis.calibration import assist, correct
 from ragpulse_collector.analysis.coverage import Decided
 from ragpulse_collector.analysis.quality import point
 from ragpulse_collector.analysis.traffic import NAMES, TrafficBucket
-from ragpulse_collector.analysis.units import MEASURES
 from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import wilson
 

@@ -9,6 +9,7 @@ from typing import Any
 from ragpulse_collector.analysis.filters import Filter
 from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.traces import PROMPT_STARTS
 
 __all__ = ["NAMES", "Traffic", "TrafficBucket", "prompt_markers", "traffic"]
 
@@ -85,13 +86,7 @@ _MOST_MARKERS = 50
 
 def prompt_markers(store: Store, window: Window) -> list[dict[str, Any]]:
     """Return `{"t", "kind", "text"}` for each prompt version that began inside the window, its first one apart."""
-    rows = store.read(
-        "SELECT prompt_name, prompt_version, min(start_time) AS t FROM raw.trace_facts"
-        " WHERE latest AND prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last"
-        " GROUP BY prompt_name, prompt_version QUALIFY row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1"
-        f" ORDER BY t LIMIT {_MOST_MARKERS}",
-        window.parameters,
-    ).rows
+    rows = store.read(f"{PROMPT_STARTS} LIMIT {_MOST_MARKERS}", window.parameters).rows
     return [
         {"t": iso(at), "kind": "prompt_version", "text": f"prompt {name or ''} {version}".replace("  ", " ")}
         for name, version, at in rows

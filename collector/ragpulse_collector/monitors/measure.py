@@ -14,10 +14,10 @@ from ragpulse_collector.analysis.coverage import covered
 from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
 from ragpulse_collector.analysis.quality import Bucket, estimates
 from ragpulse_collector.analysis.traffic import NAMES
-from ragpulse_collector.analysis.units import MEASURES
 from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.monitors.condition import Condition, Reading
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_evaluators.statistics import Estimate, clopper_pearson
 
 __all__ = ["Track", "check_metric", "readings", "tracks"]

@@ -10,7 +10,7 @@ import pytest
 
 from ragpulse_collector.sampler import Sampler
 from ragpulse_collector.store.estimates import MOMENTS
-from ragpulse_collector.store.newest import newest
+from ragpulse_collector.store.queries.traces import newest
 from ragpulse_collector.store.views import FACT_COLUMNS
 from ragpulse_evaluators.statistics import Moments, hajek
 
