@@ -22,7 +22,6 @@ __all__ = [
     "Bucket",
     "current",
     "estimates",
-    "in_order",
     "joined",
     "point",
     "version_markers",
@@ -177,12 +176,7 @@ def estimates(
         moments = Moments.of(row[place + 8 :])
         lines.setdefault(row[:place], []).append(_Part(*[*row[place : place + 8], moments]))
     found = [_bucket(key, parts, lost.get(key[:-2], (0, 0.0)), family != "score") for key, parts in lines.items()]
-    return in_order(found)
-
-
-def in_order(buckets: Iterable[Bucket]) -> list[Bucket]:
-    """By evaluator, then time, group and version."""
-    return sorted(buckets, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
+    return sorted(found, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
 
 
 def current(buckets: Iterable[Bucket]) -> Bucket | None:

@@ -152,10 +152,6 @@ EVENTS = f"""
     WHERE created_at >= $first AND created_at < $last AND source IN ('online', 'replay') AND status <> 'skipped'
       AND ($evaluator IS NULL OR evaluator = $evaluator)"""
 """One row per verdict that was made (not: requested) in the range, of `$evaluator` or of all (NULL)."""
-CHANGES = """
-    SELECT request_time, created_at AS came FROM raw.scores
-    UNION ALL SELECT request_time, decided_at AS came FROM raw.decisions"""
-"""One row per score and decision: the time of its request, and when it was written."""
 
 
 def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
