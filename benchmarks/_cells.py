@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ragpulse_collector.metrics.estimate import Moments
+from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["Cell", "Told", "cells", "coverage", "equal_cells", "graded_cells", "worst"]
 

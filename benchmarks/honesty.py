@@ -23,12 +23,11 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.quality import estimates
+from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.app import Collector
 from ragpulse_collector.demo.traffic import traffic, visits
-from ragpulse_collector.metrics.estimate import Moments
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.quality import estimates
-from ragpulse_collector.metrics.window import Window
 from ragpulse_collector.monitoring.conditions import find_change
 from ragpulse_collector.records import Batch
 from ragpulse_collector.sampling import Rule, Sampler, Stratum
@@ -37,7 +36,7 @@ from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import EmbeddedStore
 from ragpulse_collector.store.queries.sampling_hash import sampling_number
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import clustered_mean, compare_arms, hajek, ppi_mean, verdict, wilson
+from ragpulse_evaluators.statistics import Moments, clustered_mean, compare_arms, hajek, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))
 CELLS, ASSISTED = (importlib.import_module(name) for name in ("_cells", "_assisted"))

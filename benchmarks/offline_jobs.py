@@ -19,10 +19,10 @@ from pathlib import Path
 
 from _payload import body
 
+from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.metrics.cases import Unit, cases_of
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import OFFLINE, Sampler
 from ragpulse_collector.store import EmbeddedStore

@@ -23,9 +23,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ragpulse_collector.metrics.overview import overview
-from ragpulse_collector.metrics.series import series
-from ragpulse_collector.metrics.snapshot import Snapshots
+from ragpulse_collector.analysis.cache import Snapshots
+from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.series import series
 from ragpulse_collector.store import EmbeddedStore
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from ragpulse_dashboards.assets import Assets
+from ragpulse_dashboards.cache import PageCache
 from ragpulse_dashboards.errors import ApiError
-from ragpulse_dashboards.kept import Kept
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.view import read_view
 
@@ -36,8 +36,8 @@ class Site:
     api: Api
     templates: ImmutableSandboxedEnvironment
     assets: Assets
-    kept: Kept[Any] = field(default_factory=Kept)
-    """What was read lately for pages that take long; every form empties it."""
+    cache: PageCache[Any] = field(default_factory=PageCache)
+    """Figures of pages that take long to read; every form clears it."""
 
     def page(self, path: str, handler: Handler, *, post: bool = False) -> Route:
         """A route whose API failures become a page that says what to do."""
@@ -45,7 +45,7 @@ class Site:
         async def endpoint(request: Request) -> Response:
             try:
                 if post:
-                    self.kept.forget()
+                    self.cache.clear()
                 return await handler(self, request)
             except ApiError as error:
                 answer = self.render(request, "error.html", {"error": error}, status=error.status)

@@ -21,6 +21,10 @@ def _clean_or_empty(value: Any) -> Any:
     return "" if value is None else _clean(value)
 
 
+TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
+ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
+"""Where retrieved objects have their text and id: as in `ragpulse.attributes`, which this package must not import."""
+
 Text = Annotated[str | None, BeforeValidator(_clean)]
 
 
@@ -56,19 +60,25 @@ def _context(item: Any) -> Any:
         return Context(text=item)
     if isinstance(item, (Context, Mapping)):
         return item
-    return Context(text=node_text(item), id=_maybe_str(getattr(item, "id", None)), score=getattr(item, "score", None))
+    return Context(text=node_text(item), id=_maybe_str(_identity(item)), score=getattr(item, "score", None))
 
 
 def node_text(node: Any) -> str:
-    """Text of a retrieved object: LlamaIndex `get_content()`, else `.text`, `.page_content` or `.content`."""
+    """Text of a retrieved object: LlamaIndex `get_content()`, else the first text under `TEXT_KEYS`."""
     reader = getattr(node, "get_content", None)
     if callable(reader):
         return str(reader())
-    for field in ("text", "page_content", "content"):
-        value = getattr(node, field, None)
+    for key in TEXT_KEYS:
+        value = getattr(node, key, None)
         if isinstance(value, str):
             return value
     return str(node)
+
+
+def _identity(item: Any) -> Any:
+    """The first id under `ID_KEYS`; None without one."""
+    found = (getattr(item, key, None) for key in ID_KEYS)
+    return next((value for value in found if isinstance(value, str | int)), None)
 
 
 def _maybe_str(value: Any) -> str | None:
@@ -183,7 +193,7 @@ def _present(**values: Any) -> dict[str, Any]:
 
 def _node(item: Any) -> Context:
     inner = getattr(item, "node", item)
-    identity = getattr(item, "node_id", None) or getattr(inner, "node_id", None)
+    identity = _identity(item) or _identity(inner)
     metadata = getattr(inner, "metadata", None)
     return Context(
         text=node_text(item),

@@ -124,3 +124,25 @@ OPERATIONS: Final[dict[str, str]] = {
     "agent": "invoke_agent",
 }
 """Our kinds -> `gen_ai.operation.name`; other kinds send none."""
+
+# --- documents: where the text, id, score and metadata of a retrieved document are, in any library's object or JSON ---
+DOCUMENT_TEXT_KEYS: Final = ("text", "content", "page_content", "document", "chunk", "body")
+DOCUMENT_ID_KEYS: Final = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
+"""The id of the passage before the id of the document that it was cut from."""
+DOCUMENT_SCORE_KEYS: Final = ("score", "relevance_score", "similarity", "similarity_score", "_score")
+DOCUMENT_METADATA_KEYS: Final = ("metadata", "meta", "extra_info", "payload")
+DOCUMENT_LIST_KEYS: Final = (
+    "documents",
+    "contexts",
+    "context",
+    "source_documents",
+    "source_nodes",
+    "results",
+    "chunks",
+    "matches",
+    "points",
+    "hits",
+    "nodes",
+    "docs",
+)
+"""Where a larger result has its list of documents. `ragpulse_evaluators.case` has the same keys for texts and ids."""

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from stored_units import T0, Units, open_store, uniform
 
+from ragpulse_collector.analysis.series import series
 from ragpulse_collector.cli import cli
-from ragpulse_collector.metrics.series import series
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.statistics import AssistedEstimate, assisted_mean
 

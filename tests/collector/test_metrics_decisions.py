@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, open_store, uniform
 
-from ragpulse_collector.metrics.compare import compare
-from ragpulse_collector.metrics.plan import check, plan
+from ragpulse_collector.analysis.compare import compare
+from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, open_store, trace_id
 
-from ragpulse_collector.metrics.blame import blame, verdict_on
-from ragpulse_collector.metrics.coverage import coverage
-from ragpulse_collector.metrics.documents import documents
-from ragpulse_collector.metrics.exemplars import exemplars
-from ragpulse_collector.metrics.explain import explain
-from ragpulse_collector.metrics.good import cost_per_good_answer
-from ragpulse_collector.metrics.overview import overview
-from ragpulse_collector.metrics.series import series
+from ragpulse_collector.analysis.attribution import cost_per_good_answer, failure_attribution, verdict_on
+from ragpulse_collector.analysis.coverage import coverage
+from ragpulse_collector.analysis.documents import documents
+from ragpulse_collector.analysis.explain import exemplars, explain
+from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.series import series
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -225,7 +223,7 @@ def test_blame_weighs_by_the_chance_of_selection(store: EmbeddedStore) -> None:
         units.decision(number, "context_utilization", pi=1.0)
         units.score(number, "context_utilization", 0.5)
     units.save()
-    (cell,) = blame(store, {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
+    (cell,) = failure_attribution(store, {**DAY, "step": "1h", "group_by": "prompt_version"}, clock=now)["cells"]
     assert (cell["group"], cell["n"], cell["generation"], cell["good"]) == ({"prompt_version": "v7"}, 10, 100.0, 0.0)
 
 

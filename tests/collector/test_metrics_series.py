@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from stored_units import T0, Units, open_store, trace_id, uniform
 
-from ragpulse_collector.metrics.calibration import calibration, suggest
-from ragpulse_collector.metrics.overview import overview
-from ragpulse_collector.metrics.series import series
-from ragpulse_collector.metrics.snapshot import Snapshots
-from ragpulse_collector.metrics.traffic import NAMES
-from ragpulse_collector.metrics.window import window_of
+from ragpulse_collector.analysis.cache import Snapshots
+from ragpulse_collector.analysis.calibration import calibration, suggest
+from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.series import series
+from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.window import window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators.statistics import hajek, wilson

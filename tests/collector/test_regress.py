@@ -15,9 +15,9 @@ import pytest
 from traffic import rag_trace, send
 from waiting import until
 
+from ragpulse_collector.analysis.regression import Answered, Pair, Score, gates, regression
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import connect
-from ragpulse_collector.metrics.regression import Answered, Pair, Score, gates, regression
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from stored_units import Units, open_store
 
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.api.data import Download
 from ragpulse_collector.api.operations import ApiError
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.collector import Collector
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.overview import overview
 from ragpulse_collector.sampling import RuleError, check_where
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Rows

@@ -61,8 +61,8 @@ def test_figures_shown_again_are_replaced_by_new_ones(
     browser: Browser, base: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page of figures read a while ago says so, and takes the new reading when it is there, charts and all."""
-    monkeypatch.setattr("ragpulse_dashboards.kept.SLOW_S", 0.0)
-    monkeypatch.setattr("ragpulse_dashboards.kept.FRESH_S", 0.0)
+    monkeypatch.setattr("ragpulse_dashboards.cache.SLOW_S", 0.0)
+    monkeypatch.setattr("ragpulse_dashboards.cache.FRESH_S", 0.0)
 
     def steps(visit: Visit) -> None:
         assert "read again" in visit.page.request.get(f"{base}/?from=-24h").text()

@@ -11,9 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from ragpulse_collector.analysis.window import duration_s
 from ragpulse_collector.api.traces import chosen, listed
 from ragpulse_collector.conventions import remap as derive
-from ragpulse_collector.metrics.window import duration_s
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.outbox import Format

@@ -6,8 +6,8 @@ import pprint
 from collections.abc import Mapping
 from typing import Any
 
+from ragpulse_collector.analysis.cases import case_of
 from ragpulse_collector.api.trace import trace_uuid, unit_of
-from ragpulse_collector.metrics.cases import case_of
 from ragpulse_collector.store import Store
 
 _TEXT = '''"""Regression test made from trace {trace_id} ({when}).

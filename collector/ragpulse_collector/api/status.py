@@ -16,7 +16,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.log import damaged_logs, log_path
-from ragpulse_collector.store.queries.decisions import MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.queries.jobs import pending
 from ragpulse_collector.store.queue import Backlog
 from ragpulse_collector.store.rows import utc_now

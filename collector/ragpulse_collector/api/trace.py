@@ -11,9 +11,9 @@ from uuid import UUID
 
 import orjson
 
+from ragpulse_collector.analysis.window import instant
 from ragpulse_collector.api.encoding import plain
 from ragpulse_collector.conventions import restore_attributes
-from ragpulse_collector.metrics.window import instant
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now

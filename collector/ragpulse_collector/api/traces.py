@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.window import instant
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.window import instant
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.newest import newest, newest_of_all
+from ragpulse_collector.store.queries.traces import newest, newest_of_all
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 

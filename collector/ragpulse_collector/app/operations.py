@@ -6,6 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from ragpulse_collector.analysis.attribution import failure_attribution
+from ragpulse_collector.analysis.cache import Snapshots
+from ragpulse_collector.analysis.calibration import calibration, suggest
+from ragpulse_collector.analysis.compare import compare
+from ragpulse_collector.analysis.coverage import coverage
+from ragpulse_collector.analysis.documents import documents
+from ragpulse_collector.analysis.events import evaluation_events
+from ragpulse_collector.analysis.explain import exemplars, explain
+from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.analysis.plan import check, plan
+from ragpulse_collector.analysis.series import series
 from ragpulse_collector.api import writes
 from ragpulse_collector.api.data import (
     StoreWithCopies,
@@ -28,18 +39,6 @@ from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.evaluation import DriftWatch, External
 from ragpulse_collector.evaluation.replay import Replays
-from ragpulse_collector.metrics.blame import blame
-from ragpulse_collector.metrics.calibration import calibration, suggest
-from ragpulse_collector.metrics.compare import compare
-from ragpulse_collector.metrics.coverage import coverage
-from ragpulse_collector.metrics.documents import documents
-from ragpulse_collector.metrics.events import evaluation_events
-from ragpulse_collector.metrics.exemplars import exemplars
-from ragpulse_collector.metrics.explain import explain
-from ragpulse_collector.metrics.overview import overview
-from ragpulse_collector.metrics.plan import check, plan
-from ragpulse_collector.metrics.series import series
-from ragpulse_collector.metrics.snapshot import Snapshots
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
@@ -128,7 +127,7 @@ def _measures(store: Store) -> tuple[Operation, ...]:
         _get("plan", _over(store, plan), "How many to score for a wanted precision.", "evaluator", "half_width",
              *FILTERS),
         _get("documents", _over(store, documents), "Quality by retrieved document.", "evaluator", "sort", *FILTERS),
-        _get("blame", _over(store, blame), "Retrieval or generation?", "step", *FILTERS),
+        _get("blame", _over(store, failure_attribution), "Retrieval or generation?", "step", *FILTERS),
         _get("calibration", _over(store, calibration), "A judge against people's labels.", "evaluator", *FILTERS),
         _get("labels/suggest", _over(store, suggest), "Traces worth a label.", "evaluator", "limit", *FILTERS),
     )  # fmt: skip

@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.analysis.regression import Answered, Score
 from ragpulse_collector.cli.options import Ask, Failure
 from ragpulse_collector.conventions.dedupe import Node, context_spans
-from ragpulse_collector.metrics.regression import Answered, Score
 
 __all__ = ["answered", "read_frozen", "unscored", "write_frozen"]
 

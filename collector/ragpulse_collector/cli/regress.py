@@ -20,7 +20,7 @@ from ragpulse_collector.cli.options import Ask, Failure, asker, option, source
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
 
 if TYPE_CHECKING:
-    from ragpulse_collector.metrics.regression import Answered
+    from ragpulse_collector.analysis.regression import Answered
 
 _where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 _MINIMA = ("jaccard", "rbo", "identical", "similarity")
@@ -63,7 +63,7 @@ def freeze(since: str, condition: str | None, limit: int, out: str, **where: Any
 @source
 def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int:
     """Same questions again: what changed? Exit 0 above every limit, 1 below, 3 undecided, 2 could not run."""
-    from ragpulse_collector.metrics.regression import gates
+    from ragpulse_collector.analysis.regression import gates
 
     where = {key: options.pop(key) for key in ("url", "db", "api_key")}
     limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
@@ -78,8 +78,8 @@ def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int
 
 
 def _report(path: Path, ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    from ragpulse_collector.analysis.regression import regression
     from ragpulse_collector.cli.frozen import answered, read_frozen
-    from ragpulse_collector.metrics.regression import regression
 
     frozen = read_frozen(path)
     if options["app"]:
@@ -96,7 +96,7 @@ def _report(path: Path, ask: Ask, where: Mapping[str, Any], options: Mapping[str
 
 def _pairs(frozen: Sequence[Answered], found: Sequence[Answered], similarity: str) -> list[Any]:
     """Join both sides by question; a failed answer is like nothing."""
-    from ragpulse_collector.metrics.regression import Pair
+    from ragpulse_collector.analysis.regression import Pair
     from ragpulse_evaluators import Case, evaluate_sync, get_evaluator
 
     after = {one.query: one for one in found}
@@ -178,7 +178,7 @@ def _function(name: str, url: str | None) -> Callable[[str], Any]:
 
 
 def _instant(since: str) -> datetime:
-    from ragpulse_collector.metrics.window import instant
+    from ragpulse_collector.analysis.window import instant
     from ragpulse_collector.store.rows import utc_now
 
     at = instant(f"-{since}", now=utc_now())

@@ -5,26 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import Path, lifted_many, style_of
 from ragpulse_collector.conventions.rules import Alone, Found, Read, Span
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
-_TEXT_KEYS = ("text", "page_content", "document", "chunk", "body")
-_ID_KEYS = ("id", "document_id", "doc_id", "node_id", "id_", "chunk_id")
-_SCORE_KEYS = ("score", "relevance_score", "similarity", "similarity_score")
-_MEMBERS = (("id", _ID_KEYS), ("score", _SCORE_KEYS), ("metadata", ("metadata", "meta", "extra_info")))
 _INNER_KEYS = ("document", "node", "kwargs", "payload")
-_LIST_KEYS = (
-    "documents",
-    "results",
-    "matches",
-    "nodes",
-    "source_documents",
-    "source_nodes",
-    "contexts",
-    "docs",
-    "chunks",
+"""Where a document lies inside another object: a search hit, a serialized constructor."""
+_MEMBERS = (
+    ("id", names.DOCUMENT_ID_KEYS),
+    ("score", names.DOCUMENT_SCORE_KEYS),
+    ("metadata", tuple(key for key in names.DOCUMENT_METADATA_KEYS if key not in _INNER_KEYS)),
 )
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
@@ -47,7 +39,10 @@ def documents_of_retrieval(value: Any, span: Span) -> Found | None:
     content = parsed(value)
     if isinstance(content, list):
         return _found(value, content, content, ())
-    key = next((key for key in _LIST_KEYS if isinstance(content, dict) and isinstance(content.get(key), list)), None)
+    key = next(
+        (key for key in names.DOCUMENT_LIST_KEYS if isinstance(content, dict) and isinstance(content.get(key), list)),
+        None,
+    )
     return None if key is None else _found(value, content, content[key], (key,))
 
 
@@ -153,7 +148,7 @@ def _row(item: Any) -> tuple[dict[str, Any] | None, Path]:
 
 
 def _unusual_row(item: dict[str, Any]) -> tuple[dict[str, Any] | None, Path]:
-    text_key = next((key for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
+    text_key = next((key for key in names.DOCUMENT_TEXT_KEYS if isinstance(item.get(key), str)), None)
     if text_key is not None:
         return {**_members(item), "content": item[text_key]}, (text_key,)
     inner_key = next((key for key in _INNER_KEYS if isinstance(item.get(key), dict)), None)

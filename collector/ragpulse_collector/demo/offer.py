@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from ragpulse_collector.analysis.window import iso
 from ragpulse_collector.api.data import actor_of
 from ragpulse_collector.api.operations import Operation
-from ragpulse_collector.metrics.window import iso
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.retention import prune_service

@@ -17,10 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import ragpulse
+from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
 from ragpulse_collector.demo.application import Application, Generate
 from ragpulse_collector.demo.corpus import Index, guides, passages
 from ragpulse_collector.demo.questions import QUESTIONS
-from ragpulse_collector.metrics.overview import DEMO_SERVICE as SERVICE
 
 __all__ = ["SERVICE", "VERSIONS", "Visit", "traffic", "visits"]
 

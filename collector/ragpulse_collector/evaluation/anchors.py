@@ -10,10 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation
-from ragpulse_collector.evaluation.scores import cost_of
-from ragpulse_collector.evaluation.work import Resolve
-from ragpulse_collector.metrics.drift import (
+from ragpulse_collector.analysis.drift import (
     Anchor,
     Anchors,
     Check,
@@ -24,7 +21,10 @@ from ragpulse_collector.metrics.drift import (
     keep_check,
     watched,
 )
-from ragpulse_collector.metrics.window import duration_s, instant, iso
+from ragpulse_collector.analysis.window import duration_s, instant, iso
+from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.scores import cost_of
+from ragpulse_collector.evaluation.work import Resolve
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator

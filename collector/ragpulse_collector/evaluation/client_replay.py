@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ragpulse_collector.analysis.cases import cases_of, score_key
+from ragpulse_collector.analysis.external import Declared, declared_by
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
-from ragpulse_collector.metrics.cases import cases_of, score_key
-from ragpulse_collector.metrics.external import Declared, declared_by
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import ids_of_run
 from ragpulse_collector.store.queries.ledger import spent_usd

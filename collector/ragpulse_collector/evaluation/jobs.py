@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.cases import Unit
+from ragpulse_collector.analysis.cases import Unit
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries import jobs as queries
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ragpulse_collector.analysis.cases import Unit, cases_of
+from ragpulse_collector.analysis.external import Declared, declared
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.window import Window, iso, window_of
 from ragpulse_collector.evaluation.budget import Price
-from ragpulse_collector.metrics.cases import Unit, cases_of
-from ragpulse_collector.metrics.external import Declared, declared
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.window import Window, iso, window_of
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.filters import Filter
 from ragpulse_collector.store.queries.jobs import add_replay_jobs
 from ragpulse_collector.store.queries.runs import (
     Run,

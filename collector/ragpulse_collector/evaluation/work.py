@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ragpulse_collector.analysis.cases import ScoreKeys, cases_of
 from ragpulse_collector.evaluation.jobs import Job, stored_keys
-from ragpulse_collector.metrics.cases import ScoreKeys, cases_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator

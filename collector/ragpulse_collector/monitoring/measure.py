@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import NormalDist, median
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import covered
-from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.traffic import NAMES
-from ragpulse_collector.metrics.units import MEASURES
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.coverage import covered
+from ragpulse_collector.analysis.filters import dimensions, filter_of
+from ragpulse_collector.analysis.quality import Bucket, estimates
+from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.window import Window
 from ragpulse_collector.monitoring.conditions import Condition, Reading
 from ragpulse_collector.store import Store
-from ragpulse_evaluators.statistics import Estimate
-from ragpulse_evaluators.statistics.distributions import regularized_beta
+from ragpulse_collector.store.queries.filters import Filter
+from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_evaluators.statistics import Estimate, clopper_pearson
 
 __all__ = ["Track", "check_metric", "readings", "tracks"]
 
@@ -76,20 +76,8 @@ def _exact(k: float, n: float, confidence: float) -> Reading:
 
     A bounded score varies at most as much as a yes-or-no one with its mean, so it may be treated as one.
     """
-    if n <= 0:
-        return Reading(None, None, None)
-    tail = (1.0 - confidence) / 2.0
-    lo = 0.0 if k <= 0 else _solve(lambda x: regularized_beta(x, k, n - k + 1.0), tail)
-    hi = 1.0 if k >= n else _solve(lambda x: regularized_beta(x, k + 1.0, n - k), 1.0 - tail)
-    return Reading(k / n, lo, hi)
-
-
-def _solve(rising: Callable[[float], float], wanted: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
-    return (low + high) / 2.0
+    found = clopper_pearson(k, n, confidence=confidence)
+    return Reading(None, None, None) if found is None else Reading(found.estimate, found.lo, found.hi)
 
 
 def _traffic(

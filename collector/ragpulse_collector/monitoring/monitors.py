@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter, dimensions
-from ragpulse_collector.metrics.snapshot import Snapshot
-from ragpulse_collector.metrics.window import Window, duration_s, iso
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.filters import dimensions
+from ragpulse_collector.analysis.window import Window, duration_s, iso
 from ragpulse_collector.monitoring.conditions import (
     LOOKS,
     Change,
@@ -27,6 +27,7 @@ from ragpulse_collector.monitoring.measure import check_metric, readings, tracks
 from ragpulse_collector.monitoring.notifications import deliver
 from ragpulse_collector.settings import DriftSettings, MonitorSettings
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.filters import Filter
 from ragpulse_collector.store.queries.monitors import add_state, latest_states, monitors_named, states
 from ragpulse_collector.store.rows import utc_now
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.analysis.window import iso
 
 __all__ = ["deliver", "post", "signature"]
 

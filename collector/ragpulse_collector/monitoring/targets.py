@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.quality import current, estimates
-from ragpulse_collector.metrics.traffic import NAMES
-from ragpulse_collector.metrics.units import MEASURES
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.traffic import NAMES
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.monitoring.conditions import Condition, Reading, decide
 from ragpulse_collector.monitoring.measure import check_metric, readings
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Targets"]

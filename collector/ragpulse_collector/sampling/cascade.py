@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ragpulse_collector.sampling.rule import Rule, drawn
 from ragpulse_collector.store.protocol import Rows, Transaction
-from ragpulse_collector.store.queries import decisions as sql
+from ragpulse_collector.store.queries import deciding as sql
 
 __all__ = ["News", "named_in", "news_since", "redecide"]
 

@@ -13,7 +13,7 @@ from ragpulse_collector.sampling import cascade
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries import clock
-from ragpulse_collector.store.queries import decisions as sql
+from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries.forced import force
 from ragpulse_collector.store.queries.sampling_hash import sampling_number
 

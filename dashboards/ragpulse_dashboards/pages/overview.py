@@ -69,8 +69,8 @@ class _Figures:
     """False: the traffic only, the scores are still to be read."""
 
     @property
-    def bearable_s(self) -> float:
-        """The age up to which they are shown until newer ones are read: a few points of a chart."""
+    def max_age_s(self) -> float:
+        """Up to this age they are shown while newer ones are read: a few points of a chart."""
         return min(MAX_AGE_S, self.long_s / 24)
 
 
@@ -82,10 +82,12 @@ async def overview(site: Site, request: Request) -> Response:
     def read() -> Awaitable[_Figures]:
         return _read(site, asked, pinned=query.getlist("quality"), corrected=corrected)
 
-    anew = "no-cache" in request.headers.get("cache-control", "")
-    known = None if anew else site.kept.known(str(query), read, bearable_s=_bearable)
+    reload = "no-cache" in request.headers.get("cache-control", "")
+    known = None if reload else site.cache.cached(str(query), read, max_age_s=_max_age)
     first = await _first(site, asked) if known is None and _asks_again(request) else None
-    figures, age_s = (first, 0.0) if first else await site.kept.of(str(query), read, bearable_s=_bearable, anew=anew)
+    figures, age_s = (
+        (first, 0.0) if first else await site.cache.get(str(query), read, max_age_s=_max_age, reload=reload)
+    )
     if figures.strip.get("newest_span") is None and not figures.strip.get("n_traces"):
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
@@ -103,8 +105,8 @@ async def overview(site: Site, request: Request) -> Response:
     return site.render(request, "overview.html", context)
 
 
-def _bearable(figures: _Figures) -> float:
-    return figures.bearable_s
+def _max_age(figures: _Figures) -> float:
+    return figures.max_age_s
 
 
 def _asks_again(request: Request) -> bool:

@@ -22,13 +22,18 @@ from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, 
 from ragpulse_evaluators.statistics.comparison import (
     ClusteredMean,
     Difference,
+    Interval,
     Sequential,
     TestResult,
+    always_valid,
     benjamini_hochberg,
     clustered_mean,
     compare_arms,
     mcnemar,
+    minus,
     msprt,
+    paired_mean,
+    plus,
     two_proportion,
     verdict,
     wilcoxon,
@@ -36,6 +41,7 @@ from ragpulse_evaluators.statistics.comparison import (
 from ragpulse_evaluators.statistics.correction import CorrectedEstimate, ppi_mean, rogan_gladen
 from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.intervals import (
+    clopper_pearson,
     effective_n,
     hajek,
     mean_ci,
@@ -43,6 +49,7 @@ from ragpulse_evaluators.statistics.intervals import (
     weighted_mean,
     wilson,
 )
+from ragpulse_evaluators.statistics.moments import Moments
 from ragpulse_evaluators.statistics.weighted import Estimate
 
 __all__ = [
@@ -52,12 +59,16 @@ __all__ = [
     "Cusum",
     "Difference",
     "Estimate",
+    "Interval",
+    "Moments",
     "Sequential",
     "TestResult",
+    "always_valid",
     "assisted_mean",
     "benjamini_hochberg",
     "bootstrap_ci",
     "change_points",
+    "clopper_pearson",
     "clustered_mean",
     "cohen_kappa",
     "compare_arms",
@@ -71,10 +82,13 @@ __all__ = [
     "krippendorff_alpha",
     "mcnemar",
     "mean_ci",
+    "minus",
     "msprt",
     "needed_n",
     "normal_quantile",
+    "paired_mean",
     "pearson",
+    "plus",
     "ppi_mean",
     "ranks",
     "roc_auc",

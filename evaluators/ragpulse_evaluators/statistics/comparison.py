@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ragpulse_evaluators.statistics.agreement import ranks
-from ragpulse_evaluators.statistics.distributions import normal_two_sided_p
+from ragpulse_evaluators.statistics.distributions import normal_two_sided_p, student_quantile
 from ragpulse_evaluators.statistics.intervals import weighted_mean, wilson
+from ragpulse_evaluators.statistics.weighted import Estimate
 
 ENOUGH_CLUSTERS = 30
 """Below this many clusters (users, sessions) in an arm an experiment has no verdict."""
+
+_Z = 1.96
+"""Half the width of a normal 95 % interval in standard errors."""
 
 Verdict = Literal["better", "worse", "undecided", "not enough data"]
 
@@ -40,6 +44,36 @@ class Difference:
     p: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value and the ends of its 95 % interval."""
+
+    value: float
+    lo: float
+    hi: float
+
+    @classmethod
+    def of(cls, found: Estimate | None) -> Interval | None:
+        """Read an estimate; None where its interval is unknown."""
+        if found is None or found.lo is None or found.hi is None:
+            return None
+        return cls(found.estimate, found.lo, found.hi)
+
+    @classmethod
+    def around(cls, value: float, half: float) -> Interval:
+        """Extend equally far to both sides."""
+        return cls(value, value - half, value + half)
+
+    @classmethod
+    def normal(cls, value: float, se: float) -> Interval:
+        """The normal interval, 1.96 standard errors to both sides."""
+        return cls.around(value, _Z * se)
+
+    def within(self, low: float, high: float) -> Interval:
+        """Cut value and ends at the bounds of the scale."""
+        return Interval(*(min(high, max(low, end)) for end in (self.value, self.lo, self.hi)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sequential:
     """The state of an experiment that may be looked at any time: `p` and the interval hold under peeking."""
@@ -61,6 +95,41 @@ class ClusteredMean:
     n: int
     n_clusters: int
 
+    @property
+    def interval(self) -> Interval:
+        """The normal interval, estimate ± 1.96 standard errors."""
+        return Interval.normal(self.estimate, self.se)
+
+
+def minus(a: Interval, b: Interval) -> Interval:
+    """a - b of independent estimates, with the interval that their own intervals give (Zou and Donner 2008).
+
+    It keeps the skew of each interval. For two rates it is Newcombe's (1998).
+    """
+    value = a.value - b.value
+    return Interval(
+        value, value - math.hypot(a.value - a.lo, b.hi - b.value), value + math.hypot(a.hi - a.value, b.value - b.lo)
+    )
+
+
+def plus(a: Interval, b: Interval) -> Interval:
+    """a + b of independent estimates, with the interval that their own intervals give (Zou and Donner 2008)."""
+    return minus(a, Interval(-b.value, -b.hi, -b.lo))
+
+
+def paired_mean(
+    values: Sequence[float], weights: Sequence[float], *, unseen: float | None = None
+) -> tuple[float, Interval | None]:
+    """The weighted mean of paired differences with Student's interval; None instead of an interval for one value.
+
+    Where all differences are zero, `unseen` is half the width: what a change could still hide.
+    """
+    mean, se = weighted_mean(values, weights)
+    half = student_quantile(0.975, len(values) - 1) * se if len(values) > 1 else None
+    if unseen is not None and not any(values):
+        half = unseen
+    return mean, None if half is None else Interval.around(mean, half)
+
 
 def two_proportion(k1: int, n1: int, k2: int, n2: int, *, confidence: float = 0.95) -> Difference | None:
     """The rate k1/n1 minus k2/n2: pooled z test, Newcombe's (1998) interval. None where an n is 0.
@@ -70,16 +139,15 @@ def two_proportion(k1: int, n1: int, k2: int, n2: int, *, confidence: float = 0.
     first, second = wilson(k1, n1, confidence=confidence), wilson(k2, n2, confidence=confidence)
     if first is None or second is None:
         return None
-    p1, p2 = first.estimate, second.estimate
-    difference = p1 - p2
-    (lo1, hi1), (lo2, hi2) = ((float(e.lo or 0.0), float(e.hi or 0.0)) for e in (first, second))
+    one, other = (Interval(e.estimate, float(e.lo or 0.0), float(e.hi or 0.0)) for e in (first, second))
+    found = minus(one, other)
     pooled = (k1 + k2) / (n1 + n2)
     se = math.sqrt(pooled * (1.0 - pooled) * (1.0 / n1 + 1.0 / n2))
-    z = difference / se if se > 0.0 else None
+    z = found.value / se if se > 0.0 else None
     return Difference(
-        difference=difference,
-        lo=difference - math.hypot(p1 - lo1, hi2 - p2),
-        hi=difference + math.hypot(hi1 - p1, p2 - lo2),
+        difference=found.value,
+        lo=found.lo,
+        hi=found.hi,
         statistic=z,
         p=None if z is None else normal_two_sided_p(z),
     )
@@ -171,6 +239,20 @@ def msprt(
         p=min(previous_p, math.exp(-max(0.0, log_ratio))),
         likelihood_ratio=math.exp(min(log_ratio, 700.0)),
     )
+
+
+def always_valid(found: Estimate, tau: float) -> Interval | None:
+    """An interval within 0 and 1 that holds however often it is looked at (confidence sequence of `msprt`).
+
+    None where the estimate has no interval.
+    """
+    if found.lo is None or found.hi is None:
+        return None
+    spread = found.se or math.sqrt(max(0.25 / (found.n_eff + 4.0), 1e-12))
+    # Where few heavy answers may hide something, the interval is wider than the standard error says.
+    spread = max(spread, (found.estimate - found.lo) / _Z, (found.hi - found.estimate) / _Z)
+    sequence = msprt(found.estimate, spread, tau)
+    return None if sequence is None else Interval(found.estimate, max(0.0, sequence.lo), min(1.0, sequence.hi))
 
 
 def verdict(arms: Sequence[ClusteredMean | None], sequential: Sequential | None, *, alpha: float = 0.05) -> Verdict:

@@ -6,8 +6,9 @@ Every function takes plain sequences and answers an `Estimate`, or None where no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ragpulse_evaluators.statistics.distributions import regularized_beta
 from ragpulse_evaluators.statistics.weighted import Estimate, WeightedMean, wilson_bounds
 
 
@@ -23,6 +24,29 @@ def wilson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
     p = k / n
     lo, hi = wilson_bounds(p, n, confidence)
     return Estimate(estimate=p, se=math.sqrt(p * (1.0 - p) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
+
+
+def clopper_pearson(k: float, n: float, *, confidence: float = 0.95) -> Estimate | None:
+    """The rate k/n with Clopper and Pearson's (1934) interval, which never covers less than `confidence`.
+
+    `k` and `n` may be fractional: a score from 0 to 1 varies at most as much as a yes-or-no one with its mean. None
+    where n is 0 or less.
+    """
+    if n <= 0:
+        return None
+    tail, p = (1.0 - confidence) / 2.0, k / n
+    lo = 0.0 if k <= 0 else _solve(lambda x: regularized_beta(x, k, n - k + 1.0), tail)
+    hi = 1.0 if k >= n else _solve(lambda x: regularized_beta(x, k + 1.0, n - k), 1.0 - tail)
+    return Estimate(estimate=p, se=math.sqrt(max(0.0, p * (1.0 - p)) / n), lo=lo, hi=hi, n=int(n), n_eff=float(n))
+
+
+def _solve(rising: Callable[[float], float], wanted: float) -> float:
+    """Where a rising function of 0..1 has the wanted value, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return (low + high) / 2.0
 
 
 def mean_ci(values: Sequence[float], *, z: float = 1.96, bounds: tuple[float, float] | None = None) -> Estimate | None:

@@ -139,9 +139,10 @@ class WeightedMean:
 
     def _trials(self) -> float:
         """n*: yes-or-no answers as informative as these scores; Kish's number where all are equal."""
-        if self._equal or self.se <= 0.0:
+        error = self.se * self.se
+        if self._equal or error <= 0.0:
             return self.kish
-        return min(self._p * (1.0 - self._p) / (self.se * self.se), self.n / self.unseen)
+        return min(self._p * (1.0 - self._p) / error, self.n / self.unseen)
 
     def _cautious_trials(self, p: float) -> tuple[float, float]:
         """n* for the lower and the upper bound: what is unseen towards the scale's far end may be heavy.
@@ -156,7 +157,8 @@ class WeightedMean:
 
         def trials(hidden: float) -> float:
             spread = min(most, self.variance + hidden / self.kish) if self.between else self.variance
-            return most / (max(seen, spread * self.unseen / self.kish) + hidden * heavy)
+            error = max(seen, spread * self.unseen / self.kish) + hidden * heavy
+            return most / error if error > 0.0 else self.kish  # squares of scores near 1e-200 are 0
 
         return trials(_UNSEEN * p * p), trials(_UNSEEN * (1.0 - p) ** 2)
 

@@ -4,25 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 
-from .values import KEPT, keep, read, to_json
-
-_TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
-_ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
-_SCORE_KEYS = ("score", "relevance_score", "similarity", "_score")
-_METADATA_KEYS = ("metadata", "meta", "payload")
-_LIST_KEYS = (
-    "documents",
-    "contexts",
-    "context",
-    "source_documents",
-    "source_nodes",
-    "results",
-    "chunks",
-    "matches",
-    "points",
-    "hits",
+from ragpulse.attributes import (
+    DOCUMENT_ID_KEYS,
+    DOCUMENT_LIST_KEYS,
+    DOCUMENT_METADATA_KEYS,
+    DOCUMENT_SCORE_KEYS,
+    DOCUMENT_TEXT_KEYS,
 )
 
+from .values import KEPT, keep, read, to_json
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
 _PLAIN_ESCAPES = b'0123456789"\\\n\r\t'
@@ -76,7 +66,7 @@ def documents_in(value: Any) -> tuple[Document, ...] | None:
 
 def nested_documents(value: Any) -> Sequence[Any] | None:
     """The list of documents that a larger result (an answer with its sources, a search response) carries."""
-    for key in _LIST_KEYS:
+    for key in DOCUMENT_LIST_KEYS:
         found = read(value, key)
         if isinstance(found, (list, tuple)):
             return found
@@ -103,17 +93,17 @@ def document(item: Any) -> Document:
 
 
 def _described(outer: Any, inner: Any) -> Document:
-    metadata = _first(inner, _METADATA_KEYS)
+    metadata = _first(inner, DOCUMENT_METADATA_KEYS)
     has_metadata = isinstance(metadata, Mapping) and bool(metadata)
-    score = _number(_first(outer, _SCORE_KEYS))
+    score = _number(_first(outer, DOCUMENT_SCORE_KEYS))
     if score is None and has_metadata:
-        score = _number(_first(metadata, _SCORE_KEYS))
+        score = _number(_first(metadata, DOCUMENT_SCORE_KEYS))
     text = _text(inner)
     if text is None and has_metadata:
         text = _text(metadata)
-    identity = _first(inner, _ID_KEYS)
+    identity = _first(inner, DOCUMENT_ID_KEYS)
     if identity is None and inner is not outer:
-        identity = _first(outer, _ID_KEYS)
+        identity = _first(outer, DOCUMENT_ID_KEYS)
     return Document(
         None if identity is None else str(identity) if isinstance(identity, (str, int)) else str(to_json(identity)),
         score,
@@ -123,7 +113,7 @@ def _described(outer: Any, inner: Any) -> Document:
 
 
 def _text(source: Any) -> str | None:
-    for key in _TEXT_KEYS:
+    for key in DOCUMENT_TEXT_KEYS:
         found = read(source, key)
         if isinstance(found, str):
             return keep(found)

@@ -16,12 +16,12 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import until
 
+from ragpulse_collector.analysis.drift import drift
+from ragpulse_collector.analysis.window import iso
 from ragpulse_collector.api import prometheus
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.metrics.drift import drift
-from ragpulse_collector.metrics.window import iso
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.settings import DriftSettings
 from ragpulse_collector.store.embedded import EmbeddedStore

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, open_store
 
+from ragpulse_collector.analysis.series import series
 from ragpulse_collector.evaluation import Worker
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.replay import Replays
-from ragpulse_collector.metrics.series import series
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate

@@ -11,7 +11,7 @@ import pytest
 
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
-from ragpulse_collector.store.queries import decisions
+from ragpulse_collector.store.queries import deciding
 from ragpulse_collector.store.queries.sampling_hash import sampling_number
 
 ALL = Rule(name="all", evaluators=("faithfulness",), rate=1.0)
@@ -312,11 +312,11 @@ def test_a_deep_trace_is_decided_in_time_proportional_to_its_size(tmp_path: Path
 
 def test_usage_in_a_very_large_trace_counts_for_each_span(kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound nothing is compared: the sum holds repeated usage, and the trace says so."""
-    bounded = decisions.DOUBTFUL_USAGE, decisions.FACT
-    limit = str(decisions.MAX_DEDUPLICATED_SPANS)
+    bounded = deciding.DOUBTFUL_USAGE, deciding.FACT
+    limit = str(deciding.MAX_DEDUPLICATED_SPANS)
     assert all(limit in statement for statement in bounded)
     for name, statement in zip(("DOUBTFUL_USAGE", "FACT"), bounded, strict=True):
-        monkeypatch.setattr(decisions, name, statement.replace(limit, "3"))
+        monkeypatch.setattr(deciding, name, statement.replace(limit, "3"))
     store, usage = kit.store(), {"input_tokens": 10, "cost_usd": 0.5, "response_id": "x"}
     for trace, count in ((trace_of(1), 3), (trace_of(2), 4)):
         kit.send(

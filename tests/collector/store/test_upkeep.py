@@ -17,9 +17,9 @@ from ragpulse_collector.api.traces import listed
 from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
+from ragpulse_collector.store.queries.filters import holds_words, words
 from ragpulse_collector.store.remap import remap
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum
-from ragpulse_collector.store.search import holds_words, words
 
 HOUR_NS = 3_600_000_000_000
 

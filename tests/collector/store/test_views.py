@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ragpulse_collector.metrics.estimate import MOMENTS, Moments
 from ragpulse_collector.sampling import Sampler
-from ragpulse_collector.store.newest import newest
+from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.queries.traces import newest
 from ragpulse_collector.store.views import FACT_COLUMNS
-from ragpulse_evaluators.statistics import hajek
+from ragpulse_evaluators.statistics import Moments, hajek
 
 PROMISED = {
     "traces": "trace_id start_time latency_ms ttft_ms service environment name query response session_id user_id"

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragpulse_evaluators.statistics import (
+    Interval,
+    always_valid,
     benjamini_hochberg,
     change_points,
     clustered_mean,
@@ -24,12 +26,17 @@ from ragpulse_evaluators.statistics import (
     cusum_threshold,
     hajek,
     mcnemar,
+    mean_ci,
+    minus,
     msprt,
+    paired_mean,
+    plus,
     ppi_mean,
     rogan_gladen,
     two_proportion,
     verdict,
     wilcoxon,
+    wilson,
 )
 
 
@@ -279,3 +286,44 @@ def test_change_points_find_a_level_shift_and_leave_noise_alone() -> None:
     assert change_points([value - 0.04 * (day >= 35) for day, value in enumerate(noise)]) == [35]
     assert change_points([1.0] * 10 + [0.0] * 10) == [10]
     assert change_points([0.9]) == []
+
+
+def test_minus_of_two_rates_is_newcombes_interval() -> None:
+    """Newcombe's (1998) example of 56/70 and 48/80, and a + b as a - (-b)."""
+    a, b = Interval.of(wilson(56, 70)), Interval.of(wilson(48, 80))
+    assert a is not None
+    assert b is not None
+    found = minus(a, b)
+    assert (found.value, found.lo, found.hi) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
+    again = plus(found, b)
+    assert again.value == pytest.approx(a.value)
+    assert again.lo < a.lo < a.hi < again.hi
+
+
+def test_an_estimate_without_ends_is_no_interval() -> None:
+    """One value alone has none."""
+    assert Interval.of(mean_ci([1.0])) is None
+    assert Interval.of(None) is None
+
+
+def test_paired_mean_has_students_interval_or_what_no_change_could_hide() -> None:
+    """By hand: mean 2, standard error sqrt(2)/3 over three pairs, t = 4.3027 at two degrees of freedom."""
+    mean, around = paired_mean([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
+    assert mean == pytest.approx(2.0)
+    assert around is not None
+    assert (around.hi - around.lo) / 2 == pytest.approx(4.302653 * 2**0.5 / 3)
+    assert paired_mean([0.0, 0.0], [1.0, 1.0], unseen=0.4) == (0.0, Interval(0.0, -0.4, 0.4))
+    assert paired_mean([0.5], [1.0]) == (0.5, None)
+
+
+def test_an_interval_for_many_looks_is_wider_than_one_for_a_single_look() -> None:
+    """Within 0 and 1, and None where the estimate has no interval."""
+    once = hajek([1.0] * 90 + [0.0] * 10, [1.0] * 100)
+    assert once is not None
+    held = always_valid(once, 0.1)
+    assert held is not None
+    assert 0.0 <= held.lo < (once.lo or 0.0)
+    assert (once.hi or 1.0) < held.hi <= 1.0
+    single = mean_ci([1.0])
+    assert single is not None
+    assert always_valid(single, 0.1) is None

@@ -11,7 +11,16 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragpulse_evaluators.statistics import Estimate, bootstrap_ci, effective_n, hajek, mean_ci, needed_n, wilson
+from ragpulse_evaluators.statistics import (
+    Estimate,
+    bootstrap_ci,
+    clopper_pearson,
+    effective_n,
+    hajek,
+    mean_ci,
+    needed_n,
+    wilson,
+)
 from ragpulse_evaluators.statistics.distributions import student_quantile
 
 chances = st.floats(0.01, 1.0)
@@ -275,3 +284,26 @@ def test_bootstrap_by_group_is_wider_where_groups_agree() -> None:
     grouped = some(bootstrap_ci(values, groups=[i % 10 for i in range(200)]))
     assert float(grouped.se or 0) > 3 * float(single.se or 0)
     assert grouped.n_eff == 10
+
+
+@given(st.integers(1, 200), st.data())
+def test_clopper_pearson_agrees_with_scipy(n: int, data: st.DataObject) -> None:
+    """The exact interval at any confidence."""
+    k, confidence = data.draw(st.integers(0, n)), data.draw(st.sampled_from([0.8, 0.95, 0.9999]))
+    found = clopper_pearson(k, n, confidence=confidence)
+    expected = scipy.stats.binomtest(k, n).proportion_ci(confidence, method="exact")
+    assert found is not None
+    assert (found.lo, found.hi) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_clopper_pearson_of_nothing_is_none() -> None:
+    """No trials, no interval."""
+    assert clopper_pearson(0, 0) is None
+
+
+def test_scores_whose_squares_vanish_have_an_interval() -> None:
+    """A score of 1e-223 has a square of 0 in floating point: its interval is that of equal scores."""
+    found = some(hajek([0.0, 1e-223], [0.125, 1.0]))
+    assert found.lo == 0.0
+    assert found.hi is not None
+    assert 0.5 < found.hi < 1.0

@@ -10,7 +10,7 @@ import logging
 from datetime import datetime, timedelta
 
 from ragpulse_collector.store.protocol import Transaction
-from ragpulse_collector.store.queries import decisions as sql
+from ragpulse_collector.store.queries import deciding as sql
 
 __all__ = ["recovered"]
 

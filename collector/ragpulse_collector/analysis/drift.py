@@ -13,13 +13,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.cases import Unit, cases_of
-from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.quality import current, estimates
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import Window, instant, iso, window_of
+from ragpulse_collector.analysis.cases import Unit, cases_of
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.quality import current, estimates, point
+from ragpulse_collector.analysis.window import Window, instant, iso, window_of
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, clustered_mean, wilson
 from ragpulse_evaluators.statistics.distributions import student_quantile
@@ -85,7 +84,7 @@ def choose(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datet
 def _drawn(
     store: Store, evaluator: str, window: Window, keep: Filter, line: tuple[str | None, str | None], wanted: int
 ) -> list[Anchor]:
-    sample = sample_of(store, evaluator, window, keep)
+    sample = sample_of(store, evaluator, window.parameters, keep)
     rows = store.read(
         f"SELECT trace_id, span_id, request_time, normalized, pi FROM ({sample.sql}) s WHERE pi IS NOT NULL"
         " AND status = 'ok' AND normalized IS NOT NULL AND version = $line_version"

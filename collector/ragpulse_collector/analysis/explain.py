@@ -1,4 +1,4 @@
-"""What differs between the requests in a selected box of a chart and the rest: every attribute, ranked by lift."""
+"""The requests behind a chart: what differs between a selected box and the rest, and the worst and best of a bucket."""
 
 from __future__ import annotations
 
@@ -9,15 +9,77 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.exemplars import column_of
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.units import MEASURES, sample_of
-from ragpulse_collector.metrics.window import Window, instant, iso, window_of
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.window import Window, duration_s, instant, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.documents import retrievals, shared_documents
+from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.traces import trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import benjamini_hochberg, effective_n, two_proportion
 
-__all__ = ["explain"]
+__all__ = ["column_of", "exemplars", "explain"]
+
+_COUNT = 5
+
+
+def column_of(metric: str) -> str:
+    """The column of `traces` that a traffic metric is made of; latency stands for those that only count."""
+    columns = {"latency": "latency_ms", "ttft": "ttft_ms", "error": "error::INTEGER", "errors": "error::INTEGER"}
+    same = ("cost_usd", "input_tokens", "output_tokens")
+    return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
+
+
+def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer `GET exemplars`: five worst, median and best traces of one bucket (`name`, `t`, `step`, filters)."""
+    now = clock()
+    name = str(params.get("name") or "")
+    at = instant(params.get("t"), now=now)
+    if at is None:
+        window = window_of({"width": 1, **params}, now=now).whole
+    else:
+        step = duration_s(params.get("step") or 3600)
+        window = window_of({"from": at, "to": at + timedelta(seconds=step), "width": 1}, now=now).whole
+    source, parameters, worst_is_high = _source(store, name, window, params)
+    ends = store.read(
+        f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source})", parameters
+    ).rows[0]
+    low, high, middle = ends[0] or [], ends[1] or [], ends[2]
+    near = (
+        []
+        if middle is None
+        else store.read(
+            f"SELECT id FROM ({source}) ORDER BY abs(y - $middle), id LIMIT {_COUNT}", {**parameters, "middle": middle}
+        ).rows
+    )
+    ids = {
+        "worst": high if worst_is_high else low,
+        "median": [one for (one,) in near],
+        "best": low if worst_is_high else high,
+    }
+    return {part: trace_rows(store, found) for part, found in ids.items()}
+
+
+def _source(store: Store, name: str, window: Window, params: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
+    """A query for trace ids with what the metric is made of, its parameters, and whether high is worse."""
+    keep = filter_of(params, skip=("name",))
+    family, _, evaluator = name.partition(":")
+    if not evaluator:
+        column = column_of(name)
+        sql = (
+            f"SELECT trace_id AS id, {column} AS y FROM traces"
+            f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} AND {column} IS NOT NULL"
+        )
+        return sql, {**window.parameters, **keep.parameters}, True
+    if family not in MEASURES:
+        raise ValueError(f"no metric {name!r}")
+    sample = sample_of(store, evaluator, window.parameters, keep)
+    sql = (
+        "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"
+        f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
+    )
+    return sql, sample.parameters, False
+
 
 _MOST_ROWS = 20_000
 _COLUMNS, _ROWS = 60, 20
@@ -71,7 +133,7 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
 def _read(store: Store, metric: str, window: Window, keep: Filter) -> list[_Row]:
     family, _, evaluator = metric.partition(":")
     if evaluator and family in MEASURES:
-        sample = sample_of(store, evaluator, window, keep, columns=(*_ATTRIBUTES, "query"))
+        sample = sample_of(store, evaluator, window.parameters, keep, columns=(*_ATTRIBUTES, "query"))
         source, parameters = (
             f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, {', '.join(_ATTRIBUTES)}, query"
             f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
@@ -131,11 +193,7 @@ def _held(
 ) -> dict[tuple[str, str], set[str]]:
     """What a request may have several of, with the traces that have it: retrievers, how much they found, documents."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    searches = store.read(
-        "SELECT DISTINCT trace_id, name, n_contexts FROM raw.spans WHERE kind = 'retriever' AND start_time >= $first"
-        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))",
-        {**window.parameters, "ids": [row.trace_id for row in rows]},
-    ).rows
+    searches = retrievals(store, [row.trace_id for row in rows], window.parameters).rows
     for trace, name, n in searches:
         found["retriever", str(name)].add(trace.hex)
         if n is not None:
@@ -147,14 +205,7 @@ def _held(
 
 def _documents(store: Store, trace_ids: Sequence[str], window: Window) -> dict[str, set[str]]:
     """The documents that the selected requests share (each in at least five), with every trace that retrieved them."""
-    rows = store.read(
-        "WITH c AS (SELECT DISTINCT trace_id, coalesce(id, hash[1:12]) AS doc FROM raw.contexts"
-        "   WHERE start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY),"
-        " often AS (SELECT doc FROM c WHERE trace_id IN (SELECT unnest($ids::UUID[])) AND doc IS NOT NULL"
-        f"   GROUP BY doc HAVING count(*) >= {_LEAST} ORDER BY count(*) DESC LIMIT 100)"
-        " SELECT doc, trace_id FROM c WHERE doc IN (SELECT doc FROM often)",
-        {**window.parameters, "ids": list(trace_ids)},
-    ).rows
+    rows = shared_documents(store, trace_ids, window.parameters, least=_LEAST).rows
     found: dict[str, set[str]] = defaultdict(set)
     for doc, trace in rows:
         found[doc].add(trace.hex)

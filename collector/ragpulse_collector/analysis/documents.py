@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.estimate import MOMENTS, Moments, point
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.good import FAITHFUL, first_of
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import iso, window_of
+from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.quality import point
+from ragpulse_collector.analysis.window import iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.queries.documents import documents_of
+from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["documents"]
 
@@ -49,9 +52,9 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     order = _SORTS.get(str(params.get("sort") or "retrieved"))
     if order is None:
         raise ValueError(f"sort: possible are {', '.join(_SORTS)}")
-    scored = sample_of(store, evaluator, window, keep)
-    used = sample_of(store, "context_utilization", window, keep, prefix="used_")
-    sql = _QUERY.format(scored=scored.sql, used=used.sql, keep=keep.sql, moments=MOMENTS.format(y="q.y"))
+    scored = sample_of(store, evaluator, window.parameters, keep)
+    used = sample_of(store, "context_utilization", window.parameters, keep, prefix="used_")
+    sql = _QUERY.format(scored=scored.sql, used=used.sql, held=documents_of(keep), moments=MOMENTS.format(y="q.y"))
     rows = store.read(sql, {**scored.parameters, **used.parameters}).dicts()
     found = _estimated(rows)
     never = sum(row["n_use"] > 0 and row["n_used"] == 0 for row in rows)
@@ -60,26 +63,8 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     return {"evaluator": evaluator, "documents": found[:limit], "never_used": never, "total": len(found)}
 
 
-# A reranker's output supersedes what it was given; positions count the contexts with text, as evaluators see them.
 _QUERY = """
-WITH t AS (
-    SELECT trace_id, query FROM raw.trace_facts
-    WHERE latest AND start_time >= $first AND start_time < $last AND {keep}
-), reranked AS (
-    SELECT trace_id, span_id FROM raw.spans WHERE kind = 'reranker' AND contexts_state IS NOT NULL
-    AND start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY
-), given AS (
-    SELECT c.trace_id, t.query, c.start_time, coalesce(c.id, c.hash[1:16]) AS doc, c.hash, c.text,
-           CASE WHEN c.text IS NOT NULL THEN row_number() OVER (
-               PARTITION BY c.trace_id, c.text IS NULL ORDER BY c.start_time, c.span_id, c.rank) END AS place
-    FROM raw.contexts c JOIN t ON t.trace_id = c.trace_id
-    WHERE c.start_time >= $first AND c.start_time < $last::TIMESTAMP + INTERVAL 1 DAY
-      AND (c.trace_id NOT IN (SELECT trace_id FROM reranked)
-           OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked))
-), held AS (
-    SELECT trace_id, doc, min(place) AS place, any_value(hash) AS hash, any_value(text) AS text,
-           max(start_time) AS seen, any_value(query) AS query
-    FROM given WHERE doc IS NOT NULL GROUP BY trace_id, doc
+WITH held AS ({held}
 ), scored AS (
     SELECT trace_id, normalized AS y, pi FROM ({scored}) WHERE status = 'ok' AND pi > 0 AND normalized IS NOT NULL
 ), uses AS (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from ragpulse_collector.store.search import holds_words
+from ragpulse_collector.store.queries.filters import Filter, holds_words
 from ragpulse_collector.store.where import condition, holds
 
 __all__ = ["DIMENSIONS", "Filter", "dimensions", "filter_of"]
@@ -25,17 +24,6 @@ DIMENSIONS = (
     "error",
 )
 """Columns of `traces` that can be filtered by their own parameter and grouped by."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A SQL boolean over the columns of `traces` with its parameters; `true` keeps everything."""
-
-    sql: str = "true"
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.sql != "true"
 
 
 def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filter:

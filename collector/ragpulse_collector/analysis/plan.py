@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import filter_of
-from ragpulse_collector.metrics.quality import Bucket, current, estimates
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import window_of
+from ragpulse_collector.analysis.filters import filter_of
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.window import window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import mean_cost, sample_of
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import clustered_mean, needed_n
 
@@ -38,11 +38,7 @@ def plan(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetim
     days = (window.last - window.first).total_seconds() / 86_400
     chosen = current(estimates(store, name, window, keep))
     rate, source, n = _needed(chosen, half)
-    cost, unknown = store.read(
-        "SELECT avg(cost_usd), avg((cost_usd IS NULL)::INTEGER) FROM raw.scores WHERE evaluator = $name"
-        " AND status IN ('ok', 'invalid')",
-        {"name": name},
-    ).rows[0]
+    cost, unknown = mean_cost(store, name)
     a_day = traces / days
     return {
         "evaluator": name,
@@ -132,7 +128,7 @@ def _clustered(
     assert chosen.estimate is not None
     lo, hi = chosen.estimate.lo, chosen.estimate.hi
     window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
-    sample = sample_of(store, name, window, keep, columns=("session_id", "user_id"))
+    sample = sample_of(store, name, window.parameters, keep, columns=("session_id", "user_id"))
     rows = store.read(
         "SELECT normalized, pi, coalesce(user_id, session_id, trace_id::VARCHAR) FROM"
         f" ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL AND pi > 0"
@@ -143,8 +139,8 @@ def _clustered(
     se = chosen.estimate.se
     if found is None or se is None or found.se <= se or lo is None or hi is None:
         return lo, hi
-    half = 1.96 * found.se
-    return min(lo, max(0.0, found.estimate - half)), max(hi, min(1.0, found.estimate + half))
+    wider = found.interval.within(0.0, 1.0)
+    return min(lo, wider.lo), max(hi, wider.hi)
 
 
 def _markdown(told: Mapping[str, Any]) -> str:

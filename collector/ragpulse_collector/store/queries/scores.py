@@ -1,4 +1,4 @@
-"""The scored units behind every quality number: one value and one inclusion probability each.
+"""Scores: the units behind every quality number, one value and one inclusion probability each; verdicts and labels.
 
 A unit enters an estimate in one of two ways: it was drawn online (its latest decision says `sampled`), or it is part of
 a replay, which runs in order of u, so that the finished part is a random sample of what the replay selected.
@@ -7,18 +7,29 @@ A forced score that chance would not have drawn stays out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.window import Window
-from ragpulse_collector.store import Store
+from ragpulse_collector.store.protocol import Store
+from ragpulse_collector.store.queries.decisions import BARE_NAME
+from ragpulse_collector.store.queries.filters import Filter
 from ragpulse_collector.store.queries.runs import shares
+from ragpulse_collector.store.queries.traces import FACTS
+from ragpulse_collector.store.views import hex_span, hex_trace
 
-__all__ = ["BARE_NAME", "MEASURES", "Sample", "sample_of"]
-
-BARE_NAME = "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END"
-"""The name of an evaluator without its version: few have one, and cutting all costs as much as the scan."""
+__all__ = [
+    "EVENTS",
+    "FIRST_SCORES",
+    "LABELS",
+    "MEASURES",
+    "RUN_SCORES",
+    "Sample",
+    "evaluators_in",
+    "judge_cost",
+    "mean_cost",
+    "sample_of",
+]
 
 MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
 """Metric family → the column of `raw.scores` it averages."""
@@ -73,7 +84,7 @@ _BOTH_PI = """CASE WHEN s.source = 'online' THEN greatest(d.pi, r.pi)
 
 
 def sample_of(
-    store: Store, evaluator: str | None, window: Window, keep: Filter, *, columns: tuple[str, ...] = (),
+    store: Store, evaluator: str | None, within: Mapping[str, Any], keep: Filter, *, columns: tuple[str, ...] = (),
     prefix: str = "",
 ) -> Sample:  # fmt: skip
     """Build the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
@@ -89,12 +100,12 @@ def sample_of(
         joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
     if keep or columns:
         joins += (
-            " JOIN (SELECT * FROM raw.trace_facts WHERE latest AND start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
+            f" JOIN (SELECT * FROM ({FACTS}) WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
             f" AND start_time < $last AND {keep.sql}) t ON t.trace_id = s.trace_id"
         )
     named = "" if evaluator is None else "evaluator = $evaluator AND "
     sql = _UNITS.format(
-        verdicts=(_LATEST if _repeats(store, evaluator, window) else _ONLY).format(named=named),
+        verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(named=named),
         name="$evaluator" if named else BARE_NAME,
         decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if named else "",
         replayed=_REPLAYED if runs else "",
@@ -104,10 +115,10 @@ def sample_of(
     )
     for name in own if prefix else ():
         sql = sql.replace(f"${name}", f"${prefix}{name}")
-    return Sample(sql, {**window.parameters, **keep.parameters, **{f"{prefix}{name}": own[name] for name in own}})
+    return Sample(sql, {**within, **keep.parameters, **{f"{prefix}{name}": own[name] for name in own}})
 
 
-def _repeats(store: Store, evaluator: str | None, window: Window) -> bool:
+def _repeats(store: Store, evaluator: str | None, within: Mapping[str, Any]) -> bool:
     """Whether a unit may have several verdicts of one version: after errors, replays or forced evaluations only.
 
     The check costs a hundredth of the grouping that it mostly spares.
@@ -118,6 +129,53 @@ def _repeats(store: Store, evaluator: str | None, window: Window) -> bool:
         f"   WHERE {named}request_time >= $first AND request_time < $last)"
         f" OR EXISTS (SELECT 1 FROM raw.eval_jobs WHERE (u IS NULL OR source <> 'online') AND {named}"
         "   request_time >= $first AND request_time < $last)",
-        {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters},
+        {**({} if evaluator is None else {"evaluator": evaluator}), **within},
     ).rows
     return bool(rows[0][0])
+
+
+LABELS = """
+    SELECT trace_id, span_id, arg_max(score, created_at) AS human, arg_max(label_pi, created_at) AS label_pi
+    FROM raw.labels WHERE evaluator = $evaluator GROUP BY ALL"""
+"""One row per unit that a person labelled for `$evaluator`: the latest label, and the probability of being asked."""
+FIRST_SCORES = """
+    SELECT trace_id, span_id, arg_min(normalized, created_at) AS value FROM raw.scores
+    WHERE evaluator = $check AND source = 'online' AND status = 'ok'
+      AND request_time >= $first AND request_time < $last GROUP BY trace_id, span_id"""
+"""One row per unit that `$check` scored online: its first score. A repeated score may depend on the sampling."""
+RUN_SCORES = "SELECT score_key FROM raw.run_items WHERE run_id = $run"
+"""The keys of the scores that the replay `$run` made or found."""
+EVENTS = f"""
+    SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, created_at, status, evaluator,
+           version, judge, score, label, explanation, passing, normalized, run_id
+    FROM raw.scores
+    WHERE created_at >= $first AND created_at < $last AND source IN ('online', 'replay') AND status <> 'skipped'
+      AND ($evaluator IS NULL OR evaluator = $evaluator)"""
+"""One row per verdict that was made (not: requested) in the range, of `$evaluator` or of all (NULL)."""
+
+
+def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
+    """The evaluators with a verdict about a request of the range, by name."""
+    rows = store.read(
+        "SELECT DISTINCT evaluator FROM raw.scores WHERE source IN ('online', 'replay')"
+        " AND request_time >= $first AND request_time < $last ORDER BY 1",
+        within,
+    ).rows
+    return [name for (name,) in rows]
+
+
+def judge_cost(store: Store, within: Mapping[str, Any]) -> float | None:
+    """What the verdicts about the requests of the range cost in USD; None where no cost is known."""
+    sql = "SELECT sum(cost_usd) FROM raw.scores WHERE request_time >= $first AND request_time < $last"
+    cost: float | None = store.read(sql, within).rows[0][0]
+    return cost
+
+
+def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]:
+    """The mean cost in USD of a verdict of this evaluator, and the share of verdicts with unknown cost."""
+    cost, unknown = store.read(
+        "SELECT avg(cost_usd), avg((cost_usd IS NULL)::INTEGER) FROM raw.scores WHERE evaluator = $name"
+        " AND status IN ('ok', 'invalid')",
+        {"name": evaluator},
+    ).rows[0]
+    return cost, unknown

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries import documents, traces
 from ragpulse_evaluators import Case, Context, Evaluator
 from ragpulse_evaluators.digest import sha256_hex
 
@@ -91,8 +92,7 @@ def _families(store: Store, units: Sequence[Unit]) -> _Families:
 
 def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:
     """How many spans each trace had when it was decided."""
-    answer = store.read(f"SELECT number, n_spans {_of('trace_facts')} AND latest", scope)
-    return {scope["ids"][number]: size for number, size in answer.rows}
+    return {scope["ids"][number]: size for number, size in traces.span_counts(store, scope).rows}
 
 
 def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
@@ -140,20 +140,7 @@ def _ids(units: Sequence[Unit]) -> list[str]:
     return sorted({unit.trace_id for unit in units})
 
 
-def _of(table: str) -> str:
-    """The rows of the wanted traces; `number` is the trace's place in `ids`, cheaper to hand over than its id."""
-    return (
-        f"FROM raw.{table} JOIN (SELECT unnest($ids::UUID[]) AS trace_id, unnest(range(len($ids))) AS number)"
-        " USING (trace_id) WHERE start_time BETWEEN $first AND $last"
-    )
-
-
 def _spans(store: Store, scope: dict[str, Any]) -> _Families:
-    answer = store.read(
-        "SELECT number, span_id, parent_span_id, start_time, kind, response_id, contexts_state IS NOT NULL,"
-        f" duration_us, input_tokens, output_tokens, cost_usd, metadata {_of('spans')}",
-        scope,
-    )
     ids, families = scope["ids"], defaultdict[str, _Family](dict)
     for (
         number,
@@ -168,7 +155,7 @@ def _spans(store: Store, scope: dict[str, Any]) -> _Families:
         produced,
         cost,
         extra,
-    ) in answer.rows:
+    ) in traces.spans(store, scope).rows:
         has_usage = not (given is None and produced is None and cost is None)
         node = Node(_hex(span) or "", _hex(parent), start, kind, response, has_usage, has_contexts)
         families[ids[number]][node.span_id] = _Span(node, duration, given, produced, cost, extra)
@@ -180,18 +167,13 @@ def _hex(span_id: int | None) -> str | None:
 
 
 def _texts(store: Store, scope: dict[str, Any]) -> _Texts:
-    answer = store.read(
-        f"SELECT number, span_id, any_value(query), any_value(response) {_of('contents')} GROUP BY ALL", scope
-    )
-    return {(scope["ids"][number], span): (query, response) for number, span, query, response in answer.rows}
+    rows = traces.texts(store, scope).rows
+    return {(scope["ids"][number], span): (query, response) for number, span, query, response in rows}
 
 
 def _contexts(store: Store, scope: dict[str, Any]) -> dict[str, _Found]:
-    answer = store.read(
-        f"SELECT number, span_id, id, score, text, metadata {_of('contexts')} ORDER BY number, span_id, rank", scope
-    )
     found: dict[str, _Found] = defaultdict(lambda: defaultdict(list))
-    for number, span, identity, score, text, metadata in answer.rows:
+    for number, span, identity, score, text, metadata in documents.contexts(store, scope).rows:
         context = None if text is None else Context(text=text, id=identity, score=score, metadata=_object(metadata))
         found[scope["ids"][number]][f"{span:016x}"].append(context)
     return found

@@ -1,4 +1,4 @@
-"""What the headline and every chart of one range and filter are drawn from, read once however many ask."""
+"""The cache of overview data: what the headline and every chart of one range and filter need, read once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import Decided, Queue, decided, queue
-from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
-from ragpulse_collector.metrics.markers import prompts, versions
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.renewed import Reading, read_again
-from ragpulse_collector.metrics.traffic import TrafficBucket, traffic
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.coverage import Decided, Queue, decided, queue
+from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
+from ragpulse_collector.analysis.quality import Bucket, estimates, version_markers
+from ragpulse_collector.analysis.traffic import TrafficBucket, prompt_markers, traffic
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Share, shares
 from ragpulse_collector.store.rows import utc_now
@@ -22,18 +20,17 @@ from ragpulse_collector.store.rows import utc_now
 __all__ = ["Snapshot", "Snapshots", "snapshot_of"]
 
 _MOST = 16
-"""So many ranges and filters are held at once, those asked for last."""
+"""Ranges and filters in the cache: the ones last asked for."""
 
 
 class Snapshot:
-    """One range, filter and grouping; each part is read when first asked for, by one thread, and kept."""
+    """One range, filter and grouping. Each part is read by one thread when it is first asked for, and cached."""
 
     def __init__(self, store: Store, window: Window, keep: Filter, groups: tuple[str, ...], *, now: datetime) -> None:
         self.store, self.window, self.keep, self.groups, self.now = store, window, keep, groups, now
         self._lock = threading.RLock()
-        self._kept: dict[object, Any] = {}
+        self._parts: dict[object, Any] = {}
         self._queue_since: datetime | None = None
-        self._reading: Reading | None = None
         self.took_s = 0.0
         """How long its parts took to read."""
 
@@ -45,22 +42,22 @@ class Snapshot:
         return found
 
     def quality(self, evaluator: str | None, family: str = "quality") -> list[Bucket]:
-        """The buckets of one evaluator; of all (None), which spares the reading when each is asked for afterwards."""
+        """The buckets of one evaluator, or of all (None): then none of them has to be read by itself."""
 
         def read() -> list[Bucket]:
-            if evaluator is None and family == "quality" and self.window.step_s and not (self.keep or self.groups):
-                self._reading = read_again(self.store, self.window, self._reading)
-                return list(self._reading.buckets)
             return estimates(self.store, evaluator, self.window, self.keep, groups=self.groups, family=family)
 
         with self._lock:
-            if evaluator is not None and (None, family) in self._kept:
-                return [one for one in self._kept[None, family] if one.evaluator == evaluator]
+            if evaluator is not None and (None, family) in self._parts:
+                return [one for one in self._parts[None, family] if one.evaluator == evaluator]
             found: list[Bucket] = self._once((evaluator, family), read)
             return found
 
     def before(self) -> list[Bucket]:
-        """Every evaluator over the window of equal length before this one, as one bucket; at times an older reading."""
+        """Every evaluator over the window of equal length before this one, as one bucket.
+
+        It may come from an older snapshot (see `inherit`).
+        """
         window = self.window.before.whole
         reading = self._once("before", lambda: (self.now, estimates(self.store, None, window, self.keep)))
         found: list[Bucket] = reading[1]
@@ -72,27 +69,26 @@ class Snapshot:
         return found
 
     def nearly(self, part: str, size: int, read: Callable[[], Any]) -> Any:
-        """A part that is costly and moves little; `size` says how much it is drawn from."""
+        """A costly part that changes little: it is read again once the `size` of its data differs by a thousandth."""
         with self._lock:
-            kept = self._kept.get(part)
+            kept = self._parts.get(part)
             if kept is None or abs(kept[1] - size) * 1000 > size:
-                self._kept.pop(part, None)
+                self._parts.pop(part, None)
                 kept = self._once(part, lambda: (self.now, size, read()))
             return kept[2]
 
     def queued(self) -> int:
-        """Evaluations that wait; what an older snapshot saw finished is not looked at again."""
+        """The number of pending jobs; jobs that an older snapshot saw finished are not counted again."""
         found: Queue = self._once("queued", lambda: queue(self.store, now=self.now, since=self._queue_since))
         return found.waiting
 
     def inherit(self, older: Snapshot) -> None:
-        """Take over what moved by less than a thousandth of its length since, and what later readings begin with."""
+        """Take parts from an older snapshot whose range has moved by less than a thousandth of its length since."""
         for part in ("before", "good"):
-            kept = older._kept.get(part)
+            kept = older._parts.get(part)
             if kept is not None and (self.now - kept[0]) * 1000 < self.window.last - self.window.first:
-                self._kept[part] = kept
-        self._reading = older._reading
-        known = older._kept.get("queued")
+                self._parts[part] = kept
+        known = older._parts.get("queued")
         self._queue_since = known.since if known is not None else older._queue_since
 
     def scopes(self) -> set[tuple[str, str]]:
@@ -102,18 +98,18 @@ class Snapshot:
 
     def markers(self, evaluator: str | None = None, family: str = "quality") -> list[dict[str, Any]]:
         """Where a prompt, and where a version or judge of this evaluator began: `{"t", "kind", "text"}` in order."""
-        found = list(self._once("prompts", lambda: prompts(self.store, self.window)))
+        found = list(self._once("prompts", lambda: prompt_markers(self.store, self.window)))
         if evaluator is not None:
-            found += versions(evaluator, self.quality(evaluator, family))
+            found += version_markers(evaluator, self.quality(evaluator, family))
         return sorted(found, key=lambda marker: str(marker["t"]))
 
     def _once(self, part: object, read: Callable[[], Any]) -> Any:
         with self._lock:
-            if part not in self._kept:
+            if part not in self._parts:
                 begun = time.monotonic()
-                self._kept[part] = read()
+                self._parts[part] = read()
                 self.took_s += time.monotonic() - begun
-            return self._kept[part]
+            return self._parts[part]
 
 
 def snapshot_of(store: Store, params: Mapping[str, Any], *, now: datetime, skip: tuple[str, ...] = ()) -> Snapshot:
@@ -122,10 +118,11 @@ def snapshot_of(store: Store, params: Mapping[str, Any], *, now: datetime, skip:
 
 
 class Snapshots:
-    """Gives questions about the same range the same snapshot for a second: a page asks a dozen at once.
+    """Cached snapshots by range, step, filter and grouping: a page asks a dozen questions about the same ones.
 
-    One that takes longer to read serves longer, by twice that time. The window before a range is read again when it
-    has moved by a thousandth of its length.
+    The max age is a second and twice the time that the snapshot took to read. An age is needed because a range like
+    `-24h` moves with the clock and spans are committed many times a second: a snapshot of the last commit would never
+    be found again.
     """
 
     def __init__(
@@ -134,9 +131,9 @@ class Snapshots:
         *,
         clock: Callable[[], datetime] = utc_now,
         timer: Callable[[], float] = time.monotonic,
-        keep_s: float = 1.0,
+        max_age_s: float = 1.0,
     ) -> None:
-        self._store, self._clock, self._timer, self._keep_s = store, clock, timer, keep_s
+        self._store, self._clock, self._timer, self._max_age_s = store, clock, timer, max_age_s
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, Snapshot]] = {}
 
@@ -148,7 +145,7 @@ class Snapshots:
         with self._lock:
             at = self._timer()
             made, known = self._known.pop(key, (at, asked))
-            if at - made > self._keep_s + 2.0 * known.took_s:
+            if at - made > self._max_age_s + 2.0 * known.took_s:
                 asked.inherit(known)
                 made, known = at, asked
             self._known[key] = made, known

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.traces import PROMPT_STARTS
 
-__all__ = ["NAMES", "Traffic", "TrafficBucket", "traffic"]
+__all__ = ["NAMES", "Traffic", "TrafficBucket", "prompt_markers", "traffic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +79,15 @@ def traffic(store: Store, window: Window, keep: Filter, groups: tuple[str, ...])
     ).rows
     end = 1 + len(wanted)
     return [TrafficBucket(row[0], tuple(row[end:]), dict(zip(wanted, row[1:end], strict=True))) for row in rows]
+
+
+_MOST_MARKERS = 50
+
+
+def prompt_markers(store: Store, window: Window) -> list[dict[str, Any]]:
+    """Return `{"t", "kind", "text"}` for each prompt version that began inside the window, its first one apart."""
+    rows = store.read(f"{PROMPT_STARTS} LIMIT {_MOST_MARKERS}", window.parameters).rows
+    return [
+        {"t": iso(at), "kind": "prompt_version", "text": f"prompt {name or ''} {version}".replace("  ", " ")}
+        for name, version, at in rows
+    ]

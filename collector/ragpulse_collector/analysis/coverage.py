@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.filters import Filter, filter_of
-from ragpulse_collector.metrics.quality import Bucket, estimates
-from ragpulse_collector.metrics.units import BARE_NAME
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.filters import Filter, filter_of
+from ragpulse_collector.analysis.quality import Bucket, estimates
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
 from ragpulse_collector.store.queries.jobs import unfinished
+from ragpulse_collector.store.queries.traces import facts_of
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Decided", "Queue", "coverage", "covered", "decided", "queue", "summed"]
@@ -55,18 +56,13 @@ class Decided:
 def decided(store: Store, window: Window, keep: Filter, groups: tuple[str, ...] = ()) -> list[Decided]:
     """Count the decisions per evaluator, bucket and group."""
     listed = "".join(f", {group}" for group in groups)
-    only = (
-        f" JOIN (SELECT trace_id{listed} FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
-        if keep or groups
-        else ""
-    )
+    only = f" JOIN ({facts_of(keep, groups)}) t ON t.trace_id = d.trace_id" if keep or groups else ""
     rows = store.read(
         f"SELECT {BARE_NAME} AS evaluator, {window.bucket('request_time')}, count(*),"
         "   count_if(sampled OR (reason = 'budget' AND u < pi)),"
         "   count_if(NOT sampled AND reason = 'budget' AND u < pi),"
         f"   count_if(pi <= 0){listed}"
-        " FROM (SELECT * FROM raw.decisions WHERE latest AND reason <> 'late'"
-        f"   AND request_time >= $first AND request_time < $last) d{only} GROUP BY ALL ORDER BY 1, 2",
+        f" FROM ({DECIDED_UNITS}) d{only} GROUP BY ALL ORDER BY 1, 2",
         {**window.parameters, **keep.parameters},
     ).rows
     return [Decided(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragpulse_collector.metrics.estimate import point
+from ragpulse_collector.analysis.quality import point
 from ragpulse_evaluators.ranking.overlap import jaccard, rank_biased_overlap
-from ragpulse_evaluators.statistics import hajek, student_quantile, weighted_mean, wilson
+from ragpulse_evaluators.statistics import hajek, paired_mean, weighted_mean, wilson
 
 __all__ = ["Answered", "Pair", "Score", "gates", "regression"]
 
@@ -161,11 +161,8 @@ def _figure(values: Sequence[tuple[float | None, float | None]]) -> dict[str, An
 
 def _difference(values: Sequence[float], weights: Sequence[float], *, unseen: float | None = None) -> dict[str, Any]:
     """A mean difference with Student's interval; `unseen` is half its width where nothing changed."""
-    mean, se = weighted_mean(values, weights)
-    half = student_quantile(0.975, len(values) - 1) * se if len(values) > 1 else None
-    if unseen is not None and not any(values):
-        half = unseen
-    lo, hi = (None, None) if half is None else (mean - half, mean + half)
+    mean, around = paired_mean(values, weights, unseen=unseen)
+    lo, hi = (None, None) if around is None else (around.lo, around.hi)
     return {"value": mean, "lo": lo, "hi": hi, "n": len(values)}
 
 

@@ -1,4 +1,4 @@
-"""An evaluator's estimates by group and bucket: what the series, the headline, the gate and the monitors all read."""
+"""An evaluator's estimates by group and bucket: what the series, the headline, the gate and the monitors read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,38 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from ragpulse_collector.metrics.estimate import MOMENTS, Moments, point
-from ragpulse_collector.metrics.filters import Filter
-from ragpulse_collector.metrics.units import MEASURES, sample_of
-from ragpulse_collector.metrics.window import Window
+from ragpulse_collector.analysis.filters import Filter
+from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
-from ragpulse_evaluators.statistics import Estimate
+from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.queries.decisions import dropped
+from ragpulse_collector.store.queries.scores import MEASURES, sample_of
+from ragpulse_collector.store.queries.traces import facts_of
+from ragpulse_evaluators.statistics import Estimate, Moments
 
-__all__ = ["Bucket", "current", "estimates", "evaluators_in", "in_order", "joined"]
+__all__ = [
+    "Bucket",
+    "current",
+    "estimates",
+    "joined",
+    "point",
+    "version_markers",
+]
+
+
+def point(estimate: Estimate | None) -> dict[str, Any]:
+    """The figures of an estimate as the API shows them; all null where nothing was measured."""
+    if estimate is None:
+        return {"value": None, "lo": None, "hi": None, "n": 0, "n_eff": 0.0, "thin": False}
+    return {
+        "value": estimate.estimate,
+        "lo": estimate.lo,
+        "hi": estimate.hi,
+        "n": estimate.n,
+        "n_eff": round(estimate.n_eff, 9),
+        "thin": estimate.thin,
+    }
+
 
 _INVALID_SHARE = 0.05
 """Above this share of unreadable or failed verdicts a bucket shows bounds: long contexts fail more often."""
@@ -137,7 +161,7 @@ def estimates(
 
     For one evaluator, or for all of them (None) in one pass.
     """
-    sample = sample_of(store, evaluator, window, keep, columns=groups)
+    sample = sample_of(store, evaluator, window.parameters, keep, columns=groups)
     y = f"(CASE WHEN status = 'ok' THEN {MEASURES[family]} END)"
     keys = f"evaluator, {window.bucket('request_time')} AS t{''.join(f', {group}' for group in groups)}, version, judge"
     rows = store.read(
@@ -152,28 +176,13 @@ def estimates(
         moments = Moments.of(row[place + 8 :])
         lines.setdefault(row[:place], []).append(_Part(*[*row[place : place + 8], moments]))
     found = [_bucket(key, parts, lost.get(key[:-2], (0, 0.0)), family != "score") for key, parts in lines.items()]
-    return in_order(found)
-
-
-def in_order(buckets: Iterable[Bucket]) -> list[Bucket]:
-    """By evaluator, then time, group and version."""
-    return sorted(buckets, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
+    return sorted(found, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
 
 
 def current(buckets: Iterable[Bucket]) -> Bucket | None:
     """The bucket of the version in force: the one with the latest request, the larger of equals."""
     measured = [one for one in buckets if one.moments is not None]
     return max(measured, key=lambda one: (one.last, one.moments.n if one.moments else 0), default=None)
-
-
-def evaluators_in(store: Store, window: Window) -> list[str]:
-    """The evaluators that gave a verdict in the window, by name."""
-    rows = store.read(
-        "SELECT DISTINCT evaluator FROM raw.scores WHERE source IN ('online', 'replay')"
-        " AND request_time >= $first AND request_time < $last ORDER BY 1",
-        window.parameters,
-    ).rows
-    return [name for (name,) in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +227,33 @@ def _dropped(
     store: Store, evaluator: str | None, window: Window, keep: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[Any, ...], tuple[int, float]]:
     """Selected units that a cap left out, by evaluator, bucket and group: how many, and what they weigh."""
-    named = "" if evaluator is None else " AND d.evaluator = $evaluator"
-    left_out = (
-        f"raw.decisions d WHERE d.latest{named} AND d.reason = 'budget' AND NOT d.sampled"
-        " AND d.pi > 0 AND d.request_time >= $first AND d.request_time < $last"
-    )
+    left_out = dropped(evaluator)
     parameters = {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters}
-    if not store.read(f"SELECT 1 FROM {left_out} LIMIT 1", parameters).rows:
+    if not store.read(f"SELECT 1 FROM ({left_out}) LIMIT 1", parameters).rows:
         return {}
     rows = store.read(
         f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
-        f" count(*), sum(1 / d.pi) FROM (SELECT * FROM {left_out}) d"
-        f" JOIN (SELECT * FROM raw.trace_facts WHERE latest AND {keep.sql}) t ON t.trace_id = d.trace_id"
+        f" count(*), sum(1 / d.pi) FROM ({left_out}) d"
+        f" JOIN ({facts_of(keep, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
         # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
         " WHERE d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
         {**parameters, **keep.parameters},
     ).rows
     return {tuple(row[:-2]): (row[-2], row[-1]) for row in rows if row[-2]}
+
+
+_MOST_MARKERS = 50
+
+
+def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+    """The same for the versions and judges of an evaluator, from its buckets: online verdicts only, the first apart."""
+    began: dict[tuple[str | None, str | None], datetime] = {}
+    for one in buckets:
+        if one.first is not None:
+            line = (one.version, one.judge)
+            began[line] = min(began.get(line, one.first), one.first)
+    ordered = sorted(began.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
+    return [
+        {"t": iso(at), "kind": "version", "text": f"{evaluator} {version}{f' judged by {judge}' if judge else ''}"}
+        for (version, judge), at in ordered
+    ]

@@ -1,4 +1,7 @@
-"""Is A better than B: evaluator versions, runs, prompts, models, variants; paired where the requests are the same."""
+"""Is A better than B: evaluator versions, runs, prompts, models, variants; paired where the requests are the same.
+
+Two groups of requests are also compared by latency, cost and people's acceptance.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,18 @@ from datetime import datetime
 from statistics import pvariance
 from typing import Any
 
-from ragpulse_collector.metrics.effects import WHOLE, effects, more_needed, needed
-from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.filters import Filter, dimensions, filter_of
-from ragpulse_collector.metrics.good import FAITHFUL, first_of
-from ragpulse_collector.metrics.quality import evaluators_in
-from ragpulse_collector.metrics.rows import trace_rows
-from ragpulse_collector.metrics.units import sample_of
-from ragpulse_collector.metrics.window import Window, window_of
+from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
+from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
+from ragpulse_collector.analysis.quality import point
+from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
+from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
+from ragpulse_collector.store.queries.traces import trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
+    ClusteredMean,
+    Interval,
     benjamini_hochberg,
     clustered_mean,
     compare_arms,
@@ -36,13 +39,18 @@ from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
 __all__ = ["compare"]
 
-_DIMENSIONS = {"prompt": "prompt_version", "model": "model", "variant": "variant", "service": "service"}
+Group = tuple[str, str]
+"""A column of `traces` and its value."""
+WHOLE = ""
+"""Stands for all values together: no value of a dimension is empty text."""
+_COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), "feedback": ("acceptance", "score")}
 _TAU = 0.1
-"""The size of difference the sequential test is tuned for, on the normalized scale."""
+"""The size of difference the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
+_ALPHA = 0.05
+_DIMENSIONS = {"prompt": "prompt_version", "model": "model", "variant": "variant", "service": "service"}
 _FLIPS = 20
 _STRATA = 50
 """So many values of a dimension are looked at, those with most answers."""
-_ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +188,7 @@ def _evaluator(store: Store, sides: Sequence[_Side], params: Mapping[str, Any], 
     if len(named) > 1:
         raise ValueError(f"the sides are different evaluators: {', '.join(sorted(named))}")
     chosen = params.get("evaluator") or next(iter(named), None) or first_of(store, window, FAITHFUL)
-    chosen = chosen or next(iter(evaluators_in(store, window)), None)
+    chosen = chosen or next(iter(evaluators_in(store, window.parameters)), None)
     if chosen is None:
         raise LookupError("nothing was scored in this window: start a replay, or look further back")
     return str(chosen).partition("@")[0]
@@ -191,7 +199,7 @@ def _read(
 ) -> dict[tuple[str, int], _Scored]:
     """The side's units; of several versions or judges the one with the latest request."""
     columns = dict.fromkeys(("user_id", "session_id", *_DIMENSIONS.values(), *([by] if by else [])))
-    sample = sample_of(store, evaluator, window, keep, columns=tuple(columns))
+    sample = sample_of(store, evaluator, window.parameters, keep, columns=tuple(columns))
     conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
@@ -201,8 +209,8 @@ def _read(
         extra["side"] = side.value
     source = f"({sample.sql}) s"
     if side.run_id is not None:
-        source += " SEMI JOIN (SELECT score_key FROM raw.run_items WHERE run_id = $side) i ON i.score_key = s.score_key"
-        extra["side"] = side.run_id
+        source += f" SEMI JOIN ({RUN_SCORES}) i ON i.score_key = s.score_key"
+        extra["run"] = side.run_id
     rows = store.read(
         "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
         " coalesce(user_id, session_id, trace_id::VARCHAR), explanation,"
@@ -228,16 +236,17 @@ def _paired(a: _Units, b: _Units, shared: Sequence[tuple[str, int]]) -> dict[str
     pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
     mean, _ = weighted_mean(differences, [1.0 / chance for chance in pi])
     arm = clustered_mean(differences, [a[unit].cluster for unit in shared], pi=pi)
-    half = 1.96 * arm.se if arm else 0.0
+    around = arm.interval if arm else Interval(mean, mean, mean)
+    half = (around.hi - around.lo) / 2.0
     if {one for unit in shared for one in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
         name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
     else:
         name, test = "Wilcoxon signed rank", wilcoxon(differences)
     p = 1.0 if test is None else test.p
-    clear = p < 0.05 and (mean - half > 0 or mean + half < 0)
+    clear = p < 0.05 and (around.lo > 0 or around.hi < 0)
     call = ("better" if mean > 0 else "worse") if clear else "no difference" if half < 0.05 else "not enough data"
     return {
-        "difference": {"value": mean, "lo": mean - half, "hi": mean + half},
+        "difference": {"value": mean, "lo": around.lo, "hi": around.hi},
         "test": {"name": name, "p": p},
         "verdict": call,
         "need_more": more_needed(mean, half, len(shared)) if call == "not enough data" else None,
@@ -289,3 +298,83 @@ def _flips(store: Store, a: _Units, b: _Units, shared: Any) -> list[dict[str, An
         for unit in worst
         if unit[0] in rows
     ]
+
+
+def effects(
+    store: Store, a_is: Group, b_is: Group, window: Window, keep: Filter, by: str | None
+) -> dict[str | None, list[dict[str, Any]]]:
+    """Compare latency, cost and acceptance of two groups of requests, in all (key WHOLE) and by values of `by`.
+
+    The sequential test of quality on their own scales, clustered by user; values rest on p-values adjusted for all that
+    were looked at (Benjamini-Hochberg).
+    """
+    found: dict[str | None, list[dict[str, Any]]] = {}
+    for column, (name, _) in _COLUMNS.items():
+        a, b = (_arms(store, column, side, window, keep, by) for side in (a_is, b_is))
+        for stratum in a.keys() & b.keys():
+            one = _also_one(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
+            found.setdefault(stratum, []).append(one)
+    parts = [one for stratum, told in found.items() if stratum != WHOLE for one in told]
+    for one, p in zip(parts, benjamini_hochberg([one["p"] for one in parts]), strict=True):
+        one["p_adjusted"] = p
+        if p > _ALPHA and one["verdict"] in ("better", "worse"):
+            one["verdict"] = "not enough data"
+    return found
+
+
+def _arms(
+    store: Store, column: str, side: Group, window: Window, keep: Filter, by: str | None
+) -> dict[str | None, ClusteredMean]:
+    """One side's mean of a column, clustered by user, in all and by stratum."""
+    rows = store.read(
+        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id) FROM traces"
+        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} AND {side[0]} = $side"
+        f" AND {column} IS NOT NULL",
+        {**window.parameters, **keep.parameters, "side": side[1]},
+    ).rows
+    parts: dict[str | None, list[tuple[float, str]]] = {WHOLE: [(float(row[1]), row[2]) for row in rows]}
+    for stratum, value, cluster in rows if by else ():
+        parts.setdefault(stratum, []).append((float(value), cluster))
+    found = {
+        key: clustered_mean([value for value, _ in part], [cluster for _, cluster in part])
+        for key, part in parts.items()
+    }
+    return {key: arm for key, arm in found.items() if arm is not None}
+
+
+def _also_one(name: str, a: ClusteredMean, b: ClusteredMean, *, lower_is_better: bool) -> dict[str, Any]:
+    scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
+    found = compare_arms(b, a, tau=_TAU * scale)
+    told = verdict([b, a], found)
+    if lower_is_better and told in ("better", "worse"):
+        told = "worse" if told == "better" else "better"
+    call = "not enough data" if told == "undecided" else str(told)
+    if found is not None and call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05 * scale:
+        call = "no difference"
+    short = max(0, ENOUGH_CLUSTERS - min(a.n_clusters, b.n_clusters))
+    half = 0.0 if found is None else (found.hi - found.lo) / 2.0
+    more = None if found is None else more_needed(found.difference / scale, half / scale, a.n + b.n)
+    return {
+        "metric": name,
+        "unit": next(unit for told_as, unit in _COLUMNS.values() if told_as == name),
+        "a": a.estimate,
+        "b": b.estimate,
+        "difference": None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi},
+        "p": 1.0 if found is None else found.p,
+        "verdict": call,
+        **needed(call, short, more),
+    }
+
+
+def needed(call: str, short: int, more: int | None) -> dict[str, Any]:
+    """How many more decide it, and of what: an arm with too few users has no verdict, however many answers it has."""
+    if call != "not enough data":
+        return {"need_more": None, "need_more_of": "answers"}
+    return (
+        {"need_more": short, "need_more_of": "users"} if short else {"need_more": more or 1, "need_more_of": "answers"}
+    )
+
+
+def more_needed(mean: float, half: float, n: int) -> int | None:
+    """About how many more would decide it, if the difference is what it looks like (at least 0.01)."""
+    return max(1, math.ceil(n * (half / max(abs(mean), 0.01)) ** 2) - n) if half else None

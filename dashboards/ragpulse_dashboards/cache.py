@@ -1,4 +1,4 @@
-"""Figures that took long to read: shown again for a while, with their age, and read anew behind the page."""
+"""The cache of slow pages: figures are shown again with their age while newer ones are read in the background."""
 
 import asyncio
 import time
@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Kept"]
+__all__ = ["PageCache"]
 
 Figures = TypeVar("Figures")
 
 FRESH_S: Final = 1.0
 """Figures up to this age are as good as new."""
 SLOW_S: Final = 0.1
-"""What is read faster than this is read for every request: a small store shows each trace at once."""
+"""Figures that are read faster than this are not cached: a small store shows each trace at once."""
 PAINT_S: Final = 0.5
-"""The new reading begins so long after the old one was shown: the browser draws undisturbed."""
+"""The background reading starts after this delay, so that it does not slow down the drawing of the page."""
 MOST: Final = 8
-"""So many pages are kept, those read last: each may hold a megabyte."""
+"""Pages in the cache, the ones last read: each may hold a megabyte."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,48 +27,48 @@ class _Reading(Generic[Figures]):
     took_s: float
 
 
-class Kept(Generic[Figures]):
-    """What was read for a page lately, by the page's question."""
+class PageCache(Generic[Figures]):
+    """The figures of a page by its query."""
 
     def __init__(self, *, timer: Callable[[], float] = time.monotonic, paint_s: float = PAINT_S) -> None:
         self._timer, self._paint_s = timer, paint_s
-        self._known: dict[str, _Reading[Figures]] = {}
+        self._cached: dict[str, _Reading[Figures]] = {}
         self._under_way: dict[str, asyncio.Task[_Reading[Figures]]] = {}
 
-    async def of(
+    async def get(
         self,
         key: str,
         read: Callable[[], Awaitable[Figures]],
         *,
-        bearable_s: Callable[[Figures], float],
-        anew: bool = False,
+        max_age_s: Callable[[Figures], float],
+        reload: bool = False,
     ) -> tuple[Figures, float]:
         """Return the figures and their age in seconds, 0 for those read just now; raises what `read` raises.
 
-        Figures that took long are returned as they are while younger than `bearable_s` of them, and read anew behind.
-        Who wants them `anew` waits for that reading, as does whoever asks the same meanwhile.
+        Slow figures younger than their `max_age_s` are returned as they are, and newer ones are read in the background.
+        With `reload` the caller waits for newer ones. Requests with the same key wait for the same reading.
         """
-        known = None if anew else self.known(key, read, bearable_s=bearable_s)
+        known = None if reload else self.cached(key, read, max_age_s=max_age_s)
         return known or ((await asyncio.shield(self._read(key, read))).figures, 0.0)
 
-    def known(
-        self, key: str, read: Callable[[], Awaitable[Figures]], *, bearable_s: Callable[[Figures], float]
+    def cached(
+        self, key: str, read: Callable[[], Awaitable[Figures]], *, max_age_s: Callable[[Figures], float]
     ) -> tuple[Figures, float] | None:
-        """Return what `of` need not wait for; None where it would."""
-        known = self._known.get(key)
+        """Return what `get` returns without waiting; None where it would wait."""
+        known = self._cached.get(key)
         if known is None or known.took_s < SLOW_S:
             return None
         age = self._timer() - known.at
         if age <= FRESH_S:
             return known.figures, 0.0
-        if age >= bearable_s(known.figures):
+        if age >= max_age_s(known.figures):
             return None
         self._read(key, read, after_s=self._paint_s)
         return known.figures, age
 
-    def forget(self) -> None:
-        """Somebody changed something: the next page shows it."""
-        self._known.clear()
+    def clear(self) -> None:
+        """Drop all figures, because something was changed that the next page must show."""
+        self._cached.clear()
         self._under_way.clear()
 
     def _read(
@@ -78,7 +78,7 @@ class Kept(Generic[Figures]):
         if task is None or task.done():
             task = asyncio.get_running_loop().create_task(self._reading(read, after_s))
             self._under_way[key] = task
-            task.add_done_callback(lambda done: self._keep(key, done))
+            task.add_done_callback(lambda done: self._store(key, done))
         return task
 
     async def _reading(self, read: Callable[[], Awaitable[Figures]], after_s: float) -> _Reading[Figures]:
@@ -88,14 +88,14 @@ class Kept(Generic[Figures]):
         at = self._timer()
         return _Reading(figures=figures, at=begun, took_s=at - begun)
 
-    def _keep(self, key: str, done: "asyncio.Task[_Reading[Figures]]") -> None:
-        """Keep what was read, unless something was changed meanwhile; a failure is told to who waits for it, if any."""
+    def _store(self, key: str, done: "asyncio.Task[_Reading[Figures]]") -> None:
+        """Store what was read, unless the cache was cleared meanwhile. A failure reaches only those who wait for it."""
         failed = done.cancelled() or done.exception() is not None
         if self._under_way.get(key) is not done:
             return
         del self._under_way[key]
         if not failed:
-            self._known.pop(key, None)
-            self._known[key] = done.result()
-        while len(self._known) > MOST:
-            self._known.pop(next(iter(self._known)))
+            self._cached.pop(key, None)
+            self._cached[key] = done.result()
+        while len(self._cached) > MOST:
+            self._cached.pop(next(iter(self._cached)))

@@ -1,8 +1,27 @@
-"""Text search over what was asked and answered, without an index (docs/decisions/0006-search-without-an-index.md)."""
+"""Conditions over the columns of `traces`, and text search without an index.
+
+Why there is no index: docs/decisions/0006-search-without-an-index.md.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Filter", "holds_words", "words"]
+
 _MAX_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A SQL boolean over the columns of `traces` with its parameters; `true` keeps every trace."""
+
+    sql: str = "true"
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.sql != "true"
 
 
 def holds_words(text: str) -> tuple[str, dict[str, str]]:

@@ -7,24 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.coverage import summed
-from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.good import cost_of_good, good_share
-from ragpulse_collector.metrics.quality import Bucket, current, evaluators_in, joined
-from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
-from ragpulse_collector.metrics.window import iso
+from ragpulse_collector.analysis.attribution import cost_of_good, good_share
+from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
+from ragpulse_collector.analysis.coverage import summed
+from ragpulse_collector.analysis.quality import Bucket, current, joined, point
+from ragpulse_collector.analysis.window import iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import evaluators_in
+from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate, msprt, wilson
+from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus, wilson
 
-__all__ = ["DEMO_SERVICE", "overview", "shift"]
+__all__ = ["DEMO_SERVICE", "overview"]
 
 DEMO_SERVICE = "demo"
 """The service of generated traffic: a page says that it is none of the user's."""
-_DEMO = (
-    "SELECT EXISTS (SELECT 1 FROM raw.trace_facts WHERE latest AND service = $demo AND start_time >= $first"
-    " AND start_time < $last)"
-)
 _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
@@ -49,7 +46,7 @@ def overview(
     window, keep = asked.window.whole, asked.keep
     found, before = joined(asked.quality(None)), asked.before()
     rows = summed(asked.decided(), found)
-    names = evaluators_in(store, window)
+    names = evaluators_in(store, window.parameters)
     answers = sum(row["scored"] for row in rows)
     share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
     return {
@@ -67,11 +64,11 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
     costs = [one["cost"] for one in buckets if one["cost"] is not None]
     failing = wilson(errors, n)
-    newest = asked.store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
+    received, started = newest_span(asked.store)
     return {
-        "demo": bool(asked.store.read(_DEMO, {**asked.window.parameters, "demo": DEMO_SERVICE}).rows[0][0]),
-        "newest_span": iso(newest[1]),
-        "lag_s": None if newest[0] is None else max(0.0, (asked.now - newest[0]).total_seconds()),
+        "demo": has_service(asked.store, DEMO_SERVICE, asked.window.parameters),
+        "newest_span": iso(started),
+        "lag_s": None if received is None else max(0.0, (asked.now - received).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
         "error_interval": None if failing is None else [failing.lo, failing.hi],
@@ -101,14 +98,9 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
 
 
 def _always(found: Estimate | None) -> list[float] | None:
-    """An interval for badges that are looked at all the time: it holds at every look at once (confidence sequence)."""
-    if found is None or found.lo is None or found.hi is None:
-        return None
-    spread = found.se or math.sqrt(max(0.25 / (found.n_eff + 4.0), 1e-12))
-    # Where heavy answers hide what they may, the interval knows more than the error does.
-    spread = max(spread, (found.estimate - found.lo) / 1.96, (found.hi - found.estimate) / 1.96)
-    sequence = msprt(found.estimate, spread, _TAU)
-    return None if sequence is None else [max(0.0, sequence.lo), min(1.0, sequence.hi)]
+    """An interval for badges that are looked at all the time."""
+    held = None if found is None else always_valid(found, _TAU)
+    return None if held is None else [held.lo, held.hi]
 
 
 def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
@@ -117,18 +109,9 @@ def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
     return next((one for one in buckets if (one.evaluator, one.version, one.judge) == line), None)
 
 
-def shift(now: Estimate, before: Estimate) -> dict[str, float] | None:
-    """The difference of two independent estimates with Newcombe's interval, which keeps each one's skew."""
-    if None in (now.lo, now.hi, before.lo, before.hi):
-        return None
-    value = now.estimate - before.estimate
-    down = math.hypot(now.estimate - (now.lo or 0.0), (before.hi or 0.0) - before.estimate)
-    up = math.hypot((now.hi or 0.0) - now.estimate, before.estimate - (before.lo or 0.0))
-    return {"value": value, "lo": value - down, "hi": value + up}
-
-
 def _verdict(now: Estimate | None, before: Estimate | None) -> str | None:
-    found = None if now is None or before is None else shift(now, before)
-    if found is None:
+    a, b = Interval.of(now), Interval.of(before)
+    if a is None or b is None:
         return None
-    return "better" if found["lo"] > 0 else "worse" if found["hi"] < 0 else "undecided"
+    found = minus(a, b)
+    return "better" if found.lo > 0 else "worse" if found.hi < 0 else "undecided"

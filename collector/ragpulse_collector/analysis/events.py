@@ -6,23 +6,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.metrics.window import instant
+from ragpulse_collector.analysis.window import instant
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import hex_span, hex_trace
 
 __all__ = ["evaluation_events"]
 
 _MOST = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_VERDICTS = f"""
-    SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, created_at, status, evaluator,
-           version, judge, score, label, explanation, passing, normalized, run_id
-    FROM raw.scores
-    WHERE created_at >= $first AND created_at < $last AND source IN ('online', 'replay')
-      AND status <> 'skipped'
-      AND ($evaluator IS NULL OR evaluator = $evaluator)
-    ORDER BY created_at LIMIT $most"""
 _ATTRIBUTES = {
     "gen_ai.evaluation.name": "evaluator",
     "gen_ai.evaluation.score.value": "score",
@@ -54,7 +46,7 @@ def evaluation_events(
         "most": min(_MOST, max(1, int(params.get("limit") or _MOST))),
         "evaluator": params.get("evaluator") or None,
     }
-    records = [_record(row) for row in store.read(_VERDICTS, limits).dicts()]
+    records = [_record(row) for row in store.read(f"{EVENTS} ORDER BY created_at LIMIT $most", limits).dicts()]
     scope = {"scope": {"name": "ragpulse"}, "logRecords": records}
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "ragpulse"}}]}
     return {"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.metrics.assisted import assist
-from ragpulse_collector.metrics.calibration import correct
-from ragpulse_collector.metrics.coverage import Decided
-from ragpulse_collector.metrics.estimate import point
-from ragpulse_collector.metrics.snapshot import Snapshot, Snapshots, snapshot_of
-from ragpulse_collector.metrics.traffic import NAMES, TrafficBucket
-from ragpulse_collector.metrics.units import MEASURES
-from ragpulse_collector.metrics.window import Window, iso
+from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
+from ragpulse_collector.analysis.calibration import assist, correct
+from ragpulse_collector.analysis.coverage import Decided
+from ragpulse_collector.analysis.quality import point
+from ragpulse_collector.analysis.traffic import NAMES, TrafficBucket
+from ragpulse_collector.analysis.window import Window, iso
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import wilson
 

@@ -1,10 +1,10 @@
-"""Figures that took long are shown again, with their age, and read anew behind."""
+"""Figures that took long are shown again with their age, and newer ones are read in the background."""
 
 import asyncio
 
 import pytest
 
-from ragpulse_dashboards.kept import FRESH_S, Kept
+from ragpulse_dashboards.cache import FRESH_S, PageCache
 
 
 class Reader:
@@ -12,7 +12,7 @@ class Reader:
 
     def __init__(self, takes_s: float) -> None:
         self.now, self.takes_s, self.readings, self.failing = 100.0, takes_s, 0, False
-        self.kept: Kept[int] = Kept(timer=lambda: self.now, paint_s=0.0)
+        self.cache: PageCache[int] = PageCache(timer=lambda: self.now, paint_s=0.0)
 
     async def _read(self) -> int:
         if self.failing:
@@ -21,9 +21,9 @@ class Reader:
         self.readings += 1
         return self.readings
 
-    async def ask(self, *, anew: bool = False) -> tuple[int, float]:
+    async def ask(self, *, reload: bool = False) -> tuple[int, float]:
         """What a page is given, and its age."""
-        return await self.kept.of("page", self._read, bearable_s=lambda _: 60.0, anew=anew)
+        return await self.cache.get("page", self._read, max_age_s=lambda _: 60.0, reload=reload)
 
 
 async def settle() -> None:
@@ -32,7 +32,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_slow_figures_are_shown_with_their_age_and_read_anew_behind() -> None:
+async def test_slow_figures_are_shown_with_their_age_while_newer_ones_are_read() -> None:
     """The second page waits for nothing, the third has the new figures."""
     reader = Reader(takes_s=1.0)
     assert await reader.ask() == (1, 0.0)
@@ -49,14 +49,14 @@ async def test_quick_figures_are_read_for_every_page() -> None:
     assert [await reader.ask(), await reader.ask()] == [(1, 0.0), (2, 0.0)]
 
 
-async def test_figures_beyond_the_bearable_age_are_waited_for() -> None:
+async def test_figures_beyond_the_max_age_age_are_waited_for() -> None:
     """So are those that somebody wants anew, and the first after something was changed."""
     reader = Reader(takes_s=1.0)
     await reader.ask()
     reader.now += 60.0
     assert await reader.ask() == (2, 0.0)
-    assert await reader.ask(anew=True) == (3, 0.0)
-    reader.kept.forget()
+    assert await reader.ask(reload=True) == (3, 0.0)
+    reader.cache.clear()
     assert await reader.ask() == (4, 0.0)
 
 
@@ -76,4 +76,4 @@ async def test_a_failed_reading_is_told_to_who_waits_for_it() -> None:
     await settle()
     assert (await reader.ask())[0] == 1
     with pytest.raises(OSError, match="no memory"):
-        await reader.ask(anew=True)
+        await reader.ask(reload=True)

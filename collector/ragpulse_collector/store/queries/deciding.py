@@ -1,0 +1,359 @@
+"""The decision as SQL over sets: what is due, its units, its facts, its probabilities.
+
+    spans, feedback, log events since low_water ─▶ waiting ─▶ due ─▶ placed (spans with their parent) ─▶ unit ─▶ fact
+    fact × rules ─▶ drawn ─▶ raw.decisions, raw.eval_jobs;  fact ─▶ raw.trace_facts
+
+Every step is a temporary table of the writer's connection and holds only the traces that are due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragpulse_collector.store.queries.sampling_hash import U_SQL
+from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
+
+
+def literal(text: str) -> str:
+    """Return the text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def latest_score(evaluator: str) -> str:
+    """Return SQL for the latest online score of an evaluator, read from a row of `traces`."""
+    return f"""(
+    SELECT arg_max(x.value, x.at) FROM (
+        SELECT trace_id AS of_trace, evaluator, coalesce(normalized, score) AS value, created_at AS at FROM raw.scores
+        WHERE source = 'online' AND status = 'ok') x
+    WHERE x.of_trace = trace_id::UUID AND x.evaluator = {literal(evaluator)})"""
+
+
+MAX_DEDUPLICATED_SPANS = 10_000
+"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: the check runs inside the
+writer's transaction, which must stay short."""
+
+NEWS = """
+    SELECT 1 FROM raw.spans WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.content_events WHERE received_at >= $low LIMIT 1"""
+
+WAITING = """
+    CREATE OR REPLACE TEMP TABLE waiting AS
+    WITH seen AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo, count(*) AS spans
+        FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
+    told AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
+            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback
+            WHERE received_at >= $low AND trace_id IS NOT NULL
+            UNION ALL SELECT trace_id, received_at, time FROM raw.content_events WHERE received_at >= $low)
+        GROUP BY trace_id),
+    touched AS (
+        SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
+               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.spans,
+               least(s.lo, t.time) AS earliest
+        FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
+    known AS (
+        SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans, f.late_spans FROM raw.trace_facts f
+        WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
+          AND f.start_time >= (SELECT min(earliest) FROM touched) - INTERVAL 1 DAY)
+    SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
+           coalesce(k.late_spans, 0) AS known_late,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
+                     AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
+                ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
+                     OR coalesce(t.told_at > k.decided_at, false) END AS due,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.told_at > $quiet
+                ELSE greatest(t.span_at, t.told_at) > k.decided_at END AS pending
+    FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
+"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news.
+
+What was decided is looked up from a day before the earliest news on; feedback may be about a trace of any age.
+"""
+
+SUMMARY = """
+    SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
+           coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
+           least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
+           (SELECT count(*) > 0 FROM raw.feedback) AS told,
+           coalesce(sum(coalesce(spans, 0) + known_spans) FILTER (due), 0)::BIGINT AS spans FROM waiting"""
+
+LIMIT_DUE = """
+    UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
+        SELECT trace_id FROM (
+            SELECT trace_id, row_number() OVER oldest AS place,
+                   sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
+            FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
+        WHERE place = 1 OR (place <= $most AND spans <= $most_spans))"""
+
+_PLACED_COLUMNS = ", ".join(
+    f"s.{name}"
+    for name in (
+        "trace_id", "span_id", "parent_span_id", "start_time", "received_at", "duration_us", "name", "kind", "service",
+        "environment", "status", "model", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cost_usd",
+        "cost_unknown_reason", "ttft_ms", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
+        "upstream_pi", "top_score",
+    )
+)  # fmt: skip
+
+MINE = f"""
+    CREATE OR REPLACE TEMP TABLE mine AS
+    SELECT {_PLACED_COLUMNS}, d.revision, d.known_spans, d.known_late,
+           coalesce(s.input_tokens, s.output_tokens, s.cost_usd) IS NOT NULL AS has_usage
+    FROM raw.spans s JOIN (SELECT * FROM waiting WHERE due) d ON d.trace_id = s.trace_id
+    WHERE s.received_at >= $since AND s.start_time >= $lo"""
+
+COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM mine"
+
+_KEPT_ONCE = {"spans": "", "contents": "", "contexts": ", rank"}
+
+REMOVE_DOUBLES = [
+    f"""
+    DELETE FROM raw.{table} WHERE start_time >= $lo AND rowid IN (
+        SELECT rowid FROM raw.{table} WHERE start_time >= $lo AND trace_id IN (
+            SELECT trace_id FROM mine GROUP BY trace_id, span_id HAVING count(*) > 1)
+        QUALIFY row_number() OVER (PARTITION BY trace_id, span_id{also} ORDER BY rowid) > 1)"""
+    for table, also in _KEPT_ONCE.items()
+]
+"""Of a span that was stored again only the first copy stays, with its texts and contexts."""
+
+PLACED = """
+    CREATE OR REPLACE TEMP TABLE placed AS
+    SELECT m.*, p.span_id IS NULL AS local_root, coalesce(p.has_usage, false) AS below_usage,
+           CASE WHEN p.span_id IS NOT NULL AND m.kind = 'rag' THEN m.parent_span_id END AS climb_from
+    FROM mine m LEFT JOIN mine p
+      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id"""
+
+INSIDE = """
+    CREATE OR REPLACE TEMP TABLE inside AS
+    WITH RECURSIVE doubtful AS (
+        SELECT trace_id, span_id, CASE WHEN NOT local_root THEN parent_span_id END AS parent, kind FROM placed
+        WHERE trace_id IN (SELECT trace_id FROM placed WHERE climb_from IS NOT NULL)),
+    within AS (
+        SELECT trace_id, span_id FROM doubtful WHERE kind IN ('rag', 'evaluator')
+        UNION
+        SELECT d.trace_id, d.span_id FROM within w JOIN doubtful d ON d.trace_id = w.trace_id AND d.parent = w.span_id)
+    SELECT d.trace_id, d.span_id FROM doubtful d JOIN within w ON w.trace_id = d.trace_id AND w.span_id = d.parent
+    WHERE d.kind = 'rag'"""
+"""Rag spans below another rag span or an evaluator's span, found by walking down: each span is visited once."""
+
+UNIT = f"""
+    CREATE OR REPLACE TEMP TABLE unit AS
+    WITH marked AS (
+        SELECT p.trace_id, p.span_id, p.start_time, p.duration_us, p.ttft_ms, p.name, p.service, p.environment,
+               p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.kind = 'rag' AS is_rag
+        FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
+        WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
+    whole AS (
+        SELECT trace_id, bool_or(is_rag) AS any_rag, count(*) FILTER (is_rag) AS n_rag, count(*) AS n_all,
+               arg_min(span_id, (NOT is_rag, start_time, span_id)) AS first_span_id
+        FROM marked GROUP BY trace_id)
+    SELECT m.*, m.span_id = w.first_span_id AS is_first, CASE WHEN w.any_rag THEN w.n_rag ELSE w.n_all END AS n_units,
+           {U_SQL} AS u
+    FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
+"""The outermost rag spans, else the local roots; never an evaluator's span."""
+
+DOUBTFUL_USAGE = f"""
+    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
+           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage,
+           kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
+    FROM placed WHERE trace_id IN (
+        SELECT trace_id FROM placed
+        WHERE below_usage OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+           OR (kind = 'llm' AND NOT has_usage AND status <> 'error')
+        UNION
+        SELECT trace_id FROM placed WHERE has_usage AND response_id IS NOT NULL
+        GROUP BY trace_id, response_id HAVING count(*) > 1)
+      AND trace_id NOT IN (SELECT trace_id FROM placed GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
+    ORDER BY trace_id"""
+"""Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
+others count every span that states usage."""
+
+FACT = f"""
+    CREATE OR REPLACE TEMP TABLE fact AS
+    WITH usage AS (
+        SELECT p.trace_id, sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
+               sum(cached_tokens)::BIGINT AS cached_tokens, count(*) AS calls, count(cost_usd) AS priced,
+               sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
+        FROM placed p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
+        WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
+    whole AS (
+        SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
+               any_value(known_late) AS known_late,
+               min(start_time) AS start_time, count(*) AS n_spans, min(upstream_pi) AS upstream_pi,
+               arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
+               arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
+               arg_min(variant, start_time) AS variant, arg_min(environment, start_time) AS environment,
+               coalesce(arg_min(model, start_time) FILTER (kind = 'llm'), arg_min(model, start_time)) AS model,
+               coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
+               min(start_time + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
+               arg_min(name, start_time) FILTER (kind = 'retriever') AS retriever,
+               arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
+               max(start_time + to_microseconds(duration_us)) AS end_time
+        FROM placed GROUP BY trace_id),
+    texts AS (
+        SELECT c.trace_id, c.span_id, any_value(c.query) AS query, any_value(c.response) AS response
+        FROM raw.contents c SEMI JOIN unit x ON x.trace_id = c.trace_id AND x.span_id = c.span_id AND x.is_first
+        WHERE c.start_time >= $lo GROUP BY ALL),
+    opinion AS (
+        SELECT trace_id, arg_max(score, received_at) AS feedback FROM raw.feedback
+        WHERE source = 'human' AND score IS NOT NULL AND trace_id IN (SELECT trace_id FROM whole) GROUP BY trace_id),
+    failed AS (SELECT trace_id, bool_or(status = 'error') AS error FROM unit GROUP BY trace_id)
+    SELECT w.trace_id AS trace_uuid, {hex_trace("w.trace_id")} AS trace_id,
+           coalesce(w.revision + 1, 0) AS revision, x.span_id AS unit_span_id, w.start_time,
+           coalesce(x.duration_us / 1000.0, epoch_us(w.end_time - w.start_time) / 1000.0) AS latency_ms,
+           coalesce(x.ttft_ms, CASE WHEN w.first_token IS NOT NULL
+                THEN greatest(0, epoch_us(w.first_token - coalesce(x.start_time, w.start_time))) / 1000.0 END)
+               AS ttft_ms,
+           coalesce(x.service, w.service) AS service, coalesce(x.environment, w.environment) AS environment,
+           coalesce(x.name, w.name) AS name, coalesce(x.session_id, w.session_id) AS session_id,
+           coalesce(x.user_id, w.user_id) AS user_id, coalesce(x.prompt_name, w.prompt_name) AS prompt_name,
+           coalesce(x.prompt_version, w.prompt_version) AS prompt_version, coalesce(x.variant, w.variant) AS variant,
+           w.model, g.input_tokens, g.output_tokens, g.cached_tokens,
+           CASE WHEN g.priced = g.calls THEN g.cost_usd END AS cost_usd,
+           nullif(concat_ws('; ',
+               CASE WHEN g.calls IS NULL THEN 'no call with usage'
+                    WHEN g.priced < g.calls THEN (g.calls - g.priced) || ' of ' || g.calls || ' calls: '
+                         || coalesce(g.reason, 'unpriced') END,
+               CASE WHEN w.n_spans > {MAX_DEDUPLICATED_SPANS} THEN 'more than {MAX_DEDUPLICATED_SPANS} spans: '
+                    || 'usage that several spans state is counted for each' END), '') AS cost_unknown_reason,
+           coalesce(f.error, false) AS error, w.top_score, w.n_spans::INTEGER AS n_spans,
+           coalesce(x.n_units, 0)::INTEGER AS n_units,
+           CASE WHEN w.revision IS NULL THEN 0
+                ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
+           w.upstream_pi, t.query, t.response, o.feedback, w.retriever
+    FROM whole w
+    LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
+    LEFT JOIN usage g ON g.trace_id = w.trace_id
+    LEFT JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id
+    LEFT JOIN failed f ON f.trace_id = w.trace_id
+    LEFT JOIN opinion o ON o.trace_id = w.trace_id"""
+
+_FACTS = ", ".join(FACT_COLUMNS)
+
+RETIRE_FACTS = """
+    UPDATE raw.trace_facts SET latest = false
+    WHERE latest AND start_time >= $lo AND trace_id IN (SELECT trace_uuid FROM fact WHERE revision > 0)"""
+
+ADD_FACTS = f"""
+    INSERT INTO raw.trace_facts BY NAME
+    SELECT trace_uuid AS trace_id, revision, true AS latest, $at::TIMESTAMP AS decided_at, unit_span_id, {_FACTS}
+    FROM fact ORDER BY start_time"""
+
+
+NOTHING_DRAWN = """
+    CREATE OR REPLACE TEMP TABLE drawn AS
+    SELECT trace_id, span_id, start_time AS request_time, '' AS evaluator, '' AS rule, '' AS policy, 0 AS revision,
+           0.0::DOUBLE AS pi, u, false AS sampled, '' AS reason FROM unit WHERE false"""
+
+
+ORPHANED = """
+    INSERT INTO drawn
+    SELECT d.trace_id, d.span_id, d.request_time, d.evaluator, d.rule, d.policy, f.revision, 0.0, d.u, false, 'late'
+    FROM raw.decisions d JOIN fact f ON f.trace_uuid = d.trace_id AND f.revision > 0
+    ANTI JOIN unit x ON x.trace_id = d.trace_id AND x.span_id = d.span_id
+    WHERE d.latest AND d.request_time >= $lo AND d.reason <> 'late'"""
+"""Units of an earlier revision that are none any more (their parent came late): out of every estimate from now on."""
+
+RETIRE_DECISIONS = """
+    UPDATE raw.decisions SET latest = false
+    WHERE latest AND request_time >= $lo
+      AND (trace_id, span_id, evaluator) IN (SELECT (trace_id, span_id, evaluator) FROM drawn WHERE revision > 0)"""
+
+ADD_DECISIONS = """
+    INSERT INTO raw.decisions BY NAME
+    SELECT *, $at::TIMESTAMP AS decided_at, true AS latest FROM drawn ORDER BY request_time"""
+
+_JOBS = """
+    INSERT INTO raw.eval_jobs BY NAME
+    SELECT md5(d.trace_id::VARCHAR || d.span_id || d.evaluator)::UUID AS job_id,
+           d.trace_id, d.span_id, d.request_time, d.evaluator, 'online' AS source, d.u, $at::TIMESTAMP AS created_at
+    FROM drawn d WHERE d.sampled"""
+
+ADD_JOBS = f"{_JOBS} ORDER BY d.request_time"
+
+ADD_NEW_JOBS = f"""{_JOBS} AND (d.revision = 0 OR NOT EXISTS (
+        SELECT 1 FROM raw.eval_jobs j WHERE j.source = 'online' AND j.trace_id = d.trace_id
+           AND j.span_id = d.span_id AND j.evaluator = d.evaluator AND j.request_time >= $lo))
+    ORDER BY d.request_time"""
+"""Where some were decided before: what has a job gets no second."""
+
+SETTLE_FEEDBACK = """
+    INSERT INTO raw.scores BY NAME
+    SELECT replace(b.feedback_id::VARCHAR, '-', '') AS score_key, b.feedback_id AS job_id, b.trace_id,
+           coalesce(b.span_id, f.unit_span_id) AS span_id,
+           coalesce(x.start_time, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
+           b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
+           b.received_at AS created_at
+    FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
+    LEFT JOIN placed x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
+    WHERE NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
+                        AND s.source <> 'online')"""
+
+LOW_WATER = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'"
+
+ADD_LOW_WATER = "INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')"
+
+SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
+
+LAST_DECIDED = """
+    SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
+"""When the last decision was made whose time is not in the future."""
+
+FIRST_UNDECIDED = """
+    SELECT min(s.received_at) FROM raw.spans s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
+    WHERE s.received_at >= $since"""
+
+SCORES_SINCE = """
+    SELECT trace_id, request_time, created_at FROM raw.scores
+    WHERE created_at >= $since AND source = 'online' AND status = 'ok' AND list_contains($names::VARCHAR[], evaluator)
+    ORDER BY created_at LIMIT $most"""
+"""Scores of these evaluators that were stored since then, the oldest `$most` of them."""
+
+FACT_OF_SCORED = f"""
+    CREATE OR REPLACE TEMP TABLE fact AS
+    SELECT f.trace_id AS trace_uuid, {hex_trace("f.trace_id")} AS trace_id, f.revision, f.unit_span_id,
+           {", ".join(f"f.{column}" for column in FACT_COLUMNS)}
+    FROM raw.trace_facts f
+    WHERE f.latest AND f.start_time >= $lo AND f.trace_id IN (SELECT trace_id FROM ({SCORES_SINCE}))"""
+
+UNIT_OF_SCORED = """
+    CREATE OR REPLACE TEMP TABLE unit AS
+    SELECT DISTINCT trace_id, span_id, request_time AS start_time, u FROM raw.decisions
+    WHERE latest AND request_time >= $lo AND u IS NOT NULL AND list_contains($evaluators::VARCHAR[], evaluator)
+      AND trace_id IN (SELECT trace_uuid FROM fact)"""
+
+RAISED = """
+    CREATE OR REPLACE TEMP TABLE drawn AS
+    SELECT n.* REPLACE (d.revision + 1 AS revision) FROM drawn n
+    JOIN fact f ON f.trace_uuid = n.trace_id
+    JOIN raw.decisions d ON d.trace_id = n.trace_id AND d.span_id = n.span_id AND d.evaluator = n.evaluator
+    WHERE d.latest AND d.request_time >= $lo AND n.pi > d.pi * (1 + 1e-9)
+      AND list_contains($evaluators::VARCHAR[], n.evaluator) AND list_contains($policies::VARCHAR[], d.policy)
+      AND (d.sampled OR d.u * coalesce(f.upstream_pi, 1) >= d.pi)"""
+"""Decisions of the rules in force that the scores raise; not of those that a cap left out though they were drawn."""
+
+
+def scores_seen(names: Sequence[str]) -> str:
+    """Return the statement that looks up the scores of the first unit of each trace in `fact`.
+
+    A score counts only where its evaluator runs on everything: were it drawn by chance, whether it is there would tell
+    of u.
+    """
+    fields = ", ".join(
+        f"{literal(name)}: arg_max(coalesce(s.normalized, s.score), s.created_at)"
+        f" FILTER (s.evaluator = {literal(name)})"
+        for name in names
+    )
+    return f"""
+        CREATE OR REPLACE TEMP TABLE seen AS
+        SELECT s.trace_id AS trace_uuid, {{{fields}}} AS score
+        FROM raw.scores s JOIN fact f ON f.trace_uuid = s.trace_id AND f.unit_span_id = s.span_id
+        JOIN raw.decisions d ON d.trace_id = s.trace_id AND d.span_id = s.span_id
+         AND split_part(d.evaluator, '@', 1) = s.evaluator
+        WHERE s.request_time >= $lo AND d.request_time >= $lo AND s.source = 'online' AND s.status = 'ok'
+          AND s.evaluator IN ({", ".join(map(literal, names))})
+          AND d.latest AND d.sampled AND d.pi >= coalesce(f.upstream_pi, 1) * (1 - 1e-9)
+        GROUP BY s.trace_id"""
