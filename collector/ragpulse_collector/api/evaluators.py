@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.sampler import Rule
 from ragpulse_collector.store import Store
 
@@ -16,7 +17,7 @@ _STATS = """
 
 def evaluators(
     store: Store,
-    params: Mapping[str, Any],
+    params: Params,
     *,
     describe: Callable[[], list[dict[str, Any]]],
     rules: Callable[[], Sequence[Rule]],
