@@ -216,7 +216,7 @@ class Events(Range):
 class StratumDraft(BaseModel):
     """A condition with its own rate."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
     where: str
     rate: Unit
 

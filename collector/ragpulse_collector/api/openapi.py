@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from ragpulse_collector.api.answers import Problem
 from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.problems import MEDIA_TYPE
 
 _REF = "#/components/schemas/{model}"
@@ -49,10 +50,11 @@ def _refusal(description: str) -> dict[str, Any]:
 
 
 def _described(operation: Operation, definitions: dict[str, Any]) -> dict[str, Any]:
-    properties, required = _properties(operation, definitions)
+    found = properties(operation.params, definitions)
+    required = operation.params.model_json_schema().get("required", [])
     in_query = operation.method in ("GET", "DELETE")
-    others = {name: schema for name, schema in properties.items() if name not in operation.in_path}
-    parameters = [_parameter(name, "path", properties[name], required=True) for name in operation.in_path]
+    others = {name: schema for name, schema in found.items() if name not in operation.in_path}
+    parameters = [_parameter(name, "path", found[name], required=True) for name in operation.in_path]
     if in_query:
         parameters += [_parameter(name, "query", one, required=name in required) for name, one in others.items()]
     described: dict[str, Any] = {
@@ -78,11 +80,12 @@ def _identifier(operation: Operation) -> str:
     return "_".join((operation.method.lower(), *words))
 
 
-def _properties(operation: Operation, definitions: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the schema of each parameter, and the names of those that must be given."""
-    schema = operation.params.model_json_schema(ref_template=_REF)
-    definitions |= schema.get("$defs", {})
-    return {name: _not_null(one) for name, one in schema.get("properties", {}).items()}, schema.get("required", [])
+def properties(params: type[Params], definitions: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+    """Return the schema of each parameter; what they refer to joins the definitions."""
+    schema = params.model_json_schema(ref_template=_REF)
+    if definitions is not None:
+        definitions |= schema.get("$defs", {})
+    return {name: _not_null(one) for name, one in schema.get("properties", {}).items()}
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(name: str, where: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
-    description = {"description": schema.pop("description")} if "description" in schema else {}
+    description = {"description": schema["description"]} if "description" in schema else {}
     return {"name": name, "in": where, "required": required, **description, "schema": schema}
 
 
