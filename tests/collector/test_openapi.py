@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,6 +200,35 @@ def test_the_guard_answers_problem_details(collector: Start, tmp_path: Path) -> 
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
         assert answer.json()["detail"] == answer.json()["error"]
     assert missing.headers["www-authenticate"] == "Bearer"
+
+
+def test_pages_link_only_to_what_the_api_takes(client: Client) -> None:
+    """Each JSON link of a page is answered, also where the page is grouped, filtered and zoomed in."""
+    given = "from=-1h&back=-24h&group_by=model&service=helpdesk&error=false"
+    pages = (
+        "/",
+        "/traces",
+        "/explain",
+        "/documents",
+        "/label",
+        "/live",
+        "/evaluators",
+        "/replays",
+        "/alerts",
+        "/health",
+    )
+    links = set()
+    with httpx.Client(base_url=client.url, timeout=60) as browser:
+        for page in (
+            *(f"{path}?{given}" for path in pages),
+            f"/traces/{TRACE}?at=-1h",
+            "/compare?a=prompt:v7&b=prompt:v8",
+        ):
+            text = browser.get(page, headers={"Accept": "text/html"}).text
+            links |= {html.unescape(link) for link in re.findall(r'href="(/api/v1/[^"]+)"', text)}
+        refused = {link: answer.text for link in links if (answer := browser.get(link)).status_code != 200}
+    assert len(links) > 10
+    assert refused == {}
 
 
 def test_the_metric_of_exemplars_has_two_names(client: Client) -> None:
