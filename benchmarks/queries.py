@@ -27,6 +27,7 @@ from statistics import median, quantiles
 from _sending import Sending
 from _served import Server
 
+from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
 from ragpulse_collector.store import EmbeddedStore
@@ -228,7 +229,7 @@ def ask(store: EmbeddedStore, parameters: dict[str, object]) -> dict[str, float]
     found: dict[str, float] = {}
     for name, (sql, _) in QUESTIONS.items():
         given = {key: value for key, value in parameters.items() if f"${key}" in sql}
-        asked = partial(trace_list, store, {}) if name == LIST else partial(store.read, sql, given)
+        asked = partial(trace_list, store, TraceList()) if name == LIST else partial(store.read, sql, given)
         found[name] = median(_timed(asked) for _ in range(7)) * 1e3
     return found
 

@@ -6,9 +6,16 @@ A page is a function that returns Markdown; add it to `PAGES`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from ragpulse_collector.api.models import Filters
+from ragpulse_collector.api.openapi import document, properties
+from ragpulse_collector.app import Collector
+from ragpulse_collector.demo.offer import offered
+from ragpulse_collector.settings import Settings
 from ragpulse_evaluators import Entry, Scale, default_registry
 
 DOCS = Path(__file__).parent
@@ -72,7 +79,77 @@ def _scale(scale: Scale) -> str:
     return f"{scale.lo:g}..{scale.hi:g}{how}{turned}"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"reference/evaluators.md": evaluators}
+def http_api() -> str:
+    """Every operation of the JSON API with its parameters."""
+    lines = [
+        "# HTTP API",
+        "",
+        "The operations below `/api/v1/`; `/openapi.json` also describes their answers. Parameters stand in the query",
+        "of `GET` and `DELETE`, and in the JSON body of `POST` and `PUT`. An unknown name is refused with status 400",
+        "and the nearest known name. Errors are `application/problem+json` (RFC 9457): `type`, `title`, `status`,",
+        "`detail`, `instance`, and for wrong parameters `errors` with `name` and `detail`. `error` repeats `detail`.",
+        "Written by `docs/generate.py`.",
+        "",
+        "## Filters",
+        "",
+        "Lists, charts and reports share these parameters. A list keeps what has one of its values.",
+        *_table(_filters().items(), ()),
+    ]
+    for path, methods in _document()["paths"].items():
+        for method, operation in methods.items():
+            lines += ["", f"## {method.upper()} {path.removeprefix('/api/v1/')}", ""]
+            lines += [f"{operation['summary']} {operation['description']}", *_parameters(operation)]
+    return "\n".join(lines) + "\n"
+
+
+def _filters() -> dict[str, Any]:
+    return properties(Filters)
+
+
+def _document() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb"}), more=offered)
+        collector.start(listen=False)
+        try:
+            return document(collector.parts.operations, "")
+        finally:
+            collector.stop()
+
+
+def _parameters(operation: Mapping[str, Any]) -> list[str]:
+    """The parameters of an operation; filters are only mentioned."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    schemas = {one["name"]: one["schema"] for one in operation["parameters"]} | body.get("properties", {})
+    needed = {one["name"] for one in operation["parameters"] if one["required"]} | {*body.get("required", ())}
+    own = {name: schema for name, schema in schemas.items() if _filters().get(name) != schema}
+    more = ["", "Takes the [filters](#filters)."] if "where" in schemas and "where" not in own else []
+    return [*more, *_table(own.items(), needed)]
+
+
+def _table(schemas: Iterable[tuple[str, Mapping[str, Any]]], needed: Collection[str]) -> list[str]:
+    rows = [_row(name, schema, name in needed, schema.get("description", "")) for name, schema in schemas]
+    return ["", "| parameter | type | default | |", "|---|---|---|---|", *rows] if rows else []
+
+
+def _row(name: str, schema: Mapping[str, Any], required: bool, description: str) -> str:
+    default = schema.get("default")
+    shown = "required" if required else "" if default in (None, []) else f"`{default}`"
+    return f"| `{name}` | {_type(schema)} | {shown} | {description.replace('|', ' or ')} |"
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    return str(schema.get("type", "object" if "$ref" in schema else "any"))
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"reference/evaluators.md": evaluators, "reference/http.md": http_api}
 
 
 def main(arguments: list[str]) -> int:

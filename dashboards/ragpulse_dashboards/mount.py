@@ -5,9 +5,11 @@ from typing import Any, NoReturn
 from jinja2 import ChainableUndefined, PackageLoader
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 from ragpulse_dashboards.assets import HTMX, UPLOT, Assets, load_assets
 from ragpulse_dashboards.errors import ApiError
@@ -53,11 +55,21 @@ def routes(api: Api) -> list[BaseRoute]:
     found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]
     for page in PAGES:
         found += page(site)
-    return [*found, site.page("/{path:path}", _nowhere)]
+    nowhere = site.page("/{path:path}", _nowhere)
+    return [*found, _Last(nowhere.path, nowhere.endpoint, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])]
+
+
+class _Last(Route):
+    """A route for what no other names, so that a page asked with a wrong method is answered 405 and not 404."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match partially."""
+        match, child = super().matches(scope)
+        return Match.PARTIAL if match is Match.FULL else match, child
 
 
 async def _nowhere(site: Site, request: Request) -> Response:
-    """An address that is none of ours: words and a way on for a person, a line for a program."""
+    """An address that is none of ours: a page for a person; the application answers a program."""
     if "text/html" in request.headers.get("accept", ""):
         raise ApiError(404, "There is no page at this address.")
-    return PlainTextResponse("Not Found", status_code=404)
+    raise HTTPException(404)

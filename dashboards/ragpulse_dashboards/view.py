@@ -58,6 +58,10 @@ class View:
             pairs += [(name, str(item)) for item in values if item is not None and str(item)]
         return f"{path}?{urlencode(pairs, errors='replace')}" if pairs else path
 
+    def json_url(self, operation: str, /, *, grouped: bool = False, **changes: Any) -> str:
+        """A link to an operation of the API under this view, without what it does not take."""
+        return self.url(f"/api/v1/{operation}", **{"back": None, **({} if grouped else {"group_by": None}), **changes})
+
 
 def read_view(request: Request) -> View:
     """The view of one request; unknown parameters are left to the page."""

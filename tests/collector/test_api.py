@@ -18,6 +18,7 @@ from waiting import until
 import ragpulse_dashboards
 from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import Guard, Sessions
+from ragpulse_collector.api.models import TraceDetail
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.settings import CollectorSettings
@@ -75,7 +76,7 @@ def test_the_list_finds_what_became_of_traces(collector: Start) -> None:
         assert len(listed) == told[outcome], outcome
     passing, failing = (client.call("GET traces", {"failing": value})["traces"] for value in ("false", "true"))
     assert len(passing) + len(failing) == 4
-    with pytest.raises(ClientError, match="outcome is one of"):
+    with pytest.raises(ClientError, match="outcome: input should be 'eligible'"):
         client.call("GET traces", {"outcome": "lost", "evaluator": "groundedness"})
 
 
@@ -105,7 +106,7 @@ def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -
             file.write_bytes(answer.read())
         rows = duckdb.execute("SELECT query, n_spans FROM read_parquet(?)", [str(file)]).fetchall()
         assert rows == [("How tall is the Eiffel Tower?", 3)] * count
-    with pytest.raises(ClientError, match="format is parquet"):
+    with pytest.raises(ClientError, match="format: input should be 'parquet'"):
         connect(running.url).call("GET export/traces", {"format": "xml"})
 
 
@@ -195,7 +196,8 @@ def test_a_busy_store_tells_readers_when_to_come_again() -> None:
     def run(params: object) -> None:
         raise Busy(f"busy with {len(str(params))} letters", retry_after_s=3)
 
-    table = Operations([Operation(method="GET", path="traces/{trace_id}", run=run, summary="Never answers.")])
+    asked = Operation(method="GET", path="traces/{trace_id}", run=run, params=TraceDetail, summary="Never answers.")
+    table = Operations([asked])
     app = Starlette(routes=[*http.routes(table), *ragpulse_dashboards.routes(table.call)])
     guard = Guard(app, settings=CollectorSettings(), sessions=Sessions())
     client = TestClient(guard, base_url="http://127.0.0.1")

@@ -55,8 +55,8 @@ def routes_of(collector: Collector) -> Iterator[tuple[str, str]]:
         counters=Counters(),
     )
     yield "GET", "/healthz"
-    *own, mount = made.routes
-    assert isinstance(mount, Mount), mount
+    (mount,) = [route for route in made.routes if isinstance(route, Mount)]
+    own = [route for route in made.routes if route is not mount]
     for route in (*own, *cast(Pages, mount.app).router().routes):
         assert isinstance(route, Route), route
         path = re.sub(r"\{[^}]+\}", "0" * 32, route.path)

@@ -103,11 +103,11 @@ URL_FIELDS = ("url", "api_base", "base_url", "endpoint", "webhook", "slack", "mo
 def hostile_requests(operation: Operation, address: str) -> Iterator[dict[str, Any]]:
     """The operation's usual parameters with addresses among them: one at a time where work is started."""
     usual = USUAL.get(f"{operation.method} {operation.path}", {})
-    names = sorted({*operation.parameters, *URL_FIELDS})
+    names = [name for name in operation.params.names() if name not in operation.in_path]
     for value in (f"http://{address}/v1#model", f"huggingface/HTTP://{address}/v1", [f"http://{address}/x.py"]):
         if "evaluators" in usual:
             yield from (usual | {name: value} for name in URL_FIELDS)
-        yield usual | dict.fromkeys(set(URL_FIELDS) - set(operation.parameters), value)
+        yield from (usual | {name: value} for name in names)
         yield dict.fromkeys(names, value)
 
 
@@ -120,9 +120,10 @@ def test_no_json_value_is_a_500(collector: Start) -> None:
             continue
         target = "/api/v1/" + re.sub(r"\{[^}]+\}", "probe", operation.path)
         usual = USUAL.get(f"{operation.method} {operation.path}", {})
-        for name in operation.parameters:
+        dry = {"dry_run": True} if "dry_run" in operation.params.names() else {}
+        for name in operation.params.names():
             for value in WRONG_KINDS:
-                status, body = ask(running.url, operation.method, target, usual | {"dry_run": True, name: value})
+                status, body = ask(running.url, operation.method, target, usual | dry | {name: value})
                 assert status < 500, (operation.path, name, value, body)
 
 
@@ -500,7 +501,11 @@ def test_changes_of_rules_and_deletions_are_audited(collector: Start) -> None:
     key = {"name": "ops", "scopes": ["admin"], "sha256": hashlib.sha256(b"secret").hexdigest()}
     running = collector(api_keys=[key])
     client = connect(running.url, api_key="secret")
-    client.call("POST rules", {"name": "half", "evaluators": ["refusal"], "rate": 0.5, "_actor": "somebody else"})
+    rule = {"name": "half", "evaluators": ["refusal"], "rate": 0.5}
+    for name in ("_actor", "_caller", "caller", "actor"):
+        with pytest.raises(ClientError, match="unknown parameter"):
+            client.call("POST rules", rule | {name: "somebody else"})
+    client.call("POST rules", rule)
     client.call("PUT rules/half", {"evaluators": ["refusal"], "rate": 0.25})
     client.call("DELETE rules/half")
     client.call("POST scores", {"trace_id": TRACE, "name": "thumbs", "score": 1})

@@ -15,6 +15,7 @@ from stored_units import Units, open_store
 from ragpulse_collector.analysis.filters import filter_of
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.api.data import Download
+from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.api.operations import ApiError
 from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.collector import Collector
@@ -88,9 +89,10 @@ def test_a_condition_that_fails_on_a_row_does_not_hold(tmp_path: Path, where: st
     units = Units(store)
     units.unit(1, query="Why?")
     units.save()
-    for answer in (trace_list, overview):
-        assert answer(store, {"where": where, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"})
-    assert trace_list(store, {"where": where})["traces"] == []
+    given = {"where": where, "from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
+    assert trace_list(store, TraceList.parse(given))
+    assert overview(store, given)
+    assert trace_list(store, TraceList.parse({"where": where}))["traces"] == []
     store.close()
 
 

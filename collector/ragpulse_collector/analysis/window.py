@@ -94,9 +94,14 @@ def duration_s(value: Any) -> float:
 
 
 def instant(value: Any, *, now: datetime) -> datetime | None:
-    """UTC (naive) of an ISO text, `-24h`, `now` or a datetime; None for nothing; raises ValueError."""
+    """UTC (naive) of an ISO text, `-24h`, `now`, a datetime or a timedelta from now; None for nothing.
+
+    Raises ValueError.
+    """
     if value is None or value == "":
         return None
+    if isinstance(value, timedelta):
+        return now + value
     if isinstance(value, datetime):
         return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     text = str(value).strip()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragpulse_collector.analysis.window import duration_s
+from ragpulse_collector.api.models import Export, Prune, TraceFile
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.traces import chosen, listed
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
@@ -55,34 +56,27 @@ class Download:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def snapshot_file(store: Exporting, params: Mapping[str, Any]) -> Download:
+def snapshot_file(store: Exporting, params: Params) -> Download:
     """Answer `GET snapshot`: the whole database as one file."""
     del params
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
     return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
 
 
-def export_archive(store: Exporting, params: Mapping[str, Any]) -> Download:
-    """Answer `GET export`: every view as Parquet or JSON lines, in one tar; raises ValueError for another format."""
-    form: Format = "jsonl" if params.get("format") == "jsonl" else "parquet"
-    if params.get("format") not in (None, "", "parquet", "jsonl"):
-        raise ValueError(f"format is parquet or jsonl, not {params['format']!r}")
+def export_archive(store: Exporting, params: Export) -> Download:
+    """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
     archive = folder / "ragpulse.tar"
     with tarfile.open(archive, "w") as tar:
-        for path in store.export(folder / "views", format=form):
+        for path in store.export(folder / "views", format=params.format):
             tar.add(path, arcname=path.name)
             path.unlink()
     return Download(archive, "application/x-tar")
 
 
-def traces_file(store: StoreWithCopies, params: Mapping[str, Any], *, max_rows: int) -> Download:
+def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> Download:
     """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
-    if params.get("format") not in (None, "", "parquet"):
-        raise ValueError(f"format is parquet, not {params['format']!r}; JSON is GET traces")
-    sql, parameters = (
-        _chosen(store, params, max_rows) if params.get("where") else listed(store, params, max_rows=max_rows)
-    )
+    sql, parameters = _chosen(store, params, max_rows) if params.where else listed(store, params, max_rows=max_rows)
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
     try:
         return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
@@ -91,32 +85,24 @@ def traces_file(store: StoreWithCopies, params: Mapping[str, Any], *, max_rows: 
         raise
 
 
-def _chosen(store: StoreWithCopies, params: Mapping[str, Any], max_rows: int) -> tuple[str, dict[str, Any]]:
+def _chosen(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
     """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
     sql, parameters = listed(store, params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
     return chosen(), {"ids": [row[0] for row in ids]}
 
 
-def actor_of(params: Mapping[str, Any]) -> str:
-    """Return who asks, for the audit: the name of the key, or `api`."""
-    return str(params.get("_actor") or "api")
-
-
-def pruned(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer `POST prune`: delete requests older than `older_than`, or all of a `service`; raises ValueError."""
-    age, service = params.get("older_than"), params.get("service")
-    if bool(age) == bool(service):
-        raise ValueError("say either older_than (30d, 12h) or service")
-    told: dict[str, Any] = {"dry_run": bool(params.get("dry_run")), "actor": actor_of(params)}
-    if service:
-        return {"cutoff": None, "deleted": prune_service(store, str(service), **told).rows}
-    cutoff = utc_now() - timedelta(seconds=duration_s(age))
-    found = prune(store, older_than=cutoff, **told)
+def pruned(store: Store, params: Prune) -> dict[str, Any]:
+    """Answer `POST prune`: delete requests older than `older_than`, or all of a `service`."""
+    options: dict[str, Any] = {"dry_run": params.dry_run, "actor": params.caller.actor}
+    if params.service:
+        return {"cutoff": None, "deleted": prune_service(store, params.service, **options).rows}
+    cutoff = utc_now() - timedelta(seconds=params.older_than or 0.0)
+    found = prune(store, older_than=cutoff, **options)
     return {"cutoff": found.cutoff, "deleted": found.rows}
 
 
-def remap_all(store: Store, params: Mapping[str, Any], *, price: Callable[[SpanBatch], None] | None) -> dict[str, Any]:
+def remap_all(store: Store, params: Params, *, price: Callable[[SpanBatch], None] | None) -> dict[str, Any]:
     """Answer `POST remap`: derive the canonical columns again from the raw attributes."""
     del params
     seen, changed = remap(store, derive, price=price)

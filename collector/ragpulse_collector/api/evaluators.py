@@ -1,11 +1,12 @@
-"""`GET evaluators`: the registry, with what each evaluator does online and what it cost lately."""
+"""`GET evaluators`: the registry, with what each evaluator does online and what it cost in the last day."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.sampling import Rule
 from ragpulse_collector.store import Store
 
@@ -16,7 +17,7 @@ _STATS = """
 
 def evaluators(
     store: Store,
-    params: Mapping[str, Any],
+    params: Params,
     *,
     describe: Callable[[], list[dict[str, Any]]],
     rules: Callable[[], Sequence[Rule]],
@@ -46,11 +47,11 @@ def evaluators(
 def _stats(store: Store) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, status, count, cost, elapsed in store.read(_STATS).rows:
-        told = found.setdefault(
+        stats = found.setdefault(
             name, {"ok": 0, "skipped": 0, "invalid": 0, "error": 0, "cost_usd": 0.0, "mean_latency_ms": None}
         )
-        told[status] = count
-        told["cost_usd"] += cost or 0.0
+        stats[status] = count
+        stats["cost_usd"] += cost or 0.0
         if status == "ok":
-            told["mean_latency_ms"] = elapsed
+            stats["mean_latency_ms"] = elapsed
     return found

@@ -20,6 +20,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragpulse_collector.api.origin import refused_page
+from ragpulse_collector.api.problems import MEDIA_TYPE, encoded
 from ragpulse_collector.settings import ApiKey, CollectorSettings, is_loopback
 from ragpulse_collector.settings import Scope as KeyScope
 
@@ -213,8 +214,8 @@ async def _refuse(refusal: Refusal, scope: Scope, headers: Mapping[str, str], se
     status, extra = (303, [(b"location", page.encode())]) if wants_page else (refusal.status, [])
     if status == 401:
         extra = [(b"www-authenticate", b"Bearer")]
-    body = f'{{"error": "{_escaped(refusal.message)}"}}'.encode()
-    head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    body = encoded(refusal.status, refusal.message, instance=scope["path"])
+    head = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": head + extra})
     await send({"type": "http.response.body", "body": body})
 
@@ -225,7 +226,3 @@ def _back_to(scope: Scope) -> str:
     if scope["method"] != "GET" or asked == b"/" or len(asked) > MAX_RETURN_BYTES:
         return ""
     return f"?to={quote(asked, safe='')}"
-
-
-def _escaped(message: str) -> str:
-    return message.replace("\\", "\\\\").replace('"', '\\"').encode("ascii", "replace").decode()

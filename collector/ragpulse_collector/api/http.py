@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -15,16 +17,18 @@ from ragpulse_collector.api.data import Download
 from ragpulse_collector.api.encoding import dump
 from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
 from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
+from ragpulse_collector.api.params import Caller
+from ragpulse_collector.api.problems import MEDIA_TYPE, problem
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
 
 
 def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRoute]:
-    """Make one Starlette route per operation."""
-    return [
-        Route(prefix + operation.path, _endpoint(operation), methods=[operation.method], name=_name(operation))
-        for operation in operations
-    ]
+    """Make one Starlette route per path, which answers all its methods; others get 405 with `Allow`."""
+    by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
+    for operation in operations:
+        by_path[operation.path][operation.method] = operation
+    return [Route(prefix + path, _endpoint(found), methods=list(found), name=path) for path, found in by_path.items()]
 
 
 def json_response(content: Any, status: int = 200) -> Response:
@@ -32,54 +36,55 @@ def json_response(content: Any, status: int = 200) -> Response:
     return Response(dump(content), status, media_type="application/json")
 
 
-def refusal(error: ApiError) -> Response:
-    """Answer why not, as JSON."""
-    answer = json_response({"error": error.message}, error.status)
-    answer.headers.update(error.headers)
-    return answer
+def refusal(request: Request, error: ApiError) -> Response:
+    """Answer an error of an operation."""
+    body = problem(error.status, error.message, instance=request.url.path, errors=error.errors)
+    return Response(dump(body), error.status, error.headers, MEDIA_TYPE)
 
 
-def _endpoint(operation: Operation) -> Any:
+def http_refusal(request: Request, error: HTTPException) -> Response:
+    """Answer a path or a method that there is not."""
+    headers = dict(error.headers or {})
+    detail = error.detail
+    if error.status_code == 404:
+        detail = f"there is nothing at {request.url.path}"
+    elif error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(headers.get("Allow", "").split(", ")))
+        detail = f"{request.url.path} does not answer {request.method}; possible: {headers['Allow']}"
+    body = problem(error.status_code, detail, instance=request.url.path)
+    return Response(dump(body), error.status_code, headers, MEDIA_TYPE)
+
+
+def _endpoint(by_method: Mapping[str, Operation]) -> Any:
     async def endpoint(request: Request) -> Response:
+        operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
             require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
-            params = await _params(request, operation)
-            answer = await perform(operation, {**params, **request.path_params})
+            caller = Caller(request.scope.get(ACTOR) or "api", request.headers.get("accept", ""))
+            answer = await perform(operation, await _given(request), caller)
         except ApiError as error:
-            return refusal(error)
+            return refusal(request, error)
         except Refusal as error:
-            return json_response({"error": error.message}, error.status)
-        if isinstance(answer, Download):
-            discard = BackgroundTask(answer.discard)
-            return FileResponse(
-                answer.path, media_type=answer.media_type, filename=answer.path.name, background=discard
-            )
-        return answer if isinstance(answer, Response) else json_response(answer)
+            return refusal(request, ApiError(error.status, error.message))
+        return _answered(answer)
 
     return endpoint
 
 
-async def _params(request: Request, operation: Operation) -> Mapping[str, Any]:
-    params: dict[str, Any] = {}
-    for key in request.query_params:
-        values = request.query_params.getlist(key)
-        params[key] = values if key in operation.repeatable else values[-1]
-    if operation.method in ("POST", "PUT"):
-        params |= _checked(await _json_body(request), operation)
-    params["_accept"] = request.headers.get("accept", "")
-    params["_actor"] = request.scope.get(ACTOR) or "api"
-    return params
+def _answered(answer: Any) -> Response:
+    if isinstance(answer, Download):
+        discard = BackgroundTask(answer.discard)
+        return FileResponse(answer.path, media_type=answer.media_type, filename=answer.path.name, background=discard)
+    return answer if isinstance(answer, Response) else json_response(answer)
 
 
-def _checked(body: Mapping[str, Any], operation: Operation) -> Mapping[str, Any]:
-    """Refuse a list where one value is meant, and the reverse: operations need not expect them."""
-    for key, value in body.items():
-        if key in operation.repeatable:
-            if not isinstance(value, list | str | None):
-                raise ApiError(400, f"{key!r} takes a list")
-        elif isinstance(value, list | dict):
-            raise ApiError(400, f"{key[:80]!r} takes one value, not a list or an object")
-    return body
+async def _given(request: Request) -> Mapping[str, Any]:
+    """Return query, body and path as one mapping; a query parameter given several times is a list."""
+    query = {key: request.query_params.getlist(key) for key in request.query_params}
+    given: dict[str, Any] = {key: found[0] if len(found) == 1 else found for key, found in query.items()}
+    if request.method in ("POST", "PUT"):
+        given |= await _json_body(request)
+    return given | request.path_params
 
 
 async def _json_body(request: Request) -> Mapping[str, Any]:
@@ -100,7 +105,3 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
     if not isinstance(parsed, dict):
         raise ApiError(400, "the body must be a JSON object")
     return parsed
-
-
-def _name(operation: Operation) -> str:
-    return f"{operation.method} {operation.path}"

@@ -1,4 +1,4 @@
-"""What the collector can be asked: each operation is a name, a scope and a function of its parameters."""
+"""What the collector can be asked: each operation has a path, typed parameters, a scope and a function."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import anyio.to_thread
 
 from ragpulse_collector.api.data import Download
 from ragpulse_collector.api.encoding import plain
+from ragpulse_collector.api.params import Caller, Params
 from ragpulse_collector.settings import Scope
 from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
 
 __all__ = ["ApiError", "Operation", "Operations"]
 
-Run = Callable[[Mapping[str, Any]], Any]
+Run = Callable[[Any], Any]
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -30,18 +31,26 @@ class Operation:
     path: str
     """Below `/api/v1/`; `{name}` parts become parameters."""
     run: Run
-    """Called with the parameters on a worker thread (or awaited, where it is a coroutine function)."""
+    """Called with an instance of `params` on a worker thread (or awaited, where it is a coroutine function)."""
     summary: str
+    params: type[Params] = Params
+    answer: Any = None
+    """The type of the JSON answer, as the OpenAPI document describes it."""
+    files: tuple[str, ...] = ()
+    """The media types of answers that are files."""
     scope: Scope = "read"
-    parameters: tuple[str, ...] = ()
-    repeatable: tuple[str, ...] = ()
-    outside: Callable[[Mapping[str, Any]], None] | None = None
-    """Called first when the question comes from outside this process; raises ValueError for what may not."""
+    outside: Callable[[Any], None] | None = None
+    """Called first when the request comes from outside this process; raises ValueError for what may not."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """The path as a regular expression."""
         return re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", self.path) + r"\Z")
+
+    @property
+    def in_path(self) -> list[str]:
+        """The parameters that stand in the path."""
+        return _PLACEHOLDER.findall(self.path)
 
 
 class Operations:
@@ -74,15 +83,16 @@ def _checked(operation: Operation) -> Operation:
     if check is None:
         return operation
 
-    def run(params: Mapping[str, Any]) -> Any:
+    def run(params: Params) -> Any:
         check(params)
         return operation.run(params)
 
     return replace(operation, run=run)
 
 
-async def perform(operation: Operation, params: Mapping[str, Any]) -> Any:
-    """Run one operation off the event loop; every refusal becomes an ApiError with its status."""
+async def perform(operation: Operation, given: Mapping[str, Any], caller: Caller | None = None) -> Any:
+    """Read the parameters and run one operation off the event loop; every refusal becomes an ApiError."""
+    params = operation.params.parse(given, caller)
     try:
         if inspect.iscoroutinefunction(operation.run):
             return await operation.run(params)

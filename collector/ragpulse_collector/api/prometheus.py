@@ -70,18 +70,18 @@ def drift(watched: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield from _labelled("ragpulse_judge_drift_sure", "gauge", "1: the move is sure.", "evaluator", sure)
 
 
-def _family(name: str, kind: str, told: str, value: Any) -> Iterator[str]:
+def _family(name: str, kind: str, description: str, value: Any) -> Iterator[str]:
     if value is not None:
-        yield f"# HELP {name} {told}"
+        yield f"# HELP {name} {description}"
         yield f"# TYPE {name} {kind}"
         yield f"{name} {value}"
 
 
-def _labelled(name: str, kind: str, told: str, label: str, values: Mapping[str, Any]) -> Iterator[str]:
+def _labelled(name: str, kind: str, description: str, label: str, values: Mapping[str, Any]) -> Iterator[str]:
     known = {key: value for key, value in list(values.items())[:MAX_LABEL_VALUES] if value is not None}
     if not known:
         return
-    yield f"# HELP {name} {told}"
+    yield f"# HELP {name} {description}"
     yield f"# TYPE {name} {kind}"
     for key, value in known.items():
         text = str(key).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pprint
-from collections.abc import Mapping
 from typing import Any
 
 from ragpulse_collector.analysis.cases import case_of
-from ragpulse_collector.api.trace import trace_uuid, unit_of
+from ragpulse_collector.api.models import OneTrace
+from ragpulse_collector.api.trace import unit_of
 from ragpulse_collector.store import Store
 
 _TEXT = '''"""Regression test made from trace {trace_id} ({when}).
 
-It fails as the trace failed. Let `answer` call your application, mend it, and the test passes.
+It fails as the trace failed. Let `answer` call your application, fix it, and the test passes.
 """
 
 import pytest
@@ -41,9 +41,9 @@ OFFLINE = ("groundedness", "citation_check", "context_utilization")
 LEAST = 0.5
 
 
-def pytest_case(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
     """Answer the operation; raises LookupError where the trace is gone or not complete."""
-    trace_id = trace_uuid(params["trace_id"])
+    trace_id = params.trace_id
     span, request_time = unit_of(store, trace_id)
     case = case_of(store, trace_id.hex, f"{span:016x}", request_time=request_time)
     if case is None:

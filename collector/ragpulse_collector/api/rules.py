@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from ragpulse_collector.api.data import actor_of
-from ragpulse_collector.sampling import OFFLINE, Rule, RuleError
+from ragpulse_collector.api.models import Named, RuleDraft
+from ragpulse_collector.api.params import Params
+from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store, Transaction
 
 DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
 """What is added when a judge is named and no rule is configured."""
 PREVIEW_DAYS = 7
-_KEYS = ("name", "evaluators", "rate", "where", "strata")
 
 
 class Rules:
@@ -51,12 +51,12 @@ class Rules:
         built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
         return (*built_in, *self._fixed, *self._stored)
 
-    def list(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def list(self, params: Params) -> dict[str, Any]:
         """Answer `GET rules`."""
         del params
         return {"rules": [_shown(rule) for rule in self.effective()]}
 
-    def create(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, params: RuleDraft) -> dict[str, Any]:
         """Answer `POST rules`; raises ValueError naming the mistake, PermissionError where the name is taken."""
         rule = self._read(params)
         if any(rule.name == other.name for other in self.effective()):
@@ -64,22 +64,22 @@ class Rules:
             raise PermissionError(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
         return self._keep(rule, "create", params)
 
-    def replace(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def replace(self, params: RuleDraft) -> dict[str, Any]:
         """Answer `PUT rules/{name}`; a built-in rule is replaced by a stored one of its name."""
-        self._refuse_fixed(str(params["name"]))
+        self._refuse_fixed(params.name)
         return self._keep(self._read(params), "change", params)
 
-    def delete(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def delete(self, params: Named) -> dict[str, Any]:
         """Answer `DELETE rules/{name}`; raises LookupError where there is none."""
-        name = str(params["name"])
+        name = params.name
         self._refuse_fixed(name)
         rule = next((rule for rule in self.effective() if rule.name == name), None)
         if rule is None:
             raise LookupError(f"there is no rule {name!r}")
-        self._write(rule, "delete", deleted=True, actor=actor_of(params))
+        self._write(rule, "delete", deleted=True, actor=params.caller.actor)
         return {"ok": True}
 
-    def preview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def preview(self, params: RuleDraft) -> dict[str, Any]:
         """Answer `GET rules/preview`: what a rule would have selected of the last week's traces, and cost."""
         rule = self._read(params)
         rows = (
@@ -107,15 +107,8 @@ class Rules:
             "uncovered_share": uncovered,
         }
 
-    def _read(self, params: Mapping[str, Any]) -> Rule:
-        given = {key: value for key, value in params.items() if not key.startswith("_")}
-        for key in ("evaluators", "strata"):
-            if isinstance(given.get(key), str):
-                given[key] = _listed(given[key])
-        unknown = sorted(set(given) - set(_KEYS))
-        if unknown:
-            raise RuleError(f"unknown key {unknown[0]!r} in a rule; possible: {', '.join(_KEYS)}")
-        rule = Rule.from_json(given)
+    def _read(self, params: RuleDraft) -> Rule:
+        rule = Rule.from_json(params.given())
         for name in (*rule.evaluators, *rule.scores):
             self._known(name)
         return rule
@@ -124,8 +117,8 @@ class Rules:
         if any(rule.name == name for rule in self._fixed):
             raise PermissionError(f"rule {name!r} is written in {self._file}: change it there and restart")
 
-    def _keep(self, rule: Rule, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        self._write(rule, action, deleted=False, actor=actor_of(params))
+    def _keep(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
+        self._write(rule, action, deleted=False, actor=params.caller.actor)
         return _shown(rule)
 
     def _write(self, rule: Rule, action: str, *, deleted: bool, actor: str) -> None:
@@ -156,16 +149,6 @@ class Rules:
 
 def _shown(rule: Rule) -> dict[str, Any]:
     return rule.as_json() | {"policy": rule.policy, "source": rule.source, "enabled": True}
-
-
-def _listed(text: str) -> Any:
-    """Read a list from a query string: JSON, or names separated by commas."""
-    if text.lstrip().startswith("["):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise RuleError(f"{text[:80]!r} is no JSON list: {error}") from error
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _half_width(deviation: float | None, n: float) -> float | None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from ragpulse_collector.api.models import Sql
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Rows, Store
 
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-def sql(store: Store, settings: CollectorSettings, params: Mapping[str, Any]) -> Any:
+def sql(store: Store, settings: CollectorSettings, params: Sql) -> Any:
     """Answer the operation; raises ValueError or Refused with the reason, TimeoutError."""
-    query, values = params.get("query"), params.get("params") or []
-    if not isinstance(query, str) or not query.strip():
-        raise ValueError('send {"query": "select ...", "params": []}')
-    if not isinstance(values, list):
-        raise ValueError("params is a list")
-    rows = store.run_user_sql(query, values, timeout_s=settings.sql_timeout_s, max_rows=settings.sql_max_rows)
-    if ARROW in str(params.get("_accept", "")):
+    rows = store.run_user_sql(
+        params.query, params.params, timeout_s=settings.sql_timeout_s, max_rows=settings.sql_max_rows
+    )
+    if ARROW in params.caller.accept:
         return _arrow(rows)
     return {"columns": list(rows.columns), "rows": [list(row) for row in rows.rows], "truncated": rows.truncated}
 

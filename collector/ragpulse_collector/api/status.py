@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
@@ -41,7 +42,7 @@ class Status:
         self._store, self._settings, self._counters, self._backlog = store, settings, counters, backlog
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
-    def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, params: Params) -> dict[str, Any]:
         """Return the counts; those of the process since its start, those of the data from the store."""
         del params
         collector = self._settings.collector

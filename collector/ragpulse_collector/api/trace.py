@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ import orjson
 
 from ragpulse_collector.analysis.window import instant
 from ragpulse_collector.api.encoding import plain
+from ragpulse_collector.api.models import OneTrace, TraceDetail
 from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
@@ -34,25 +34,23 @@ _SCORES = f"{VIEWS['scores'].replace('s.elapsed_ms', 's.elapsed_ms, s.calls', 1)
 _DECISIONS = f"{VIEWS['decisions']} WHERE trace_id = $id"
 
 
-def trace_detail(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer the operation; raises LookupError when there is no such trace, ValueError for a malformed id.
+def trace_detail(store: Store, params: TraceDetail) -> dict[str, Any]:
+    """Answer the operation; raises LookupError when there is no such trace.
 
-    `only=trace` tells the trace and its neighbours, `only=rest` the rest. Of spans everything is told, with
-    `spans=brief` what a waterfall shows of them; `spans=<span id>` tells everything of one.
+    `only=trace` returns the trace and its neighbours, `only=rest` the rest. `spans=brief` returns of each span what a
+    waterfall shows; `spans=<span id>` returns that span alone, with everything.
     """
-    trace_id, only = trace_uuid(params["trace_id"]), params.get("only")
-    if only not in (None, "", "trace", "rest"):
-        raise ValueError(f"only is 'trace' or 'rest', not {str(only)[:80]!r}")
+    trace_id, only = params.trace_id, params.only
     found: dict[str, Any] = {}
     if only != "rest":
         found["trace"] = _facts(store, trace_id)
         found |= _neighbours(store, found["trace"]["start_time"])
     if only != "trace":
-        found |= _rest(store, trace_id, instant(params.get("at"), now=utc_now()), str(params.get("spans") or ""))
+        found |= _rest(store, trace_id, instant(params.at, now=utc_now()), params.spans)
     return found
 
 
-def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str) -> dict[str, Any]:
+def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str | None) -> dict[str, Any]:
     spans = _spans(store, trace_id, at, which)
     if not spans and at is not None:  # the time was off: look everywhere before saying no
         return _rest(store, trace_id, None, which)
@@ -70,26 +68,12 @@ def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str) -> dict
     }
 
 
-def trace_page(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+def trace_page(store: Store, params: OneTrace) -> dict[str, Any]:
     """Answer `GET traces/{trace_id}/html`; raises like `trace_detail`."""
     from ragpulse_dashboards import standalone  # the templates: not before somebody wants a page
 
-    answer = plain(trace_detail(store, params))
+    answer = plain(trace_detail(store, TraceDetail.parse(params.given())))
     return {"filename": f"trace-{answer['trace']['trace_id'][:12]}.html", "text": standalone(answer)}
-
-
-def trace_uuid(text: Any) -> UUID:
-    """Read a trace id; raises ValueError unless it is 32 hex digits."""
-    if not re.match(r"[0-9a-fA-F]{32}\Z", str(text)):
-        raise ValueError(f"{str(text)[:80]!r} is no trace id: 32 hex digits are expected")
-    return UUID(str(text))
-
-
-def span_number(text: Any) -> int:
-    """Read a span id as the tables keep it; raises ValueError unless it is 16 hex digits."""
-    if not re.match(r"[0-9a-fA-F]{16}\Z", str(text)):
-        raise ValueError(f"{str(text)[:80]!r} is no span id: 16 hex digits are expected")
-    return int(str(text), 16)
 
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:
@@ -102,10 +86,10 @@ def unit_of(store: Store, trace_id: UUID) -> tuple[int, datetime]:
     return rows[0][0], rows[0][1]
 
 
-def _spans(store: Store, trace_id: UUID, at: datetime | None, which: str) -> list[dict[str, Any]]:
+def _spans(store: Store, trace_id: UUID, at: datetime | None, which: str | None) -> list[dict[str, Any]]:
     select = f"{_BRIEF if which == BRIEF else VIEWS['spans']} WHERE {'s.trace_id = $id' if at else spans_of('$id')}"
     if which and which != BRIEF:
-        select += f" AND s.span_id = {span_number(which)}"
+        select += f" AND s.span_id = {int(which, 16)}"
     return _once(_read(store, select, "s.start_time", trace_id, at), "span_id")
 
 

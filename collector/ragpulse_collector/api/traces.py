@@ -11,12 +11,12 @@ from typing import Any
 
 from ragpulse_collector.analysis.filters import Filter, filter_of
 from ragpulse_collector.analysis.window import instant
+from ragpulse_collector.api.models import TraceChoice, TraceList
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import newest, newest_of_all
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
-DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
 FACETS = ("service", "model", "prompt_version", "variant", "environment")
 MAX_FACET_VALUES = 20
 _COLUMNS = ", ".join(("trace_id", *FACT_COLUMNS))
@@ -39,12 +39,11 @@ _SORTS = {
 }
 
 
-def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer the operation; raises ValueError naming a malformed parameter."""
-    limit = _limit(params.get("limit"))
-    sort = _sort(params)
+def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer the operation; raises ValueError for a cursor or a condition that is none."""
+    limit, sort = params.limit, params.sort
     keep, parameters = _conditions(params, clock())
-    page = _page(params, sort, parameters)
+    page = _page(params, parameters)
     offset = 0 if sort == "time" else _offset(params)
 
     in_order = sort == "time" and not _needs_score(params)
@@ -63,22 +62,22 @@ def trace_list(store: Store, params: Mapping[str, Any], *, clock: Callable[[], d
     answer: dict[str, Any] = {
         "traces": [_shown(row) | {"scores": scores[row["trace_id"]]} for row in rows],
         "next": _cursor(rows[-1], sort, offset + limit) if more else None,
-        "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.get("after"),
+        "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.after,
     }
-    if str(params.get("facets", "")).lower() in ("true", "1"):
+    if params.facets:
         answer["facets"] = _facets(store, keep, parameters, params)
     return answer
 
 
 def listed(
-    store: Store, params: Mapping[str, Any], *, max_rows: int, clock: Callable[[], datetime] = utc_now
+    store: Store, params: TraceChoice, *, max_rows: int, clock: Callable[[], datetime] = utc_now
 ) -> tuple[str, dict[str, Any]]:
     """Return the SQL and its parameters of the filtered list's first `max_rows`, in no order; raises ValueError.
 
     Only ids are put in order: with the texts that would not fit into memory.
     """
     keep, parameters = _conditions(params, clock())
-    first = f"{_query(params, keep)} ORDER BY {_SORTS[_sort(params)]} LIMIT {int(max_rows)}"
+    first = f"{_query(params, keep)} ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
     return f"SELECT {_COLUMNS} FROM traces WHERE trace_id IN (SELECT trace_id FROM ({first}))", parameters
 
 
@@ -87,59 +86,39 @@ def chosen() -> str:
     return f"SELECT {_COLUMNS} FROM traces WHERE trace_id IN (SELECT unnest($ids::VARCHAR[]))"
 
 
-def _sort(params: Mapping[str, Any]) -> str:
-    sort = str(params.get("sort") or "time")
-    if sort not in _SORTS:
-        raise ValueError(f"sort {sort!r} is unknown; possible: {', '.join(_SORTS)}")
-    return sort
-
-
-def _query(params: Mapping[str, Any], keep: Sequence[str]) -> str:
+def _query(params: TraceChoice, keep: Sequence[str]) -> str:
     return f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
 
 
-def _limit(value: Any) -> int:
-    try:
-        limit = int(value or DEFAULT_LIMIT)
-    except ValueError:
-        raise ValueError(f"limit must be a number, not {value!r}") from None
-    if not 1 <= limit <= MAX_LIMIT:
-        raise ValueError(f"limit must lie between 1 and {MAX_LIMIT}")
-    return limit
-
-
-def _conditions(params: Mapping[str, Any], now: datetime) -> tuple[list[str], dict[str, Any]]:
+def _conditions(params: TraceChoice, now: datetime) -> tuple[list[str], dict[str, Any]]:
     """Return the SQL conditions, that of the common filters first, and their parameters."""
-    common: Filter = filter_of(params)
+    common: Filter = filter_of(params.given())
     keep, parameters = [common.sql], dict(common.parameters)
-    for name, sign in (("from", ">="), ("to", "<")):
-        at = instant(params.get(name), now=now)
+    for name, time, sign in (("from", params.from_, ">="), ("to", params.to, "<")):
+        at = instant(time, now=now)
         if at is not None:
             keep.append(f"start_time {sign} ${name}_time")
             parameters[f"{name}_time"] = at
-    if params.get("evaluator"):
-        parameters["evaluator"] = str(params["evaluator"]).partition("@")[0]
-    for name, sign in (("min_score", ">="), ("max_score", "<=")):
-        if params.get(name) not in (None, ""):
+    if params.evaluator:
+        parameters["evaluator"] = params.evaluator.partition("@")[0]
+    for name, score, sign in (("min_score", params.min_score, ">="), ("max_score", params.max_score, "<=")):
+        if score is not None:
             keep.append(f"score {sign} ${name}")
-            parameters[name] = float(params[name])
-    failing = str(params.get("failing", "")).lower()
-    if failing in ("true", "1", "false", "0"):
-        keep.append("failing" if failing in ("true", "1") else "NOT failing")
-    if params.get("outcome"):
-        keep.append(_outcome(params))
-    if params.get("document"):
-        parameters["document"] = str(params["document"])
+            parameters[name] = score
+    if params.failing is not None:
+        keep.append("failing" if params.failing else "NOT failing")
+    if params.outcome:
+        keep.append(_outcome(params.outcome))
+    if params.document:
+        parameters["document"] = params.document
         keep.append(_found(parameters))
     return keep, parameters
 
 
-def _outcome(params: Mapping[str, Any]) -> str:
-    """Those with which the evaluator asked for came to this; raises ValueError."""
-    if params["outcome"] not in OUTCOMES or not params.get("evaluator"):
-        raise ValueError(f"outcome is one of {', '.join(OUTCOMES)}, and evaluator says with which evaluator")
+def _outcome(outcome: str) -> str:
+    """Return the condition that a trace came to this with the evaluator."""
     return (
-        f"trace_id IN (SELECT {hex_trace('trace_id')} FROM {OUTCOMES[params['outcome']]}"
+        f"trace_id IN (SELECT {hex_trace('trace_id')} FROM {OUTCOMES[outcome]}"
         " AND split_part(evaluator, '@', 1) = $evaluator)"
     )
 
@@ -154,21 +133,21 @@ def _found(times: Collection[str]) -> str:
     )
 
 
-def _needs_score(params: Mapping[str, Any]) -> bool:
-    asked = ("min_score", "max_score", "failing", "evaluator")
-    return params.get("sort") in ("worst", "best") or any(params.get(name) for name in asked)
+def _needs_score(params: TraceChoice) -> bool:
+    asked = (params.min_score, params.max_score, params.failing, params.evaluator)
+    return params.sort in ("worst", "best") or any(one is not None for one in asked)
 
 
-def _score_column(params: Mapping[str, Any]) -> str:
+def _score_column(params: TraceChoice) -> str:
     return ", score" if _needs_score(params) else ", NULL AS score"
 
 
-def _score_join(params: Mapping[str, Any]) -> str:
+def _score_join(params: TraceChoice) -> str:
     """Join each trace's latest score of the chosen evaluator, or its lowest over all of them."""
     if not _needs_score(params):
         return ""
-    only = " AND evaluator = $evaluator" if params.get("evaluator") else ""
-    join = "LEFT JOIN" if params.get("outcome") else "JOIN"
+    only = " AND evaluator = $evaluator" if params.evaluator else ""
+    join = "LEFT JOIN" if params.outcome else "JOIN"
     return (
         f" {join} (SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, min(normalized) AS score,"
         " bool_or(coalesce(NOT passing, normalized < 0.5)) AS failing"
@@ -176,31 +155,29 @@ def _score_join(params: Mapping[str, Any]) -> str:
     )
 
 
-def _page(params: Mapping[str, Any], sort: str, parameters: dict[str, Any]) -> str:
+def _page(params: TraceList, parameters: dict[str, Any]) -> str:
     """Continue after a cursor: by key where rows are in order of time, by offset elsewhere."""
-    if params.get("after"):
-        parameters |= _key(params["after"])
+    if params.after:
+        parameters |= _key(params.after)
         return " AND (start_time, trace_id) > ($cursor_time, $cursor_id)"
-    if not params.get("cursor"):
-        return ""
-    if sort == "time":
-        parameters |= _key(params["cursor"])
+    if params.cursor and params.sort == "time":
+        parameters |= _key(params.cursor)
         return " AND (start_time, trace_id) < ($cursor_time, $cursor_id)"
     return ""
 
 
-def _edges(params: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
+def _edges(params: TraceList, parameters: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
     """Between which times the traces of the page start, as far as the question says."""
     firsts, lasts = [parameters.get("from_time")], [parameters.get("to_time")]
-    (firsts if params.get("after") else lasts).append(parameters.get("cursor_time"))
+    (firsts if params.after else lasts).append(parameters.get("cursor_time"))
     return max(filter(None, firsts), default=None), min(filter(None, lasts), default=None)
 
 
-def _offset(params: Mapping[str, Any]) -> int:
-    return int(_decoded(params["cursor"])[2]) if params.get("cursor") else 0
+def _offset(params: TraceList) -> int:
+    return _decoded(params.cursor)[2] if params.cursor else 0
 
 
-def _key(cursor: Any) -> dict[str, Any]:
+def _key(cursor: str) -> dict[str, Any]:
     time, trace_id, _ = _decoded(cursor)
     return {"cursor_time": datetime.fromisoformat(time), "cursor_id": trace_id}
 
@@ -210,10 +187,9 @@ def _cursor(row: Mapping[str, Any], sort: str, offset: int) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
-def _decoded(cursor: Any) -> tuple[str, str, int]:
+def _decoded(cursor: str) -> tuple[str, str, int]:
     try:
-        text = str(cursor)
-        time, trace_id, offset = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        time, trace_id, offset = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         datetime.fromisoformat(time)
         return time, str(trace_id), int(offset)
     except (ValueError, TypeError) as error:
@@ -249,7 +225,7 @@ def _scores(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bo
 
 
 def _facets(
-    store: Store, keep: Sequence[str], parameters: Mapping[str, Any], params: Mapping[str, Any]
+    store: Store, keep: Sequence[str], parameters: Mapping[str, Any], params: TraceList
 ) -> dict[str, list[dict[str, Any]]]:
     """Count the values of every facet in one pass, the most frequent first."""
     named = {key: value for key, value in parameters.items() if key != "bound" and not key.startswith("cursor_")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from ragpulse_collector.analysis.explain import exemplars, explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series
-from ragpulse_collector.api import writes
+from ragpulse_collector.api import answers, models, writes
 from ragpulse_collector.api.data import (
     StoreWithCopies,
     export_archive,
@@ -29,9 +29,10 @@ from ragpulse_collector.api.data import (
 from ragpulse_collector.api.evaluators import evaluators
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.outside import names_only
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.api.pytest_case import pytest_case
 from ragpulse_collector.api.rules import Rules
-from ragpulse_collector.api.sql import sql
+from ragpulse_collector.api.sql import ARROW, sql
 from ragpulse_collector.api.status import Status
 from ragpulse_collector.api.trace import trace_detail, trace_page
 from ragpulse_collector.api.traces import trace_list
@@ -42,11 +43,6 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-
-FILTERS = (
-    "from", "to", "service", "environment", "model", "prompt_name", "prompt_version", "variant", "session_id",
-    "user_id", "name", "retriever", "error", "q", "where",
-)  # fmt: skip
 
 Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's way to queue evaluations that a person asked for."""
@@ -81,55 +77,64 @@ def operations(
     )
 
 
-def _get(path: str, run: Callable[[Mapping[str, Any]], Any], summary: str, *parameters: str) -> Operation:
-    many = tuple(name for name in parameters if name == "group_by")
-    return Operation(method="GET", path=path, run=run, summary=summary, parameters=parameters, repeatable=many)
+def _get(path: str, run: Callable[[Any], Any], summary: str, params: type[Params], answer: Any) -> Operation:
+    return Operation(method="GET", path=path, run=run, summary=summary, params=params, answer=answer)
 
 
-def _over(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[Mapping[str, Any]], Any]:
+def _over(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
     """Return the operation over a store; a `where` is answered under the limits of users' SQL."""
 
-    def run(params: Mapping[str, Any]) -> Any:
-        return ask(store.limited() if params.get("where") else store, params, **more)
+    def run(params: models.Filters) -> Any:
+        return ask(store.limited() if params.where else store, params, **more)
 
     return run
 
 
+def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
+    """Like `_over` for a function of the metrics, which takes the parameters as a mapping."""
+
+    def given(chosen: Store, params: Params, **options: Any) -> Any:
+        return ask(chosen, params.given(), **options)
+
+    return _over(store, given, **more)
+
+
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
-        _get("traces", _over(store, trace_list), "Traces with their scores.", *FILTERS, "limit", "cursor", "after",
-             "sort", "evaluator", "outcome", "document", "failing", "min_score", "max_score", "facets"),
-        _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.", "at", "only",
-             "spans"),
-        _get("traces/{trace_id}/html", partial(trace_page, store), "One trace as a self-contained, redacted page."),
-        _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test."),
-        _get("status", status, "Received, rejected, evaluated, dropped; and why."),
-        Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), scope="read",
-                  summary="One read-only SELECT over the views.", parameters=("query", "params"),
-                  repeatable=("params",)),
+        _get("traces", _over(store, trace_list), "Traces with their scores.", models.TraceList, answers.Traces),
+        _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.",
+             models.TraceDetail, answers.Trace),
+        _get("traces/{trace_id}/html", partial(trace_page, store), "One trace as a self-contained, redacted page.",
+             models.OneTrace, answers.TextFile),
+        _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
+             models.OneTrace, answers.TextFile),
+        _get("status", status, "Received, rejected, evaluated, dropped; and why.", Params, answers.Status),
+        Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), params=models.Sql,
+                  answer=answers.Table, files=(ARROW,), summary="One read-only SELECT over the views."),
     )  # fmt: skip
 
 
 def _measures(store: Store) -> tuple[Operation, ...]:
-    snapshots = Snapshots(store)
+    over, snapshots = partial(_measure, store), Snapshots(store)
     return (
-        _get("metrics", _over(store, series, snapshots=snapshots), "A metric over request time.", "name", "step",
-             "width", "group_by", "corrected", "assisted_by", *FILTERS),
-        _get("overview", _over(store, overview, snapshots=snapshots), "The headline of a range.", *FILTERS, "only"),
-        _get("coverage", _over(store, coverage), "What was eligible, selected, scored and dropped.", *FILTERS),
-        _get("exemplars", _over(store, exemplars), "The worst, median and best traces behind a point.", "metric", "t",
-             "step", *FILTERS),
-        _get("explain", _over(store, explain), "What differs in a selection.", "metric", "sel_from", "sel_to",
-             "sel_lo", "sel_hi", *FILTERS),
-        _get("compare", _over(store, compare), "Two sides: difference, interval, test, worst flips.", "a", "b",
-             "evaluator", "by", *FILTERS),
-        _get("check", _over(store, check), "Is quality above a limit?", "evaluator", "min", *FILTERS),
-        _get("plan", _over(store, plan), "How many to score for a wanted precision.", "evaluator", "half_width",
-             *FILTERS),
-        _get("documents", _over(store, documents), "Quality by retrieved document.", "evaluator", "sort", *FILTERS),
-        _get("blame", _over(store, failure_attribution), "Retrieval or generation?", "step", *FILTERS),
-        _get("calibration", _over(store, calibration), "A judge against people's labels.", "evaluator", *FILTERS),
-        _get("labels/suggest", _over(store, suggest), "Traces worth a label.", "evaluator", "limit", *FILTERS),
+        _get("metrics", over(series, snapshots=snapshots), "A metric over request time.", models.Metrics,
+             answers.Metrics | answers.ManyMetrics),
+        _get("overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
+             answers.Overview),
+        _get("coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
+             answers.Coverage),
+        _get("exemplars", over(exemplars), "The worst, median and best traces behind a point.", models.Exemplars,
+             answers.Exemplars),
+        _get("explain", over(explain), "What differs in a selection.", models.Explain, answers.Explanation),
+        _get("compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
+             answers.Comparison),
+        _get("check", over(check), "Is quality above a limit?", models.Check, answers.Check),
+        _get("plan", over(plan), "How many to score for a wanted precision.", models.Plan, answers.Plan),
+        _get("documents", over(documents), "Quality by retrieved document.", models.Documents, answers.Documents),
+        _get("blame", over(failure_attribution), "Retrieval or generation?", models.Blame, answers.Attribution),
+        _get("calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
+             answers.Calibration),
+        _get("labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, answers.Suggestions),
     )  # fmt: skip
 
 
@@ -139,98 +144,94 @@ def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
         return versions[0] if versions else None
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
-    return _get("evaluators", run, "The evaluators of this installation.")
+    return _get("evaluators", run, "The evaluators of this installation.", Params, answers.Evaluators)
 
 
 def _rules(rules: Rules) -> tuple[Operation, ...]:
-    parameters = ("name", "evaluators", "rate", "where", "strata")
+    draft: dict[str, Any] = {"params": models.RuleDraft, "scope": "admin", "answer": answers.Rule}
     return (
-        _get("rules", rules.list, "The rules in force."),
-        _get("rules/preview", rules.preview, "What a rule would select, and cost.", *parameters),
-        Operation(method="POST", path="rules", run=rules.create, scope="admin", summary="Add a rule.",
-                  parameters=parameters, repeatable=("evaluators", "strata")),
-        Operation(method="PUT", path="rules/{name}", run=rules.replace, scope="admin", summary="Change a rule.",
-                  parameters=parameters, repeatable=("evaluators", "strata")),
-        Operation(method="DELETE", path="rules/{name}", run=rules.delete, scope="admin", summary="Remove a rule."),
+        _get("rules", rules.list, "The rules in force.", Params, answers.Rules),
+        _get("rules/preview", rules.preview, "What a rule would select, and cost.", models.RuleDraft,
+             answers.RulePreview),
+        Operation(method="POST", path="rules", run=rules.create, summary="Add a rule.", **draft),
+        Operation(method="PUT", path="rules/{name}", run=rules.replace, summary="Change a rule.", **draft),
+        Operation(method="DELETE", path="rules/{name}", run=rules.delete, params=models.Named, scope="admin",
+                  answer=answers.Done, summary="Remove a rule."),
     )  # fmt: skip
 
 
 def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
-    def get(params: Mapping[str, Any]) -> dict[str, Any]:
-        return replays.get(str(params["id"]))
+    def cases(params: models.Cases) -> dict[str, Any]:
+        handed = external.cases(params.given())
+        return {**replays.get(params.id), "cases": handed}
 
-    def cancel(params: Mapping[str, Any]) -> dict[str, Any]:
-        return replays.cancel(str(params["id"]))
+    def results(params: models.Results) -> dict[str, Any]:
+        accepted = external.results(params.given())
+        return {**replays.get(params.id), "accepted": accepted}
 
-    def resume(params: Mapping[str, Any]) -> dict[str, Any]:
-        cap = params.get("max_usd")
-        return replays.resume(str(params["id"]), max_usd=None if cap is None else float(cap))
-
-    def cases(params: Mapping[str, Any]) -> dict[str, Any]:
-        handed = external.cases(params)
-        return {**get(params), "cases": handed}
-
-    def results(params: Mapping[str, Any]) -> dict[str, Any]:
-        accepted = external.results(params)
-        return {**get(params), "accepted": accepted}
-
-    asked = ("evaluators", "external", "since", "where", "limit", "max_usd", "judge", "dry_run", *FILTERS)
     return (
-        _get("replays", replays.list, "Replays, newest first."),
-        _get("replays/{id}", get, "One replay with its progress."),
-        Operation(method="POST", path="replays", run=replays.create, scope="admin", parameters=asked,
-                  repeatable=("evaluators", "external", "loads", "prompts"), outside=names_only,
-                  summary="Run stored traces through evaluators, or only say what it would take."),
-        Operation(method="POST", path="replays/{id}/cancel", run=cancel, scope="admin", summary="Stop a replay."),
-        Operation(method="POST", path="replays/{id}/resume", run=resume, scope="admin", parameters=("max_usd",),
+        _get("replays", lambda _: replays.list(), "Replays, newest first.", Params, answers.Replays),
+        _get("replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.", models.ById,
+             answers.Replay),
+        Operation(method="POST", path="replays", run=lambda params: replays.create(params.given()), scope="admin",
+                  params=models.Replay, answer=answers.Replays | answers.Bill, outside=names_only,
+                  summary="Run stored traces through evaluators, or only report what it would take."),
+        Operation(method="POST", path="replays/{id}/cancel", run=lambda params: replays.cancel(params.id),
+                  params=models.ById, answer=answers.Replay, scope="admin", summary="Stop a replay."),
+        Operation(method="POST", path="replays/{id}/resume", params=models.Resume, answer=answers.Replay, scope="admin",
+                  run=lambda params: replays.resume(params.id, max_usd=params.max_usd),
                   summary="Continue a stopped replay."),
-        Operation(method="GET", path="replays/{id}/cases", run=cases, scope="admin", parameters=("limit",),
-                  summary="Cases for a caller who alone has the evaluator."),
-        Operation(method="POST", path="replays/{id}/results", run=results, scope="admin",
-                  parameters=("results", "capped"), repeatable=("results",), summary="What the caller found."),
+        Operation(method="GET", path="replays/{id}/cases", run=cases, params=models.Cases, answer=answers.Cases,
+                  scope="admin", summary="Cases for a caller who alone has the evaluator."),
+        Operation(method="POST", path="replays/{id}/results", run=results, params=models.Results,
+                  answer=answers.Accepted, scope="admin", summary="What the caller found."),
     )  # fmt: skip
 
 
 def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     return (
-        _get("drift", drift.report, "Whose is a move of the score: the judge's or the application's?", "evaluator",
-             "back", *FILTERS),
-        Operation(method="POST", path="drift/anchors", run=drift.freeze, scope="admin",
-                  parameters=("evaluator", "n", *FILTERS), summary="Freeze judged answers to watch a judge by."),
-        Operation(method="POST", path="drift/run", run=drift.run, scope="admin", parameters=("evaluator",),
-                  summary="Judge the frozen answers again, without the recorded calls."),
+        _get("drift", lambda params: drift.report(params.given()),
+             "Whose is a move of the score: the judge's or the application's?", models.Drift,
+             answers.Drift | answers.Watched),
+        Operation(method="POST", path="drift/anchors", run=lambda params: drift.freeze(params.given()),
+                  params=models.Anchors, answer=answers.Drift, scope="admin",
+                  summary="Keep judged answers to watch a judge by."),
+        Operation(method="POST", path="drift/run", run=lambda params: drift.run(params.given()),
+                  params=models.Evaluator, answer=answers.Drift, scope="admin",
+                  summary="Judge the kept answers again, without the recorded calls."),
     )  # fmt: skip
 
 
 def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
-    def test(params: Mapping[str, Any]) -> dict[str, Any]:
-        return monitors.test(str(params["name"]))
-
     return (
-        _get("monitors", monitors.list, "Monitors with state and history."),
-        _get("targets", targets, "Where metrics should be, and whether they surely are.", *FILTERS),
-        Operation(method="POST", path="monitors/{name}/test", run=test, scope="admin", summary="Send a test alert."),
+        _get("monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, answers.Monitors),
+        _get("targets", lambda params: targets(params.given()),
+             "Where metrics should be, and whether they surely are.", models.Filters, answers.Targets),
+        Operation(method="POST", path="monitors/{name}/test", run=lambda params: monitors.test(params.name),
+                  params=models.Named, answer=answers.AlertSent, scope="admin", summary="Send a test alert."),
     )  # fmt: skip
 
 
 def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
     both: tuple[Literal["GET", "POST"], ...] = ("GET", "POST")
     return (
-        *(Operation(method=method, path="export", run=partial(export_archive, store), parameters=("format",),
-                    summary="Every view as Parquet or JSON lines, in one tar.") for method in both),
-        _get("export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
-             "The filtered list of traces as Parquet.", *FILTERS, "sort", "evaluator", "outcome", "document",
-             "failing", "min_score", "max_score", "format"),
-        _get("export/evaluations", partial(evaluation_events, store),
+        *(Operation(method=method, path="export", run=partial(export_archive, store), params=models.Export,
+                    files=("application/x-tar",), summary="Every view as Parquet or JSON lines, in one tar.")
+          for method in both),
+        Operation(method="GET", path="export/traces", params=models.TraceFile,
+                  files=("application/vnd.apache.parquet",),
+                  run=partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
+                  summary="The filtered list of traces as Parquet."),
+        _get("export/evaluations", lambda params: evaluation_events(store, params.given()),
              "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
-             "from", "to", "evaluator", "limit"),
+             models.Events, answers.Events),
         *(Operation(method=method, path="snapshot", run=partial(snapshot_file, store), scope="admin",
-                    summary="A consistent copy of the database.") for method in both),
-        Operation(method="POST", path="prune", run=partial(pruned, store), scope="admin",
-                  parameters=("older_than", "service", "dry_run"),
-                  summary="Delete what is older than an age, or everything of a service."),
+                    files=("application/octet-stream",), summary="A consistent copy of the database.")
+          for method in both),
+        Operation(method="POST", path="prune", run=partial(pruned, store), params=models.Prune, answer=answers.Pruned,
+                  scope="admin", summary="Delete what is older than an age, or everything of a service."),
         Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices.settle), scope="admin",
-                  summary="Derive the canonical columns again from the raw attributes."),
+                  answer=answers.Remapped, summary="Derive the canonical columns again from the raw attributes."),
     )  # fmt: skip
 
 
@@ -239,13 +240,10 @@ def _writes(
 ) -> tuple[Operation, ...]:
     evaluate = partial(writes.force, queue=force, known=catalog.online, wake=wake)
     return (
-        Operation(method="POST", path="labels", run=partial(writes.label, store, mask=mask), scope="admin",
-                  summary="A person's verdict.",
-                  parameters=("trace_id", "span_id", "evaluator", "score", "passing", "comment", "annotator",
-                              "label_pi")),
-        Operation(method="POST", path="scores", run=partial(writes.score, store, mask=mask), scope="ingest",
-                  summary="Feedback on a trace.",
-                  parameters=("trace_id", "span_id", "name", "score", "label", "comment")),
-        Operation(method="POST", path="evaluate", run=evaluate, scope="admin", summary="Evaluate one trace now.",
-                  parameters=("trace_id", "evaluators"), repeatable=("evaluators",)),
+        Operation(method="POST", path="labels", run=partial(writes.label, store, mask=mask), params=models.Label,
+                  answer=answers.Done, scope="admin", summary="A person's verdict."),
+        Operation(method="POST", path="scores", run=partial(writes.score, store, mask=mask), params=models.Score,
+                  answer=answers.Done, scope="ingest", summary="Feedback on a trace."),
+        Operation(method="POST", path="evaluate", run=evaluate, params=models.Evaluate, answer=answers.Queued,
+                  scope="admin", summary="Evaluate one trace now."),
     )  # fmt: skip

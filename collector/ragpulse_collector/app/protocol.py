@@ -7,8 +7,11 @@ Without them a client that dribbles its headers keeps a connection for ever, one
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ragpulse_collector.api.problems import MEDIA_TYPE, encoded
 
 HEAD_WITHIN_S = 10.0
 MAX_HEAD_BYTES = 64 * 1024
@@ -127,10 +130,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(408, f"the head of the request did not arrive within {self.head_within_s:g} s")
 
     def _refuse(self, status: int, message: str) -> None:
-        reason: dict[int, str] = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
-        body = f'{{"error": "{message}"}}'
-        self.transport.write(
-            f"HTTP/1.1 {status} {reason[status]}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
+        body = encoded(status, message)
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
+        self.transport.write(head.encode() + body)
         self.transport.close()

@@ -18,11 +18,12 @@ from urllib.parse import parse_qs, quote
 
 import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 import ragpulse_dashboards
@@ -40,6 +41,7 @@ _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
 _OWN_PAGE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 """Where the login may lead: a path of ours, and nothing that a browser takes for another site's address."""
+_NO_PAGES = ("/api/", "/v1/")
 PROBE_EVERY_S = 1.0
 PROBE_TIMEOUT_S = 5.0
 CHECK_FILES_EVERY_S = 5.0
@@ -63,8 +65,8 @@ def web(
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations), methods=["GET"]),
-        Route("/login", partial(_login, settings, sessions), methods=["POST"]),
-        Mount("/", Pages(operations)),
+        _Last("/", Pages(operations)),
+        Route("/login", partial(_login, settings, sessions), methods=["POST"]),  # after the pages, which have the form
     ]
     middleware = []
     origins = list(settings.collector.allowed_origins)
@@ -73,6 +75,17 @@ def web(
         cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
         middleware.append(cors)
     return Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+
+
+class _Last(Mount):
+    """A mount that answers what no route before it names, so that a wrong method there is answered 405."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match partially; paths of the API never."""
+        if scope["path"].startswith(_NO_PAGES):
+            return Match.NONE, {}
+        match, child = super().matches(scope)
+        return Match.PARTIAL if match is Match.FULL else match, child
 
 
 class Pages:
@@ -99,16 +112,20 @@ class Pages:
 async def _failed(request: Request, error: Exception) -> Response:
     """Answer what nobody foresaw; the traceback goes to the log, not to the asker."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return http.json_response({"error": "the collector failed to answer; its log says why"}, 500)
+    return http.refusal(request, ApiError(500, "the collector failed to answer; its log has the reason"))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    del request
     assert isinstance(error, ApiError)
-    return http.refusal(error)
+    return http.refusal(request, error)
 
 
-_HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused}
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return http.http_refusal(request, error)
+
+
+_HANDLERS: dict[Any, Any] = {Exception: _failed, ApiError: _refused, HTTPException: _not_routed}
 
 
 class Probe:

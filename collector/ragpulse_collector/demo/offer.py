@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from ragpulse_collector.analysis.window import iso
-from ragpulse_collector.api.data import actor_of
+from ragpulse_collector.api.answers import Deleted, DemoTraffic
 from ragpulse_collector.api.operations import Operation
+from ragpulse_collector.api.params import Params
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.retention import prune_service
@@ -23,14 +23,14 @@ _HELD = "SELECT count(*) FROM raw.spans WHERE service = $service"
 def offered(store: Store) -> tuple[Operation, ...]:
     """Return the two operations over a store."""
     return (
-        Operation(method="POST", path="demo", run=partial(load, store), scope="admin",
+        Operation(method="POST", path="demo", run=partial(load, store), scope="admin", answer=DemoTraffic,
                   summary="Make generated traffic of the last hours, as the service `demo`."),
-        Operation(method="DELETE", path="demo", run=partial(remove, store), scope="admin",
+        Operation(method="DELETE", path="demo", run=partial(remove, store), scope="admin", answer=Deleted,
                   summary="Remove everything of the service `demo`."),
     )  # fmt: skip
 
 
-def load(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+def load(store: Store, params: Params) -> dict[str, Any]:
     """Store the traffic; raises PermissionError (409) where it is there already. Evaluations follow by themselves."""
     from ragpulse_collector.demo.traffic import SERVICE, traffic, visits
 
@@ -45,8 +45,8 @@ def load(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"service": SERVICE, "traces": len(planned), "from": first, "to": last}
 
 
-def remove(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
+def remove(store: Store, params: Params) -> dict[str, Any]:
     """Delete the service's traces and all that belongs to them; the deletion is in the audit."""
     from ragpulse_collector.demo.traffic import SERVICE
 
-    return {"deleted": prune_service(store, SERVICE, actor=actor_of(params)).rows}
+    return {"deleted": prune_service(store, SERVICE, actor=params.caller.actor).rows}

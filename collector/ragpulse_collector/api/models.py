@@ -1,0 +1,361 @@
+"""The parameters of each operation, by their public names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from ragpulse_collector.api.params import (
+    Duration,
+    JsonList,
+    Many,
+    Names,
+    Params,
+    Since,
+    SpanChoice,
+    SpanId,
+    Step,
+    Time,
+    TraceId,
+    Unit,
+)
+
+MAX_TEXT = 10_000
+DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
+
+Sort = Literal["time", "slow", "worst", "best"]
+Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
+Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
+"""A text that a person typed; what is beyond its limit is cut off."""
+
+
+class Range(Params):
+    """A range of request times."""
+
+    from_: Time | None = Field(None, alias="from", description="First request time.")
+    to: Time | None = Field(None, description="End of the range, not included; default: now.")
+
+
+class Filters(Range):
+    """The filters that lists, charts and reports share."""
+
+    service: Many = []
+    environment: Many = []
+    model: Many = []
+    prompt_name: Many = []
+    prompt_version: Many = []
+    variant: Many = []
+    session_id: Many = []
+    user_id: Many = []
+    name: Many = Field([], description="Name of the root span.")
+    retriever: Many = []
+    error: bool | None = None
+    q: str | None = Field(None, description="Words in question or answer.")
+    where: str | None = Field(None, description="One SQL boolean over the columns of `traces`.")
+
+
+class Buckets(Filters):
+    """Filters, and how the range is cut into points."""
+
+    step: Step | None = None
+    width: int | None = Field(None, ge=1, description="The most points, where `step` is `auto`.")
+
+
+class TraceChoice(Filters):
+    """Which traces a list holds, and in what order."""
+
+    sort: Sort = "time"
+    evaluator: str | None = None
+    outcome: Outcome | None = Field(None, description="What became of a trace with `evaluator`.")
+    document: str | None = Field(None, description="Traces that retrieved this document.")
+    failing: bool | None = None
+    min_score: float | None = None
+    max_score: float | None = None
+
+    @model_validator(mode="after")
+    def _outcome_of_whom(self) -> TraceChoice:
+        if self.outcome and not self.evaluator:
+            raise ValueError("outcome needs evaluator: it says with which evaluator")
+        return self
+
+
+class TraceList(TraceChoice):
+    """`GET traces`."""
+
+    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    cursor: str | None = Field(None, description="`next` of an earlier answer: older traces.")
+    after: str | None = Field(None, description="`newest` of an earlier answer: traces that are newer.")
+    facets: bool = Field(False, description="Also count the values of the common columns.")
+
+
+class TraceFile(TraceChoice):
+    """`GET export/traces`."""
+
+    format: Literal["parquet"] = "parquet"
+
+
+class OneTrace(Params):
+    """A trace by its id."""
+
+    trace_id: TraceId
+    at: Time | None = Field(None, description="The start time, which makes the look-up cheap.")
+
+
+class TraceDetail(OneTrace):
+    """`GET traces/{trace_id}`."""
+
+    only: Literal["trace", "rest"] | None = None
+    spans: SpanChoice | None = None
+
+
+class Sql(Params):
+    """`POST sql`."""
+
+    query: str = Field(min_length=1, description="Exactly one read-only SELECT.")
+    params: list[Any] = []
+
+
+class Metrics(Buckets):
+    """`GET metrics`."""
+
+    name: str | list[str] = Field(description="A metric, or several.")  # type: ignore[assignment]
+    group_by: Names = []
+    corrected: bool = Field(False, description="Correct quality by people's labels.")
+    assisted_by: str | None = Field(None, description="An evaluator that scored everything; makes intervals narrower.")
+
+
+class Overview(Buckets):
+    """`GET overview`."""
+
+    only: Literal["traffic"] | None = None
+
+
+class Exemplars(Filters):
+    """`GET exemplars`; `name` is another name of `metric`."""
+
+    name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
+    metric: str | None = None
+    t: Time | None = Field(None, description="Start of the bucket.")
+    step: Duration | None = Field(None, description="Length of the bucket.")
+
+    def given(self) -> dict[str, Any]:
+        """Return the parameters with the metric as `name`."""
+        given = super().given()
+        return given | {"name": given.pop("metric", None) or self.name}
+
+
+class Explain(Buckets):
+    """`GET explain`; `name` is another name of `metric`."""
+
+    name: str | None = Field(None, description="The metric; the same as `metric`.")  # type: ignore[assignment]
+    metric: str | None = None
+    sel_from: Time | None = None
+    sel_to: Time | None = None
+    sel_lo: float | None = None
+    sel_hi: float | None = None
+
+
+class Compare(Filters):
+    """`GET compare`."""
+
+    a: str = Field(description="NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID.")
+    b: str
+    evaluator: str | None = None
+    by: str | None = Field(None, description="Also compare within each value of this column.")
+
+
+class Check(Filters):
+    """`GET check`."""
+
+    evaluator: str
+    min: float
+
+
+class Plan(Filters):
+    """`GET plan`."""
+
+    evaluator: str
+    half_width: float
+
+
+class Documents(Filters):
+    """`GET documents`."""
+
+    evaluator: str | None = None
+    sort: str | None = None
+    limit: int | None = None
+
+
+class Blame(Buckets):
+    """`GET blame`."""
+
+    group_by: Names = []
+
+
+class OfEvaluator(Filters):
+    """One evaluator, over a range with filters."""
+
+    evaluator: str
+
+
+class Suggest(OfEvaluator):
+    """`GET labels/suggest`."""
+
+    limit: int | None = None
+
+
+class Events(Range):
+    """`GET export/evaluations`."""
+
+    evaluator: str | None = None
+    limit: int | None = None
+
+
+class StratumDraft(BaseModel):
+    """A condition with its own rate."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
+    where: str
+    rate: Unit
+
+
+class RuleDraft(Params):
+    """A rule that is made or looked at."""
+
+    name: str
+    evaluators: Names
+    rate: Unit
+    where: str | None = None
+    strata: Annotated[list[StratumDraft], JsonList] = []
+
+
+class Named(Params):
+    """Something by its name."""
+
+    name: str
+
+
+class Label(Params):
+    """`POST labels`."""
+
+    trace_id: TraceId
+    span_id: SpanId | None = None
+    evaluator: Text
+    score: Unit | None = None
+    passing: bool | None = None
+    comment: Text | None = None
+    annotator: Text | None = None
+    label_pi: float | None = None
+
+    @model_validator(mode="after")
+    def _has_verdict(self) -> Label:
+        if self.score is None and self.passing is None:
+            raise ValueError("a label needs `score` (0..1) or `passing` (true or false)")
+        return self
+
+
+class Score(Params):
+    """`POST scores`; `explanation` is another name of `comment`."""
+
+    trace_id: TraceId
+    span_id: SpanId | None = None
+    name: Text = "feedback"
+    score: float | None = None
+    label: Text | None = None
+    comment: Text | None = None
+    explanation: Text | None = None
+
+    @model_validator(mode="after")
+    def _has_value(self) -> Score:
+        if self.score is None and self.label is None:
+            raise ValueError("a score needs `score` (a number) or `label` (a text)")
+        return self
+
+
+class Evaluate(Params):
+    """`POST evaluate`."""
+
+    trace_id: TraceId
+    span_id: SpanId | None = None
+    evaluators: Names = Field(min_length=1)
+
+
+class Replay(Filters):
+    """`POST replays`."""
+
+    evaluators: Names = []
+    external: list[dict[str, Any]] = Field([], description="Evaluators that only the caller has.")
+    since: Since | None = None
+    limit: int | None = None
+    max_usd: float | None = None
+    judge: str | None = None
+    dry_run: bool = Field(False, description="Only report what it would take.")
+    loads: SkipJsonSchema[Any] = None
+    """Only in the same process, like `prompts`."""
+    prompts: SkipJsonSchema[Any] = None
+
+
+class ById(Params):
+    """Something by its id."""
+
+    id: str
+
+
+class Resume(ById):
+    """`POST replays/{id}/resume`."""
+
+    max_usd: float | None = None
+
+
+class Cases(ById):
+    """`GET replays/{id}/cases`."""
+
+    limit: int | None = None
+
+
+class Results(ById):
+    """`POST replays/{id}/results`."""
+
+    results: list[Any] = []
+    capped: str | None = Field(None, description="Why the caller stops before the end.")
+
+
+class Drift(Filters):
+    """`GET drift`."""
+
+    evaluator: str | None = None
+    back: Duration | None = Field(None, description="How far the live score is looked at.")
+
+
+class Anchors(OfEvaluator):
+    """`POST drift/anchors`."""
+
+    n: int | None = None
+
+
+class Evaluator(Params):
+    """`POST drift/run`."""
+
+    evaluator: str
+
+
+class Export(Params):
+    """`GET export`."""
+
+    format: Literal["parquet", "jsonl"] = "parquet"
+
+
+class Prune(Params):
+    """`POST prune`."""
+
+    older_than: Duration | None = None
+    service: str | None = None
+    dry_run: bool = False
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Prune:
+        if (self.older_than is None) == (self.service is None):
+            raise ValueError("say either older_than (30d, 12h) or service")
+        return self

@@ -1,0 +1,211 @@
+"""Parameters of operations: what their types accept, and how a mistake is reported.
+
+The query string, the JSON body and the placeholders of the path make one mapping. `Params.parse` turns it into a typed
+model. A name that the model does not have is refused with the nearest one it has.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails
+
+from ragpulse_collector.analysis.window import duration_s, instant
+from ragpulse_dashboards import ApiError
+
+MAX_DURATION_S = 1e10
+_LONG_AGO = datetime(2000, 1, 1)
+_PREFIX = "Value error, "
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What an operation knows of its caller besides the parameters."""
+
+    actor: str = "api"
+    """The name of the key, for the audit."""
+    accept: str = ""
+    """The `Accept` header."""
+
+
+class Params(BaseModel):
+    """The parameters of an operation; this one has none."""
+
+    # Built at first use: building all of them at startup takes 60 ms.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True, defer_build=True
+    )
+    _caller: Caller = PrivateAttr(default_factory=Caller)
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        return self._caller
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], caller: Caller | None = None) -> Self:
+        """Return the typed parameters; null and empty text count as not given. Raises ApiError 400."""
+        present = {name: value for name, value in given.items() if (value is not None and value != "")}
+        _refuse_unknown(cls, given)
+        try:
+            params = cls.model_validate(present)
+        except ValidationError as error:
+            raise _refused(error.errors(include_url=False, include_context=False)) from error
+        if caller is not None:
+            params._caller = caller
+        return params
+
+    def given(self) -> dict[str, Any]:
+        """Return the parameters that were given, by their public names, with converted values."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the public names of all parameters."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def _refuse_unknown(model: type[Params], given: Mapping[str, Any]) -> None:
+    known = model.names()
+    errors = [{"name": name[:80], "detail": _unknown(name, known)} for name in given if name not in known]
+    if errors:
+        raise ApiError(400, "; ".join(error["detail"] for error in errors), errors=errors)
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f"unknown parameter {name[:80]!r}: did you mean {near[0]!r}?"
+    return f"unknown parameter {name[:80]!r}; " + (f"possible: {', '.join(known)}" if known else "this takes none")
+
+
+def _refused(found: Sequence[ErrorDetails]) -> ApiError:
+    errors = [{"name": ".".join(map(str, one["loc"][:3])), "detail": _words(one)} for one in found]
+    return ApiError(400, "; ".join(error["detail"] for error in errors), errors=errors)
+
+
+def _words(one: ErrorDetails) -> str:
+    """Return a sentence about one mistake that names the parameter."""
+    name, text = str(one["loc"][0]) if one["loc"] else "", one["msg"].removeprefix(_PREFIX)
+    if one["type"] == "missing":
+        return f"{'.'.join(map(str, one['loc']))} is missing"
+    if isinstance(one["input"], list | dict) and len(one["loc"]) == 1:
+        return f"{name} takes one value, not a list or an object"
+    if one["type"] == "value_error":
+        return f"{name}: {text}" if name else text
+    return f"{name}: {text[:1].lower()}{text[1:]}, not {str(one['input'])[:80]!r}"
+
+
+def _time(value: Any) -> datetime | timedelta | str:
+    """Read a time; a relative one becomes a timedelta, so that equal questions stay equal while time passes."""
+    if isinstance(value, datetime | timedelta):
+        return value
+    text = str(value).strip()
+    if text == "now":
+        return text
+    at = instant(text, now=_LONG_AGO)
+    assert at is not None
+    return at - _LONG_AGO if text.startswith("-") else at
+
+
+def _since(value: Any) -> datetime | timedelta | str:
+    """Read a time, or an age such as `7d`."""
+    try:
+        return -timedelta(seconds=_duration(str(value).strip().removeprefix("-")))
+    except ValueError:
+        return _time(value)
+
+
+def _duration(value: Any) -> float:
+    seconds = duration_s(value)
+    if seconds > MAX_DURATION_S:
+        raise ValueError(f"{str(value)[:80]!r} is no duration: it is too long")
+    return seconds
+
+
+def _step(value: Any) -> float | str:
+    return "auto" if value == "auto" else _duration(value)
+
+
+def _many(value: Any) -> Any:
+    return [value] if isinstance(value, str | int | float) else value
+
+
+def _names(value: Any) -> Any:
+    """Read a list: JSON, or names separated by commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return _json(value)
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"{value[:80]!r} is no JSON list: {error}") from error
+
+
+def _trace_id(value: Any) -> UUID:
+    if isinstance(value, UUID):
+        return value
+    if not re.match(r"[0-9a-fA-F]{32}\Z", str(value)):
+        raise ValueError(f"{str(value)[:80]!r} is no trace id: 32 hex digits are expected")
+    return UUID(str(value))
+
+
+def _span_id(value: Any) -> int:
+    if not re.match(r"[0-9a-fA-F]{16}\Z", str(value)):
+        raise ValueError(f"{str(value)[:80]!r} is no span id: 16 hex digits are expected")
+    return int(str(value), 16)
+
+
+def _span_choice(value: Any) -> str:
+    return str(value) if value == "brief" else f"{_span_id(value):016x}"
+
+
+def _schema(kind: str, description: str, **more: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": kind, "description": description, **more})
+
+
+Time = Annotated[
+    datetime | timedelta | Literal["now"],
+    BeforeValidator(_time),
+    _schema("string", "ISO 8601, `now`, or relative: `-24h`, `-7d`.", examples=["2026-11-21T14:00Z", "-24h"]),
+]
+Since = Annotated[
+    datetime | timedelta | Literal["now"],
+    BeforeValidator(_since),
+    _schema("string", "An age such as `7d`, or a time.", examples=["7d"]),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    _schema("string", "Seconds, or `30s`, `5m`, `6h`, `7d`, `2w`.", examples=["6h"]),
+]
+Step = Annotated[
+    float | Literal["auto"],
+    BeforeValidator(_step),
+    _schema("string", "The bucket width: seconds, `5m`, `1h`, or `auto`.", examples=["1h", "auto"]),
+]
+Many = Annotated[list[str], BeforeValidator(_many)]
+"""One text or several."""
+Names = Annotated[list[str], BeforeValidator(_names)]
+"""A list of names, also as one text with commas."""
+TraceId = Annotated[UUID, BeforeValidator(_trace_id), _schema("string", "32 hex digits.", pattern="^[0-9a-fA-F]{32}$")]
+SpanId = Annotated[int, BeforeValidator(_span_id), _schema("string", "16 hex digits.", pattern="^[0-9a-fA-F]{16}$")]
+SpanChoice = Annotated[str, BeforeValidator(_span_choice), _schema("string", "`brief`, or the id of one span.")]
+JsonList = BeforeValidator(_json)
+"""Also accepts a list as JSON text, as a query string has to write it."""
+Unit = Annotated[float, Field(ge=0, le=1)]

@@ -1,0 +1,238 @@
+"""The OpenAPI document is valid, and what the collector answers fits it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from traffic import rag_trace, send
+from waiting import until
+
+from ragpulse_collector.client import Client, connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+Start = Callable[..., "Collector"]
+TRACE = f"{1:032x}"
+SPAN = f"{1:016x}"
+RULE = {"name": "half", "evaluators": ["refusal"], "rate": 0.5, "strata": [{"where": "error", "rate": 1.0}]}
+ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("GET", "traces", {"limit": 2, "facets": True}),
+    ("GET", "traces", {"sort": "worst", "evaluator": "groundedness"}),
+    ("GET", "traces/{trace_id}", {"trace_id": TRACE}),
+    ("GET", "traces/{trace_id}", {"trace_id": TRACE, "only": "trace", "at": "-1h"}),
+    ("GET", "traces/{trace_id}", {"trace_id": TRACE, "only": "rest", "spans": "brief"}),
+    ("GET", "traces/{trace_id}/html", {"trace_id": TRACE}),
+    ("GET", "traces/{trace_id}/pytest", {"trace_id": TRACE}),
+    ("GET", "status", {}),
+    ("POST", "sql", {"query": "select trace_id, n_spans from traces where n_spans = ?", "params": [3]}),
+    ("GET", "metrics", {"name": "latency_p95", "step": "1h", "from": "-6h", "group_by": ["model", "service"]}),
+    ("GET", "metrics", {"name": ["quality:groundedness", "requests"], "step": "auto"}),
+    ("GET", "metrics", {"name": "coverage:groundedness", "step": 600}),
+    ("GET", "overview", {}),
+    ("GET", "overview", {"only": "traffic"}),
+    ("GET", "coverage", {"from": "-1d"}),
+    ("GET", "exemplars", {"metric": "quality:groundedness"}),
+    ("GET", "explain", {"metric": "latency_ms", "sel_lo": 1000}),
+    ("GET", "compare", {"a": "prompt:v7", "b": "prompt:v8", "by": "model"}),
+    ("GET", "check", {"evaluator": "groundedness", "min": 0.1}),
+    ("GET", "plan", {"evaluator": "groundedness", "half_width": 0.05}),
+    ("GET", "documents", {"evaluator": "groundedness"}),
+    ("GET", "blame", {"group_by": "model"}),
+    ("POST", "labels", {"trace_id": TRACE, "evaluator": "groundedness", "passing": False, "comment": "no"}),
+    ("POST", "scores", {"trace_id": TRACE, "span_id": SPAN, "name": "thumbs", "score": 1}),
+    ("GET", "calibration", {"evaluator": "groundedness"}),
+    ("GET", "labels/suggest", {"evaluator": "groundedness"}),
+    ("GET", "evaluators", {}),
+    ("POST", "rules", RULE),
+    ("PUT", "rules/{name}", RULE | {"rate": 0.25}),
+    ("GET", "rules", {}),
+    ("GET", "rules/preview", {"name": "x", "evaluators": "refusal", "rate": 0.5}),
+    ("DELETE", "rules/{name}", {"name": "half"}),
+    ("POST", "evaluate", {"trace_id": TRACE, "span_id": SPAN, "evaluators": ["latency"]}),
+    ("POST", "replays", {"evaluators": ["refusal"], "since": "7d", "dry_run": True}),
+    ("POST", "replays", {"evaluators": ["refusal"], "since": "7d"}),
+    ("GET", "replays", {}),
+    ("GET", "replays/{id}", {"id": "RUN"}),
+    ("POST", "replays/{id}/cancel", {"id": "RUN"}),
+    ("POST", "replays/{id}/resume", {"id": "RUN", "max_usd": 1}),
+    ("GET", "drift", {}),
+    ("GET", "monitors", {}),
+    ("GET", "targets", {}),
+    ("GET", "export/evaluations", {"from": "-1h"}),
+    ("POST", "remap", {}),
+    ("POST", "prune", {"older_than": "30d", "dry_run": True}),
+)
+"""Questions to which a small collector has an answer, in an order that gives each one something to answer from."""
+
+
+@pytest.fixture
+def client(collector: Start) -> Client:
+    """A collector with four evaluated traces of two prompt versions."""
+    running = collector()
+    for number in range(4):
+        send(running.url, rag_trace(number, prompt_version="v7" if number % 2 else "v8", error=number == 3))
+    client = connect(running.url)
+    until(client, "select 1 from scores where evaluator = 'groundedness'", 4)
+    return client
+
+
+def document_of(client: Client) -> dict[str, Any]:
+    """The document as it is served."""
+    document: dict[str, Any] = json.loads(client.request("GET", "/openapi.json"))
+    return document
+
+
+def test_the_document_is_valid(client: Client) -> None:
+    """A validator of OpenAPI 3.1 finds nothing, and generated code gets a distinct name for each operation."""
+    document = document_of(client)
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+    names = [one["operationId"] for path in document["paths"].values() for one in path.values()]
+    assert len(names) == len(set(names))
+    assert all(name.isidentifier() for name in names)
+
+
+def test_answers_fit_the_document(client: Client) -> None:
+    """Every answer satisfies the schema of its operation, and so does what was asked."""
+    document, run = document_of(client), ""
+    for method, path, given in ASKED:
+        described = document["paths"][f"/api/v1/{path}"][method.lower()]
+        params = {name: run if value == "RUN" else value for name, value in given.items()}
+        declared = {one["name"] for one in described["parameters"]} | set(body_schema(described).get("properties", {}))
+        assert params.keys() <= declared, path
+        rest = {name: value for name, value in params.items() if f"{{{name}}}" not in path}
+        answer = client.call(f"{method} {path.format(**params)}", rest)
+        check(document, described["responses"]["200"]["content"]["application/json"]["schema"], answer)
+        if method == "POST":
+            check(document, body_schema(described), rest)
+        run = answer["replays"][0]["run_id"] if answer.get("replays") else run
+
+
+def test_every_json_operation_is_asked(client: Client) -> None:
+    """Those left out need a caller's evaluator, a judge or a monitor; their tests are elsewhere."""
+    paths = document_of(client)["paths"]
+    described = {
+        (method.upper(), path.removeprefix("/api/v1/"))
+        for path, methods in paths.items()
+        for method, one in methods.items()
+        if "application/json" in one["responses"]["200"]["content"]
+    }
+    assert described - {(method, path) for method, path, _ in ASKED} == {
+        ("GET", "replays/{id}/cases"),
+        ("POST", "replays/{id}/results"),
+        ("POST", "drift/anchors"),
+        ("POST", "drift/run"),
+        ("POST", "monitors/{name}/test"),
+    }
+
+
+def body_schema(described: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an operation's JSON body."""
+    content = described.get("requestBody", {}).get("content", {})
+    schema: dict[str, Any] = content.get("application/json", {}).get("schema", {})
+    return schema
+
+
+def check(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
+    """Validate a value; references lead to the document's components."""
+    whole = {**schema, "components": document["components"]}
+    problems = [f"{error.json_path}: {error.message[:300]}" for error in Draft202012Validator(whole).iter_errors(value)]
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("GET", "/api/v1/traces?servise=a", None, 400, "did you mean 'service'?"),
+        ("GET", "/api/v1/traces?limit=many", None, 400, "limit"),
+        ("GET", "/api/v1/status?x=1", None, 400, "this takes none"),
+        ("GET", "/api/v1/traces?q=a&q=b", None, 400, "one value"),
+        ("GET", "/api/v1/metrics?name=requests&step=soon", None, 400, "no duration"),
+        ("GET", "/api/v1/metrics?name=requests&from=-9999999999d", None, 400, "no time"),
+        ("POST", "/api/v1/sql", {"query": "drop table x"}, 400, ""),
+        ("POST", "/api/v1/sql", {"qury": "select 1"}, 400, "did you mean 'query'?"),
+        ("POST", "/api/v1/prune", {"older_than": "999999999999d"}, 400, "too long"),
+        ("POST", "/api/v1/rules", {**RULE, "rate": 2}, 400, "rate"),
+        ("GET", f"/api/v1/traces/{9:032x}", None, 404, "no trace"),
+        ("GET", "/api/v1/nothing", None, 404, "/api/v1/nothing"),
+        ("POST", "/v1/nothing", None, 404, "/v1/nothing"),
+        ("GET", "/nothing", None, 404, "/nothing"),
+        ("POST", "/nothing", None, 404, "/nothing"),
+        ("POST", "/api/v1/status", {}, 405, "GET, HEAD"),
+        ("PATCH", "/api/v1/rules", {}, 405, "GET, HEAD, POST"),
+        ("DELETE", "/metrics", None, 405, "GET, HEAD"),
+        ("DELETE", "/traces", None, 405, "GET, HEAD"),
+        ("PUT", "/login", None, 405, ""),
+    ],
+)
+def test_errors_are_problem_details(
+    collector: Start, method: str, path: str, body: Any, status: int, words: str
+) -> None:
+    """RFC 9457 with the reason, `error` as before, the wrong parameter by name, and `Allow` with 405."""
+    answer = httpx.request(method, collector().url + path, json=body)
+    problem = answer.json()
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (problem["status"], problem["instance"]) == (status, path.partition("?")[0])
+    assert problem["detail"] == problem["error"]
+    assert {"type", "title"} <= problem.keys()
+    assert words in problem["detail"]
+    assert ("allow" in answer.headers) == (status == 405)
+    assert all(one["name"] and one["detail"] in problem["detail"] for one in problem.get("errors", []))
+
+
+def test_the_guard_answers_problem_details(collector: Start, tmp_path: Path) -> None:
+    """A foreign host and a missing key are refused in the same form, whatever stands in the host's name."""
+    del tmp_path
+    key = {"name": "ops", "scopes": ["read"], "sha256": "0" * 64}
+    running = collector(api_keys=[key])
+    missing = httpx.get(f"{running.url}/api/v1/status")
+    foreign = httpx.get(f"{running.url}/api/v1/status", headers={"Host": 'evil"\u00e9.test'.encode("latin-1")})
+    for answer, status in ((missing, 401), (foreign, 403)):
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+        assert answer.json()["detail"] == answer.json()["error"]
+    assert missing.headers["www-authenticate"] == "Bearer"
+
+
+def test_pages_link_only_to_what_the_api_takes(client: Client) -> None:
+    """Each JSON link of a page is answered, also where the page is grouped, filtered and zoomed in."""
+    given = "from=-1h&back=-24h&group_by=model&service=helpdesk&error=false"
+    pages = (
+        "/",
+        "/traces",
+        "/explain",
+        "/documents",
+        "/label",
+        "/live",
+        "/evaluators",
+        "/replays",
+        "/alerts",
+        "/health",
+    )
+    links = set()
+    with httpx.Client(base_url=client.url, timeout=60) as browser:
+        for page in (
+            *(f"{path}?{given}" for path in pages),
+            f"/traces/{TRACE}?at=-1h",
+            "/compare?a=prompt:v7&b=prompt:v8",
+        ):
+            text = browser.get(page, headers={"Accept": "text/html"}).text
+            links |= {html.unescape(link) for link in re.findall(r'href="(/api/v1/[^"]+)"', text)}
+        refused = {link: answer.text for link in links if (answer := browser.get(link)).status_code != 200}
+    assert len(links) > 10
+    assert refused == {}
+
+
+def test_the_metric_of_exemplars_has_two_names(client: Client) -> None:
+    """`metric`, as declared, and `name`, as it was read before, choose the same order."""
+    slowest = client.call("GET exemplars", {"metric": "quality:groundedness"})
+    assert slowest == client.call("GET exemplars", {"name": "quality:groundedness"})
+    assert slowest["worst"]
