@@ -8,7 +8,7 @@ from typing import Any
 
 from ragpulse_collector.records import Values
 from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.columnar import Source
+from ragpulse_collector.store.arrow import Source
 from ragpulse_collector.store.schema import TABLES
 
 
