@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
+import duckdb
+
 from ragpulse_collector.records import Values
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.arrow import Source
 from ragpulse_collector.store.schema import TABLES
 
@@ -48,7 +48,6 @@ class Appender:
         self._sources = {}
 
     def _prepared(self, table: str) -> Source:
-        import_module("duckdb")  # teaches the engine to read what Python holds; too dear for a process that only starts
         source = Source(_types(table))
         self._cursor.register(f"rows_of_{table}", source)
         self._cursor.execute(f"PREPARE append_{table} AS INSERT INTO raw.{table} BY NAME FROM rows_of_{table}")

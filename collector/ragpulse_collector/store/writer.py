@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import duckdb
+
 from ragpulse_collector.records import DecodeError, Values
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
 from ragpulse_collector.store.ingest import Ingest

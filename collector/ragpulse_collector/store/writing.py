@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
 
+import duckdb
+
 from ragpulse_collector.records import Batch, RawBody, Receipt
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
