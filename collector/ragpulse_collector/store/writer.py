@@ -96,7 +96,6 @@ class Writer:
         """Commit group after group."""
         while group := self._queue.take():
             self._commit_or_split(group)
-            self._queue.written()  # also where it failed before
             self._written += sum(item.size for item in group)
             del group  # while this thread waits for the next, these bodies must not stay in memory
             if self._is_worn() and not self._broken and self._is_quiet():
@@ -143,7 +142,6 @@ class Writer:
             self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
-            self._queue.written()
             results: list[Any] = [
                 next(receipts) if isinstance(item, BodyItem) else item.work(transaction) for item in items
             ]

@@ -62,7 +62,7 @@ class Ways:
     group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
     again_s: float = 0.0
-    """So long a transaction waits for who was answered together, where it is dear; 0: half of what is there is one."""
+    """How long a slow transaction waits for each sender that was answered with the last one; 0: not at all."""
     renew_bytes: int = 64 * 2**20
     renew_s: float = 60.0
     """After so much and so long the file is opened anew at a quiet moment: what DuckDB learns of rows it keeps."""
