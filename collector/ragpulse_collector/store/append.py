@@ -1,4 +1,4 @@
-"""The fast way into a table: rows turned into columns, taken in by one INSERT."""
+"""Appends rows to a table by one INSERT from Arrow columns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ragpulse_collector.store.schema import TABLES
 class Appender:
     """Appends to the tables that a cursor sees, inside its transaction.
 
-    Each table has a source and a prepared INSERT from it, made with the first rows: with every append they would cost
-    as much as inserting a thousand rows.
+    Each table has a source and a prepared INSERT from it, made with the first rows: to make them for every append would
+    cost as much as inserting a thousand rows.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -38,13 +38,13 @@ class Appender:
             source.clear()
 
     def close(self) -> None:
-        """Let the cursor forget the sources."""
+        """Remove the sources from the cursor."""
         for table in self._sources:
             self._cursor.execute(f"DEALLOCATE append_{table}")
             self._cursor.unregister(f"rows_of_{table}")
 
     def forget(self) -> None:
-        """The transaction was rolled back, and with it the sources that had been registered inside."""
+        """Forget the sources after a rollback, which has removed those that were registered in the transaction."""
         self._sources = {}
 
     def _prepared(self, table: str) -> Source:

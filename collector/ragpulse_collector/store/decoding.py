@@ -1,4 +1,4 @@
-"""Decoding before the writer: body after body, on a thread of its own, while duckdb writes without Python's lock."""
+"""Decodes bodies on a thread of its own, while DuckDB writes without Python's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store that is written to shares: the queue, its two threads, opening and opening anew."""
+"""What all writable stores share: the queue, its two threads, opening and reopening."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Ways:
     """How long a slow transaction waits for each sender that was answered with the last one; 0: not at all."""
     renew_bytes: int = 64 * 2**20
     renew_s: float = 60.0
-    """After so much and so long the file is opened anew at a quiet moment: what DuckDB learns of rows it keeps."""
+    """After this much and this long the file is reopened at a quiet moment, which frees DuckDB's statistics of rows."""
     recent_spans: int = 200_000
     """How many span identities are remembered at least, so that a re-send costs no look into the table."""
 
@@ -184,11 +184,11 @@ class Writing(Reading):
         return cursor
 
     def _is_quiet(self) -> bool:
-        """Tell whether opening anew takes no time and interrupts nobody."""
+        """Return whether reopening takes no time and interrupts no reader."""
         return False
 
     def _reopen(self) -> None:
-        """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""
+        """Reopen after a fatal error (a disk that was full or failed); readers wait meanwhile."""
         self._check()
         with self._opening:
             self._end_reading()
@@ -207,6 +207,6 @@ class Writing(Reading):
             time.sleep(_LOOK_S)
 
     def _revive(self) -> None:
-        """Let the writer find out: it opens anew what it cannot write to."""
+        """Let the writer check the store: it reopens a store that it cannot write to."""
         with contextlib.suppress(Busy, TimeoutError):
             self.write(_look).result(_REVIVED_S)
