@@ -1,4 +1,4 @@
-"""The two settings of the process that measurements justify. Everything else is Python's and glibc's default."""
+"""The three settings of the process that measurements justify. Everything else is Python's and glibc's default."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _THRESHOLDS = (50_000, 10, 10)
+_SWITCH_S = 0.0005
 _LARGE = 8 * 2**20
 """Bytes of code above which a library is worth a call."""
 _DONTNEED = 4
@@ -21,6 +22,15 @@ def collect_garbage_rarely() -> None:
     Four senders, three runs each in turn: 4.70 CPU-s per 100,000 spans and 18,300 spans/s instead of 5.62 and 16,000.
     """
     gc.set_threshold(*_THRESHOLDS)
+
+
+def switch_threads_often() -> None:
+    """Let a thread keep Python's lock for 0.5 ms instead of 5 ms while another waits for it.
+
+    Beside 5,120 spans/s, two runs each in turn on a busy machine: the trace list answers in 41 and 59 ms (median)
+    instead of 80 and 281, `/healthz` in 1.3 ms instead of 5.4 and 9.3.
+    """
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def release_startup_code() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ragpulse_collector.app.collector import Collector, More, no_more
 from ragpulse_collector.app.logs import log_to_stderr
-from ragpulse_collector.app.memory import collect_garbage_rarely
+from ragpulse_collector.app.memory import collect_garbage_rarely, switch_threads_often
 from ragpulse_collector.app.money import judge_address, judge_is_local
 from ragpulse_collector.settings import Settings
 
@@ -22,6 +22,7 @@ def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more
     `more` are further operations of the caller's.
     """
     collect_garbage_rarely()
+    switch_threads_often()
     log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
