@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.app.memory import give_back
+from ragpulse_collector.app.memory import release_startup_code
 from ragpulse_collector.app.ticker import Job, Ticker
 from ragpulse_collector.evaluation import DriftWatch, Worker
 from ragpulse_collector.monitoring import Monitors
@@ -32,9 +32,7 @@ PRUNE_EVERY_S = 3600.0
 CHECK_EVERY_S = 3600.0
 MERGE_EVERY_S = 300.0
 LEASE_EVERY_S = 5.0
-GIVE_BACK_EVERY_S = 60.0
-"""Takes 50 ms; what a peak left behind is no reason for memory to grow."""
-GIVE_BACK_FIRST_S = 0.5
+RELEASE_EVERY_S, RELEASE_FIRST_S = 3600.0, 0.5
 LOOK_EVERY_S = 60.0
 """How often the sampler looks while nothing arrives ..."""
 LINGER_S = 5.0
@@ -109,7 +107,7 @@ class Duties:
                 jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))
         for job in jobs:
             job.run = partial(self._if_leading, job.run)
-        jobs.append(Job("giving memory back", GIVE_BACK_EVERY_S, give_back, first_s=GIVE_BACK_FIRST_S))
+        jobs.append(Job("releasing startup code", RELEASE_EVERY_S, release_startup_code, first_s=RELEASE_FIRST_S))
         if self._lease is not None:
             jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
         return jobs

@@ -1,7 +1,9 @@
 """HTTP/1.1 with bounds that uvicorn does not set: on a request's head, and on how long an answer waits to be read.
 
-Without them a client that dribbles its headers keeps a connection for ever, one that never ends them fills the memory
-(trailers included: whatever the parser has taken and not handed on counts), and so does one that asks and never reads.
+Without them a client that sends its headers slowly keeps a connection open for ever. A client whose headers never end
+fills the memory, and so does a client that sends requests and never reads the answers.
+
+uvicorn has no option for either. The subclass overrides methods of asyncio.Protocol and callbacks of httptools only.
 """
 
 from __future__ import annotations
@@ -15,56 +17,52 @@ from ragpulse_collector.api.problems import MEDIA_TYPE, encoded
 
 HEAD_WITHIN_S = 10.0
 MAX_HEAD_BYTES = 64 * 1024
+"""The bound on a head, trailers included, beyond the read that it began in."""
 UNREAD_WITHIN_S = 30.0
-"""A client that takes nothing of its answer for so long (twice that at most) is cut off."""
-
-
-class _TooLarge(Exception):
-    """The head is beyond its bound; the parser reports it as malformed."""
+"""A client that reads nothing of its answer for this long (twice that at most) is disconnected."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol: a slow head is answered 408, a big one 431, and the connection is closed.
+    """uvicorn's protocol: a slow head is answered 408, a large one 431, and the connection is closed.
 
-    A connection whose answer nobody reads is closed without a word.
+    A connection whose answer nobody reads is closed without an answer.
     """
 
     head_within_s = HEAD_WITHIN_S
     unread_within_s = UNREAD_WITHIN_S
     _deadline: asyncio.TimerHandle | None = None
+    """When the head must be complete; None while no head is expected."""
     _head = 0
-    """Bytes of the headers of this request."""
-    _held = 0
-    """Bytes given to the parser since it last handed something on."""
+    """Bytes given to the parser since it last reported a complete head or a piece of a body."""
     _watch: asyncio.TimerHandle | None = None
     _unread = 0
-    """Bytes of answers that waited for the client at the last look."""
+    """Bytes of answers in the write buffer at the last check."""
     _reads = False
-    """Whether the client took some of them since."""
+    """Whether the client has read some of them since."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a head."""
         super().connection_made(transport)
         self._expect_head()
-        self._look_again()
+        self._check_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more."""
-        self._head_is_here()
+        """Cancel the timers."""
+        self._end_head()
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        """Go on with an answer that the client had stopped reading for a while."""
+        """Note that the client reads, and continue the answer."""
         self._reads = True
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and refuse a head that goes on and on."""
-        self._held += len(data)
+        """Parse, and refuse a head that is too large."""
+        self._head += len(data)
         super().data_received(data)
-        if self._held > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(431, "the head of the request is too large")
 
     def on_message_begin(self) -> None:
@@ -74,52 +72,32 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is None:
             self._expect_head()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, as long as all of them stay small."""
-        self._held = 0
-        self._head += len(name) + len(value)
-        if self._head > MAX_HEAD_BYTES:
-            raise _TooLarge
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """The head is here: from now on the body's own deadlines count."""
-        self._held = 0
-        self._head_is_here()
+        """End the bounds on the head; the body has its own deadline."""
+        self._head = 0
+        self._end_head()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
-        self._held = 0
+        """Accept a piece of the body, which is counted elsewhere."""
+        self._head = 0
         super().on_body(body)
 
-    def on_message_complete(self) -> None:
-        """The request is here as a whole."""
-        self._held = 0
-        super().on_message_complete()
+    def _check_later(self) -> None:
+        self._watch = self.loop.call_later(self.unread_within_s, self._check)
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be parsed."""
-        if self._head > MAX_HEAD_BYTES:
-            self._refuse(431, "the head of the request is too large")
-        else:
-            super().send_400_response(msg)
-
-    def _look_again(self) -> None:
-        self._watch = self.loop.call_later(self.unread_within_s, self._look)
-
-    def _look(self) -> None:
+    def _check(self) -> None:
         unread = self.transport.get_write_buffer_size()
         if self._unread and unread >= self._unread and not self._reads:
             self.transport.abort()
             return
         self._unread, self._reads = unread, False
-        self._look_again()
+        self._check_later()
 
     def _expect_head(self) -> None:
         self._deadline = self.loop.call_later(self.head_within_s, self._too_slow)
 
-    def _head_is_here(self) -> None:
+    def _end_head(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

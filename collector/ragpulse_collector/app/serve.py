@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Sequence
 
 from ragpulse_collector.app.collector import Collector, More, no_more
 from ragpulse_collector.app.logs import log_to_stderr
-from ragpulse_collector.app.memory import share_heaps
+from ragpulse_collector.app.memory import collect_garbage_rarely, switch_threads_often
 from ragpulse_collector.settings import Settings
 
 GRPC_PORT = 4317
-_TURN_S = 0.0005
-"""How long a thread keeps Python's lock that another waits for. By default it is ten times as long, and an answer that
-asks the store four questions waits for it as often while bodies are decoded and traces evaluated."""
 Say = Callable[[str], object]
 
 
@@ -24,8 +20,8 @@ def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more
 
     `more` are further operations of the caller's.
     """
-    share_heaps()
-    sys.setswitchinterval(_TURN_S)
+    collect_garbage_rarely()
+    switch_threads_often()
     log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT

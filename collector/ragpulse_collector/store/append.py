@@ -1,14 +1,14 @@
-"""The fast way into a table: rows turned into columns, taken in by one INSERT."""
+"""Appends rows to a table by one INSERT from Arrow columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
+import duckdb
+
 from ragpulse_collector.records import Values
-from ragpulse_collector.store import engine as duckdb
-from ragpulse_collector.store.columnar import Source
+from ragpulse_collector.store.arrow import Source
 from ragpulse_collector.store.schema import TABLES
 
 
@@ -39,18 +39,17 @@ class Appender:
             source.clear()
 
     def close(self) -> None:
-        """Let the cursor forget the sources."""
+        """Remove the sources from the cursor."""
         for table in self._sources:
             if self._prepare:
                 self._cursor.execute(f"DEALLOCATE append_{table}")
             self._cursor.unregister(f"rows_of_{table}")
 
     def forget(self) -> None:
-        """The transaction was rolled back, and with it the sources that had been registered inside."""
+        """Forget the sources after a rollback, which has removed those that were registered in the transaction."""
         self._sources = {}
 
     def _new_source(self, table: str) -> Source:
-        import_module("duckdb")  # teaches the engine to read what Python holds; too dear for a process that only starts
         source = Source(_types(table))
         self._cursor.register(f"rows_of_{table}", source)
         if self._prepare:

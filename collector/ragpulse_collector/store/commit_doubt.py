@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.protocol import StoreError
 

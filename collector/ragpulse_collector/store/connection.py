@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from weakref import ref
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.log import DamagedLog, check_log, open_past_damage
 from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 

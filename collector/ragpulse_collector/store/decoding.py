@@ -1,8 +1,7 @@
-"""Decoding before the writer: body after body, on a thread of its own, while duckdb writes without Python's lock."""
+"""Decodes bodies on a thread of its own, while DuckDB writes without Python's lock."""
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable
 
@@ -13,9 +12,6 @@ from ragpulse_collector.store.protocol import Busy
 from ragpulse_collector.store.queue import BodyItem, Item, WriterQueue
 
 _log = logging.getLogger(__name__)
-
-_GARBAGE = (50_000, 10, 10)
-"""Records are many and hold no cycles: at Python's own threshold, looking for some takes a tenth of the time."""
 
 
 class Decoder:
@@ -28,7 +24,6 @@ class Decoder:
 
     def run(self) -> None:
         """Take item after item; pass on what is ready to be committed."""
-        gc.set_threshold(*_GARBAGE)
         while item := self._queue.next():
             if self._is_ready(item):
                 self._queue.decoded(item)

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import attach_file, lock_down, open_file, settings
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.functions import FUNCTIONS, TABLE_FUNCTIONS
 from ragpulse_collector.store.protocol import Refused
 from ragpulse_collector.store.schema import TABLES

@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.commit_doubt import Doubt
 from ragpulse_collector.store.connection import Deadline, first_line
 from ragpulse_collector.store.lake_attach import NAME, attach_lake

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import quoted
 from ragpulse_collector.store.protocol import StoreError
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
 
 _log = logging.getLogger(__name__)
 _VARINT = rb"[\x80-\xff]*[\x00-\x7f]"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES
 from ragpulse_collector.store.views import create_views, views_digest

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.protocol import Parameters, StoreError
 

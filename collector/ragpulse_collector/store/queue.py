@@ -1,4 +1,4 @@
-"""The bounded queues before the disk: full means Busy, never memory."""
+"""The bounded queue before the disk: when it is full, senders get Busy."""
 
 from __future__ import annotations
 
@@ -45,27 +45,26 @@ Item = BodyItem | WorkItem
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What was accepted and is not on disk yet: bytes and number of bodies, and how long the oldest has waited."""
+    """Bodies that were accepted and are not on disk: their bytes, their number, and the age of the oldest."""
 
     bytes: int = 0
     bodies: int = 0
     oldest_s: float = 0.0
 
 
-_ENOUGH = 8
-"""Items that are worth a dear commit without waiting for another."""
+_MANY = 8
+"""A group of this many items is worth a slow commit without waiting for more."""
 
 
 class WriterQueue:
-    """Items on their way to disk, in order: they wait, are decoded by one thread and committed in groups by another.
+    """Items on their way to disk, in order: one thread decodes them, another commits them in groups.
 
-    Bounded by the bytes of bodies and by number, both counted until the committing thread takes an item. Decoding a
-    body and making a group's rows take turns: both need Python's lock, and side by side each would wait for the other
-    at every call into DuckDB. While a group is committed, which needs no lock, the next is decoded.
+    The bounds on bytes and number count an item until the committing thread takes it. A transaction costs what a
+    thousand rows cost, whatever it holds, so a group is everything that is in the queue, up to `group_bytes`. The next
+    group is decoded while this one is committed.
 
-    A transaction costs what a thousand rows cost, whatever it holds. So a group is half of all that is there, and the
-    other half is decoded while it is committed; with `again_s`, where a commit is dear, it is all that is there, and
-    waits so long for each further one of those who were answered together and mostly come again together.
+    `again_s` is for stores with slow commits: senders that were answered together mostly send again together, so a
+    group waits this long for each further one of them.
     """
 
     def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int, again_s: float = 0.0) -> None:
@@ -76,19 +75,17 @@ class WriterQueue:
         self._waiting: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
         self._bytes = self._decoded_bytes = self._items = self._last = 0
-        self._decoding = self._asked = self._writing = False
-        """Whether an item is being decoded, a group is waited for, and a group's rows are being made."""
         self._closed = self._drained = False
         self._changed = threading.Condition()
 
     def backlog(self) -> Backlog:
-        """Return what waits, decoded or not."""
+        """Return what is queued, decoded or not."""
         with self._changed:
             since = [item.since for item in (*self._decoded, *self._waiting) if isinstance(item, BodyItem)]
             return Backlog(self._bytes, len(since), time.monotonic() - min(since) if since else 0.0)
 
     def put(self, item: Item) -> None:
-        """Add an item; raises Busy when full or closed. A body larger than the whole queue passes when it is empty."""
+        """Add an item; raises Busy when full or closed. An empty queue accepts a body that is larger than its bound."""
         with self._changed:
             if self._closed:
                 raise Busy("the collector is shutting down")
@@ -98,11 +95,10 @@ class WriterQueue:
             self._count(item.size, 1)
 
     def next(self) -> Item | None:
-        """Wait for the next item to decode, and for the turn to do so; None means closed and drained."""
+        """Wait for the next item to decode, while less than a group is decoded; None means closed and drained."""
         with self._changed:
-            self._changed.wait_for(self.may_decode)
+            self._changed.wait_for(self._may_decode)
             if self._waiting:
-                self._decoding = True
                 return self._waiting.popleft()
             self._drained = True
             self._changed.notify_all()
@@ -111,27 +107,20 @@ class WriterQueue:
     def decoded(self, item: Item) -> None:
         """Pass an item on to be committed."""
         with self._changed:
-            self._decoding = False
             self._decoded.append(item)
             self._decoded_bytes += item.size
             self._changed.notify_all()
 
     def dropped(self, item: Item) -> None:
-        """Forget an item that was answered already."""
+        """Remove an item that has its answer already."""
         with self._changed:
-            self._decoding = False
             self._count(-item.size, -1)
 
     def take(self) -> list[Item]:
-        """Wait for decoded items and return them, up to a group's size; an empty list means closed and drained.
-
-        Nothing is decoded from then on until `written`.
-        """
+        """Wait until all is decoded and return it, up to a group's size; an empty list means closed and drained."""
         with self._changed:
-            self._asked = True
             self._gather()
             self._changed.wait_for(self._is_ready)
-            self._asked, self._writing = False, True
             group: list[Item] = []
             size = 0
             while self._decoded and (not group or size < self._group_bytes):
@@ -140,40 +129,26 @@ class WriterQueue:
                 size += item.size
             self._decoded_bytes -= size
             self._count(-size, -len(group))
-            self._last = min(len(group), _ENOUGH)
+            self._last = min(len(group), _MANY)
             return group
 
-    def written(self) -> None:
-        """The rows of the group that was taken are made; may be said more than once."""
-        with self._changed:
-            self._writing = False
-            self._changed.notify_all()
-
     def close(self) -> None:
-        """Refuse what comes; what waits is still handed out."""
+        """Refuse new items; those that are queued are still handed out."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def has_group(self) -> bool:
-        """Tell whether what is decoded is worth a transaction."""
-        decoded = len(self._decoded)
-        return self._is_full() or 0 < self._items <= (decoded if self._again_s else 2 * decoded)
-
-    def may_decode(self) -> bool:
-        """Tell whether another item may be decoded now, or whether there will be none."""
-        if self._writing or self._is_full() or (self._asked and self.has_group()):
-            return False
-        return bool(self._waiting) or self._closed
+    def _may_decode(self) -> bool:
+        return not self._is_full() and (bool(self._waiting) or self._closed)
 
     def _is_full(self) -> bool:
         return self._decoded_bytes >= self._group_bytes
 
     def _is_ready(self) -> bool:
-        return self._drained or (self.has_group() and not self._decoding)
+        return self._drained or self._is_full() or 0 < self._items == len(self._decoded)
 
     def _gather(self) -> None:
-        """Wait for as many as came last and one more, while they come in time; who came alone waits for none."""
+        """Wait for one item more than the last group had, at most `again_s` for each; a single sender never waits."""
         if not self._again_s:
             return
         self._changed.wait_for(self._is_ready)

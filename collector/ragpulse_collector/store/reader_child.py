@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import first_line, quoted
 from ragpulse_collector.store.protocol import Busy, Refused, Rows, StoreError
 from ragpulse_collector.store.user_sql import Question, answer

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
 from ragpulse_collector.store.limited import Limited
 from ragpulse_collector.store.log import log_bytes

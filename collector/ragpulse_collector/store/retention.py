@@ -11,9 +11,9 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import orjson
 
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import outbox_folder

@@ -13,7 +13,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import attach_file, first_line, settings
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, migrate

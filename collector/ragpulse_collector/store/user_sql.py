@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import Deadline, given_up
 from ragpulse_collector.store.guard import Tree, checked
 from ragpulse_collector.store.protocol import Parameters, Refused, Rows

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ragpulse_collector.store import engine as duckdb
+import duckdb
+
 from ragpulse_collector.store.connection import first_line
 from ragpulse_collector.store.functions import CONDITION_FUNCTIONS, CONDITION_TYPES
 from ragpulse_collector.store.guard import nodes, parsed, path_of

@@ -1,7 +1,7 @@
-"""The one writer: take what was decoded meanwhile, one transaction, COMMIT, then answer.
+"""The one writer: take the decoded items, write them in one transaction, COMMIT, then answer.
 
 When the transaction fails, its items are tried one by one, so that the faulty one fails alone. When the disk fails,
-everything in the group is told to come again. After much was written the store is opened anew, when nobody reads.
+everything in the group is Busy. After many bytes the store is reopened at a quiet moment.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import duckdb
+
 from ragpulse_collector.records import DecodeError, Values
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
 from ragpulse_collector.store.ingest import Ingest
@@ -34,7 +35,7 @@ _DISK = (
     _CommitFailed, duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException, OSError, MemoryError,
     StoreError,
 )  # fmt: skip
-"""What a full, failing or vanished disk, or too little memory, looks like: the sender is told to retry."""
+"""The errors of a full, failing or missing disk and of too little memory: the sender may retry."""
 
 
 class WriterTransaction:
@@ -96,7 +97,6 @@ class Writer:
         """Commit group after group."""
         while group := self._queue.take():
             self._commit_or_split(group)
-            self._queue.written()  # also where it failed before
             self._written += sum(item.size for item in group)
             del group  # while this thread waits for the next, these bodies must not stay in memory
             if self._is_worn() and not self._broken and self._is_quiet():
@@ -110,7 +110,7 @@ class Writer:
         return self._written >= self._renew_bytes and open_s >= self._renew_s
 
     def _renew(self) -> None:
-        """Open the store anew, as after a fault: whatever DuckDB learned of rows it keeps until the file is closed."""
+        """Reopen the store, as after a fault: DuckDB keeps statistics of rows in memory until the file is closed."""
         self._written, self._opened, self._broken = 0, self._clock(), True
         with contextlib.suppress(*_DISK):
             self._recover()
@@ -143,7 +143,6 @@ class Writer:
             self._begin_on(self._cursor)
             batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
             receipts = iter(self._ingest.write(transaction, batches))
-            self._queue.written()
             results: list[Any] = [
                 next(receipts) if isinstance(item, BodyItem) else item.work(transaction) for item in items
             ]
@@ -172,18 +171,18 @@ class Writer:
     def _refuse(self, items: list[Item], error: BaseException) -> None:
         _log.error("a group of %d was refused: %s", len(items), error)
         self._broken = not self._usable()
-        with contextlib.suppress(*_DISK):  # who reads need not wait for the next who writes
+        with contextlib.suppress(*_DISK):  # readers do not wait for the next write
             self._recover()
         busy = Busy(f"the store cannot write: {first_line(error)}")
         for item in items:
             item.future.set_exception(busy)
 
     def _usable(self) -> bool:
-        """After a fatal error the engine answers nothing more until the file is opened anew."""
+        """Return whether DuckDB still answers; after a fatal error it does not until the file is reopened."""
         try:
             fetch(self._cursor, "SELECT count(*) FROM raw.meta")
         except duckdb.OutOfMemoryException:
-            return True  # it is others who hold the memory: opening anew would only throw them out
+            return True  # other queries hold the memory: reopening would only interrupt them
         except duckdb.Error:
             return False
         return True

@@ -1,4 +1,4 @@
-"""What every store that is written to shares: the queue, its two threads, opening and opening anew."""
+"""What all writable stores share: the queue, its two threads, opening and reopening."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
 
+import duckdb
+
 from ragpulse_collector.records import Batch, RawBody, Receipt
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store.decoding import Decoder
 from ragpulse_collector.store.prices import Prices
 from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
@@ -61,10 +62,10 @@ class Ways:
     group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
     again_s: float = 0.0
-    """So long a transaction waits for who was answered together, where it is dear; 0: half of what is there is one."""
+    """How long a slow transaction waits for each sender that was answered with the last one; 0: not at all."""
     renew_bytes: int = 64 * 2**20
     renew_s: float = 60.0
-    """After so much and so long the file is opened anew at a quiet moment: what DuckDB learns of rows it keeps."""
+    """After this much and this long the file is reopened at a quiet moment, which frees DuckDB's statistics of rows."""
     recent_spans: int = 200_000
     """How many span identities are remembered at least, so that a re-send costs no look into the table."""
 
@@ -186,11 +187,11 @@ class Writing(Reading):
         return cursor
 
     def _is_quiet(self) -> bool:
-        """Tell whether opening anew takes no time and interrupts nobody."""
+        """Return whether reopening takes no time and interrupts no reader."""
         return False
 
     def _reopen(self) -> None:
-        """Open anew after the engine gave the store up (a disk that was full or failed); who asks meanwhile waits."""
+        """Reopen after a fatal error (a disk that was full or failed); readers wait meanwhile."""
         self._check()
         with self._opening:
             self._end_reading()
@@ -209,6 +210,6 @@ class Writing(Reading):
             time.sleep(_LOOK_S)
 
     def _revive(self) -> None:
-        """Let the writer find out: it opens anew what it cannot write to."""
+        """Let the writer check the store: it reopens a store that it cannot write to."""
         with contextlib.suppress(Busy, TimeoutError):
             self.write(_look).result(_REVIVED_S)

@@ -8,11 +8,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
+import duckdb
 from spans import Span, batch_of
 
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import Rule, Sampler
-from ragpulse_collector.store import engine as duckdb
 from ragpulse_collector.store import open_store
 from ragpulse_collector.store.lake import LakeStore, Lease
 from ragpulse_collector.store.opening import lake_parts

@@ -29,60 +29,32 @@ def queue_of(**options: Any) -> WriterQueue:
     return WriterQueue(**{"max_bytes": 1000, "max_items": 10, "group_bytes": 100} | options)
 
 
-def test_a_group_is_worth_a_commit_when_half_is_decoded() -> None:
-    """The other half is decoded while it is committed."""
+def test_a_group_is_everything_that_is_queued() -> None:
+    """It waits until the last of them is decoded, and the next group is decoded while it is committed."""
     queue = queue_of()
-    bodies = [body() for _ in range(4)]
-    for item in bodies:
-        queue.put(item)
-    decode(queue)
-    assert not queue.has_group()
-    decode(queue)
-    assert queue.take() == bodies[:2]
-    assert queue.backlog().bytes == 20
-    queue.written()
-    decode(queue)
-    assert queue.take() == [bodies[2]]
-
-
-def test_nothing_is_decoded_while_rows_are_made() -> None:
-    """And nothing is begun when a group is waited for and there is one."""
-    queue = queue_of()
-    for _ in range(3):
-        queue.put(body())
-    decode(queue)
-    decode(queue)
-    assert queue.may_decode()  # nobody has asked for the group yet
-    queue.take()
-    assert not queue.may_decode()
-    queue.written()
-    assert queue.may_decode()
-
-
-def test_a_group_waits_for_what_is_being_decoded() -> None:
-    """It would not be quicker without: who makes the rows and who decodes need the same lock."""
-    queue = queue_of()
-    first, second = body(), body()
+    first, second, third = body(), body(), body()
     queue.put(first)
-    decode(queue)
     queue.put(second)
-    begun = queue.next()
+    decode(queue)
     with ThreadPoolExecutor() as pool:
         group = pool.submit(queue.take)
-        assert begun is second
-        queue.decoded(second)
+        with pytest.raises(TimeoutError):
+            group.result(0.1)
+        decode(queue)
         assert group.result() == [first, second]
+    queue.put(third)
+    decode(queue)
+    assert queue.take() == [third]
 
 
-def test_one_sender_is_waited_for_by_nobody() -> None:
-    """A body alone is a group."""
-    queue = queue_of()
+def test_a_single_sender_never_waits() -> None:
+    """A body alone is a group, also where commits are slow."""
+    queue = queue_of(again_s=60)
     for _ in range(3):
         item = body()
         queue.put(item)
         decode(queue)
         assert queue.take() == [item]
-        queue.written()
 
 
 def arrive(queue: WriterQueue, count: int) -> list[BodyItem]:
@@ -95,41 +67,28 @@ def arrive(queue: WriterQueue, count: int) -> list[BodyItem]:
     return bodies
 
 
-def test_a_dear_commit_takes_all_that_is_there() -> None:
-    """Half is not enough."""
-    queue = queue_of(again_s=60)
-    queue.put(body())
-    queue.put(body())
-    decode(queue)
-    assert not queue.has_group()
-    decode(queue)
-    assert len(queue.take()) == 2
-
-
-def test_a_dear_commit_waits_for_who_was_answered_together() -> None:
-    """After two comes a group of three, if only a third sender is there by then."""
+def test_a_slow_commit_waits_for_senders_that_were_answered_together() -> None:
+    """A group of two is followed by a group of three when a third sender arrives in time."""
     queue = queue_of(again_s=60)
     arrive(queue, 2)
     queue.take()
-    queue.written()
     with ThreadPoolExecutor() as pool:
         group = pool.submit(queue.take)
         bodies = [*arrive(queue, 1), *arrive(queue, 2)]
         assert group.result() == bodies
 
 
-def test_who_does_not_come_again_is_not_waited_for_long() -> None:
+def test_a_sender_that_stops_delays_the_others_briefly() -> None:
     """One of two senders is done: the other is answered alone."""
     queue = queue_of(again_s=0.001)
     arrive(queue, 2)
     queue.take()
-    queue.written()
     bodies = arrive(queue, 1)
     assert queue.take() == bodies
 
 
-def test_a_whole_group_waits_for_nothing() -> None:
-    """However much more waits, a group of full size goes."""
+def test_a_full_group_waits_for_nothing() -> None:
+    """A group of full size is taken however much more is queued, and nothing is decoded beyond it."""
     queue = queue_of(group_bytes=20)
     for _ in range(9):
         queue.put(body(25))
@@ -145,7 +104,6 @@ def test_what_is_decoded_still_counts_against_the_bound() -> None:
     with pytest.raises(Busy):
         queue.put(body(20))
     queue.take()
-    queue.written()
     queue.put(body(20))
     item = queue.next()
     assert item is not None
@@ -162,5 +120,4 @@ def test_a_closed_queue_hands_out_what_it_holds() -> None:
         queue.put(body())
     decode(queue)
     assert len(queue.take()) == 1
-    queue.written()
     assert (queue.next(), queue.take()) == (None, [])

@@ -1,4 +1,4 @@
-"""Columns that duckdb reads in place say exactly what the rows said."""
+"""DuckDB stores exactly the values of the columns that it reads in place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragpulse_collector.records import Constant
 from ragpulse_collector.store.append import Appender
 from ragpulse_collector.store.schema import TABLES
 
@@ -22,7 +23,7 @@ VALUES = {
     "has_text": st.booleans(),
     "start_time": st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)),
 }
-NULLABLE = (st.none() | values for name, values in VALUES.items() if name != "span_id")
+NULLABLE = [st.none() | values for name, values in VALUES.items() if name != "span_id"]
 ROWS = st.lists(st.tuples(VALUES["span_id"], *NULLABLE), min_size=1, max_size=70)
 
 
@@ -44,6 +45,32 @@ def test_rows_come_back_as_they_were(rows: list[tuple[object, ...]]) -> None:
     assert found == rows
 
 
+@settings(deadline=None, max_examples=60)
+@given(parts=st.lists(st.tuples(st.tuples(*NULLABLE), st.integers(1, 40), st.booleans()), min_size=1, max_size=4))
+def test_a_constant_is_stored_in_each_of_its_rows(parts: list[tuple[tuple[object, ...], int, bool]]) -> None:
+    """Parts of a column may be constant or given row by row, in any order."""
+    names = [name for name in VALUES if name != "span_id"]
+    columns = {
+        name: [Constant(row[at], length) if constant else [row[at]] * length for row, length, constant in parts]
+        for at, name in enumerate(names)
+    }
+    lengths = [length for _, length, _ in parts]
+    connection = empty_table()
+    Appender(connection).append_columns("spans", {"span_id": [[bytes(8)] * length for length in lengths], **columns})
+    found = connection.execute(f"SELECT {', '.join(names)} FROM raw.spans ORDER BY rowid").fetchall()
+    assert found == [row for row, length, _ in parts for _ in range(length)]
+
+
+def test_columns_that_are_not_given_are_null() -> None:
+    """An INSERT of few columns needs no values for the others, and the next one keeps nothing of the former."""
+    table = empty_table()
+    appender = Appender(table)
+    appender.append("spans", ("trace_id", "name", "input_tokens"), [(bytes(16), "first", 7)])
+    appender.append("spans", ("trace_id", "model"), [(bytes(16), "second")])
+    found = table.execute("SELECT name, input_tokens, model, start_time FROM raw.spans ORDER BY rowid").fetchall()
+    assert found == [("first", 7, None, None), (None, None, "second", None)]
+
+
 def test_ids_may_be_hex() -> None:
     """A caller may hold span ids as hex text, and trace ids as text with or without dashes."""
     table = empty_table()
@@ -52,11 +79,13 @@ def test_ids_may_be_hex() -> None:
     assert len(set(table.execute("SELECT trace_id, span_id FROM raw.spans").fetchall())) == 1
 
 
-@pytest.mark.parametrize("value", ["lone \ud800 surrogate", 2**64], ids=["text", "number"])
-def test_what_no_column_holds_is_refused_whole(value: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("name", "lone \ud800 surrogate"), ("span_id", 2**64), ("input_tokens", 2**63), ("n_contexts", "many")],
+)
+def test_rows_with_an_impossible_value_are_refused_whole(name: str, value: object) -> None:
     """Nothing of the rows is stored when one cannot be."""
     table = empty_table()
-    name = "name" if isinstance(value, str) else "span_id"
     with pytest.raises((UnicodeError, OverflowError)):
         Appender(table).append("spans", (name,), [(None,), (value,)])
     assert table.execute("SELECT count(*) FROM raw.spans").fetchall() == [(0,)]
