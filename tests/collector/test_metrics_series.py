@@ -358,3 +358,13 @@ def test_the_cost_of_a_good_answer_follows_the_answers(store: EmbeddedStore) -> 
                 units.scored(number, "groundedness", 0.0, facts={"cost_usd": 0.5})
             units.save()
     assert told == pytest.approx([0.5, 0.5, 1.0])
+
+
+def test_a_range_may_be_one_bucket(store: EmbeddedStore) -> None:
+    """`step=all`: the figures of the whole range, wherever weeks begin; throughput is per second."""
+    units = Units(store)
+    for number in range(6):
+        units.unit(number, at=T0 + timedelta(minutes=20 * number))
+    units.save()
+    assert [point["value"] for point in points(store, "requests", step="all")] == [6]
+    assert points(store, "throughput", step="all")[0]["value"] == pytest.approx(6 / (4 * 3600))

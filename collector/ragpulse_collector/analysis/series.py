@@ -89,7 +89,7 @@ def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
     window, groups = asked.window, asked.groups
     found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
     for one in asked.traffic():
-        found[one.group][one.at] = _traffic_point(one, name, max(1.0, float(window.step_s)))
+        found[one.group][one.at] = _traffic_point(one, name, window.bucket_s)
     if not found and not groups:
         found[()] = {}
     empty = point(None) | {"value": 0.0 if NAMES[name].count else None}

@@ -34,6 +34,11 @@ class Window:
         return replace(self, step_s=0)
 
     @property
+    def bucket_s(self) -> float:
+        """How long a bucket is."""
+        return float(self.step_s) or (self.last - self.first).total_seconds()
+
+    @property
     def before(self) -> Window:
         """The range of the same length that ends where this one begins."""
         return replace(self, first=self.first - (self.last - self.first), last=self.first)
@@ -62,13 +67,15 @@ class Window:
 
 
 def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
-    """Read `from`, `to`, `step` (seconds, `5m`, `auto`) and `width` (most points); raises ValueError."""
+    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises ValueError."""
     last = instant(params.get("to"), now=now) or now
     first = instant(params.get("from"), now=now) or last - timedelta(seconds=duration_s(back))
     if not first < last:
         raise ValueError(f"from ({iso(first)}) must lie before to ({iso(last)})")
     width = min(MAX_POINTS, max(1, int(params.get("width") or 120)))
     step = params.get("step") or "auto"
+    if step == "all":
+        return Window(first, last, 0)
     long = (last - first).total_seconds()
     if step == "auto":
         return Window(first, last, next((s for s in STEPS if long / s <= width), STEPS[-1]))

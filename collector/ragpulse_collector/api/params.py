@@ -132,7 +132,7 @@ def _duration(value: Any) -> float:
 
 
 def _step(value: Any) -> float | str:
-    return "auto" if value == "auto" else _duration(value)
+    return str(value) if value in ("auto", "all") else _duration(value)
 
 
 def _many(value: Any) -> Any:
@@ -195,9 +195,11 @@ Duration = Annotated[
     _schema("string", "Seconds, or `30s`, `5m`, `6h`, `7d`, `2w`.", examples=["6h"]),
 ]
 Step = Annotated[
-    float | Literal["auto"],
+    float | Literal["auto", "all"],
     BeforeValidator(_step),
-    _schema("string", "The bucket width: seconds, `5m`, `1h`, or `auto`.", examples=["1h", "auto"]),
+    _schema(
+        "string", "The bucket width: seconds, `5m`, `1h`, `auto`, or `all` for one bucket.", examples=["1h", "auto"]
+    ),
 ]
 Many = Annotated[list[str], BeforeValidator(_many)]
 """One text or several."""

@@ -54,7 +54,7 @@ def _print_verdict(client: Client, versions: Sequence[str], say: Say) -> None:
 
 
 def _by_version(client: Client, name: str) -> dict[str, dict[str, Any]]:
-    answer = client.metrics(name, from_="-24h", step="7d", group_by=["prompt_version"])
+    answer = client.metrics(name, from_="-24h", step="all", group_by=["prompt_version"])
     return {
         series["group"]["prompt_version"]: point
         for series in answer["series"]
