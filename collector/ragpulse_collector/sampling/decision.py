@@ -73,7 +73,7 @@ class Sampler:
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
         most_traces: int = 4_000,
-        most_spans: int = 100_000,
+        most_spans: int = 20_000,
     ) -> None:
         self._store = store
         self._rules = rules
