@@ -1,15 +1,13 @@
 """Thirty minutes of steady traffic, evaluation and looking on: memory and open files must stay flat.
 
 `--minutes N` sets the length, `--short` a half minute, `--verbose` prints every look, `--faster N` sends N times as
-much. Prints for each half the slope, by least squares, of the memory, of the part that is the process's own, of what
-DuckDB counts as its own and of the rest; CPU and what was stored.
+much. Prints for each half the slope, by least squares, of the memory and of the part that is the process's own; CPU
+and what was stored.
 
-DuckDB's own account climbs to its limit and falls by 60 MB with each checkpoint: steps that make slopes of 100 MB an
-hour either way. So a full run exits 1 where the rest grows by more than 20 MB an hour in its second half, all of the
-slope's 95 % interval above that (thirty minutes tell it to some 20 MB an hour, `--minutes 60` to 10), or where DuckDB
-exceeds its limit. In the first third many look at the pages, so that what has a bound is at it when the second
-half begins. What DuckDB knows of its groups of rows and its lists of what it may evict are in the rest and
-grow until the collector opens the file anew, at this load every two or three minutes.
+A full run exits 1 where the memory grows by more than 20 MB an hour in its second half, all of the slope's 95 %
+interval above that. DuckDB's account climbs to its limit and falls by 60 MB with each checkpoint, so thirty minutes tell
+the slope to some tens of MB an hour; take `--minutes 60` for a closer look. In the first third many look at the pages,
+so that what has a bound is at it when the second half begins.
 """
 
 from __future__ import annotations
@@ -37,8 +35,6 @@ LOOKS = ("/api/v1/traces?limit=50", "/api/v1/overview?from=-1h", "/api/v1/metric
 LOOK_EVERY_S = 1.0
 FURTHER_LOOKERS, FURTHER_EVERY_S = 3, 0.2
 MAX_MB_PER_HOUR = 20
-DUCKDB_MB = 128
-"""Its `memory_limit` is 122 of these."""
 
 
 def main() -> int:
@@ -72,9 +68,8 @@ def main() -> int:
           f"SIGTERM to end {ended:.1f} s")  # fmt: skip
     _tell("first half", [sample for sample in samples if sample.at_s < minutes * 30])
     _tell("second half", half)
-    slope, margin = _slope(half, "rest_mb")
-    grows = slope - margin > MAX_MB_PER_HOUR or max(sample.duckdb_mb for sample in half) > DUCKDB_MB
-    return int(minutes >= 30 and grows)
+    slope, margin = _slope(half, "rss_mb")
+    return int(minutes >= 30 and slope - margin > MAX_MB_PER_HOUR)
 
 
 class Sample(NamedTuple):
@@ -83,23 +78,17 @@ class Sample(NamedTuple):
     at_s: float
     rss_mb: float
     own_mb: float
-    duckdb_mb: float
     files: int
     cpu_s: float
-
-    @property
-    def rest_mb(self) -> float:
-        """What DuckDB does not count."""
-        return self.rss_mb - self.duckdb_mb
 
 
 def _tell(name: str, samples: Sequence[Sample]) -> None:
     first, last = samples[0], samples[-1]
-    slopes = [_slope(samples, what) for what in ("rss_mb", "own_mb", "duckdb_mb", "rest_mb")]
-    rss, own, duckdb, rest = (f"{slope:+.1f} ± {margin:.1f}" for slope, margin in slopes)
+    slopes = [_slope(samples, what) for what in ("rss_mb", "own_mb")]
+    rss, own = (f"{slope:+.1f} ± {margin:.1f}" for slope, margin in slopes)
     print(f"  {name}: RSS {first.rss_mb:.0f} -> {last.rss_mb:.0f} MB, at most "
           f"{max(sample.rss_mb for sample in samples):.0f}, {rss} MB/h "
-          f"(own {own}, DuckDB {duckdb}, the rest {rest}); open files {first.files} -> {last.files}")  # fmt: skip
+          f"(own {own}); open files {first.files} -> {last.files}")  # fmt: skip
 
 
 def _slope(samples: Sequence[Sample], what: str) -> tuple[float, float]:
@@ -119,18 +108,11 @@ def _watch(server: Server, seconds: float) -> list[Sample]:
     begun, samples = time.monotonic(), []
     while (at := time.monotonic() - begun) < seconds:
         rss, own = server.memory_mb("VmRSS"), server.memory_mb("RssAnon")
-        duckdb = _ask(server, "select sum(memory_usage_bytes) / 1048576.0 from duckdb_memory()")
-        samples.append(Sample(at, rss, own, duckdb, server.open_files(), server.cpu_s()))
+        samples.append(Sample(at, rss, own, server.open_files(), server.cpu_s()))
         if "--verbose" in sys.argv:
             print(*(f"{value:.1f}" for value in samples[-1]), flush=True)
         time.sleep(min(5.0, seconds / 20))
     return samples
-
-
-def _ask(server: Server, query: str) -> float:
-    with closing(server.connection()) as connection:
-        connection.request("POST", "/api/v1/sql", json.dumps({"query": query}), {"Content-Type": "application/json"})
-        return float(json.loads(connection.getresponse().read())["rows"][0][0])
 
 
 def _send(server: Server, stop: threading.Event, a_second: int) -> None:
