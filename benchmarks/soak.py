@@ -5,7 +5,7 @@ much. Prints for each half the slope, by least squares, of the memory and of the
 and what was stored.
 
 A full run exits 1 where the memory grows by more than 20 MB an hour in its second half, all of the slope's 95 %
-interval above that. DuckDB's account climbs to its limit and falls by 60 MB with each checkpoint, so thirty minutes tell
+interval above that. DuckDB's account climbs to its limit and falls by 60 MB with each checkpoint, so half an hour tells
 the slope to some tens of MB an hour; take `--minutes 60` for a closer look. In the first third many look at the pages,
 so that what has a bound is at it when the second half begins.
 """
