@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import pytest
-from pydantic import BaseModel
+from replying import Replying
 
-from ragpulse_evaluators import Case, JudgeCall, ScriptedJudge, evaluator, get_evaluator
+from ragpulse_evaluators import Case, ScriptedJudge, evaluator, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.judges.protocol import Message, transcript
 from ragpulse_evaluators.meta import (
     align,
 )
-
-
-class Replying:
-    """A judge that makes its reply from the prompt."""
-
-    def __init__(self, reply: Callable[[str], str]) -> None:
-        self.id = "replying"
-        self._reply = reply
-
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
-        del schema, logprobs
-        prompt = transcript(messages)
-        return [JudgeCall(prompt=prompt, completion=self._reply(prompt), model=self.id)] * n
 
 
 def learns(prompt: str) -> str:

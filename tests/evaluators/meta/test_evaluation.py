@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from replying import Replying
 
-from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.judges.protocol import Message, transcript
 from ragpulse_evaluators.meta import (
     FAILURE_MODES,
     UnitTest,
@@ -24,26 +21,6 @@ from ragpulse_evaluators.meta import (
 )
 
 METRICS = ("answer_relevancy", "completeness", "faithfulness", "usefulness")
-
-
-class Replying:
-    """A judge that makes its reply from the prompt."""
-
-    def __init__(self, reply: Callable[[str], str]) -> None:
-        self.id = "replying"
-        self._reply = reply
-
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
-        del schema, logprobs
-        prompt = transcript(messages)
-        return [JudgeCall(prompt=prompt, completion=self._reply(prompt), model=self.id)] * n
 
 
 def pair_reply(metric: str, grade: float | None) -> str:
