@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := collector,judge,text,grpc,arrow,semantic
+EXTRAS := collector,judge,text,grpc,arrow,semantic,mcp
 
-.PHONY: demo test check wheel bench house format docs clean
+.PHONY: demo test foreign check wheel bench house format docs site clean applications clients
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -24,6 +24,10 @@ demo: $(VENV)/.collector
 
 test: $(VENV)/.development
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# The genuine metrics of other packages, each in a cached environment of its own; FOREIGN=ragas for one.
+foreign: $(VENV)/.development
+	$(BIN)/python tests/foreign.py $(FOREIGN)
 
 check: $(VENV)/.development
 	$(BIN)/ruff format --check
@@ -49,8 +53,26 @@ format: $(VENV)/.development
 docs: $(VENV)/.development
 	$(BIN)/python docs/generate.py
 
+# The documentation site in build/site; a link or an anchor that leads nowhere fails it.
+$(VENV)/site/.complete: $(BIN)/uv pyproject.toml
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(VENV)/site
+	$(BIN)/uv pip install --quiet --python $(VENV)/site/bin/python --group site
+	touch $@
+
+site: $(VENV)/site/.complete
+	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(VENV)/site/bin:$$PATH" $(VENV)/site/bin/mkdocs build --quiet
+
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/all.py $(BENCH)
+
+# The newest clients, each run for real; records what they send and prints what ragpulse makes of it.
+clients: $(VENV)/.development
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/clients/run.py $(CLIENTS)
+	$(BIN)/python tests/clients/table.py
+
+# Real applications in environments of their own, kept under the user's cache: what arrived beside what was expected.
+applications: $(VENV)/.development
+	$(BIN)/python benchmarks/applications/run.py $(APPLICATIONS)
 
 # The size and shape of the product code, beside the first build's.
 house: $(VENV)/.development

@@ -1,7 +1,7 @@
 """Coverage of the interval, cell by cell: two strata drawn with unequal chances, or all alike; yes-or-no and graded.
 
 A cell is a traffic whose truth is known. Every cell is drawn some hundred times; those that covered least are drawn
-anew, many more times, so that the figure told is none that was picked for being low (or lucky).
+again, many more times, so that the figure told is none that was picked for being low (or lucky).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _laws() -> dict[str, Any]:
 
 
 def worst(chance: Any, found: Sequence[Any], seeds: int, *, covered: Callable[[Any, Any, int], float]) -> Told:
-    """Draw every cell with `covered`, then those that covered least anew."""
+    """Draw every cell with `covered`, then those that covered least again."""
     first = [covered(chance, cell, max(40, seeds // 20)) for cell in found]
     least = sorted(range(len(found)), key=first.__getitem__)[:_REDRAWN]
     share, where = min((covered(chance, found[at], seeds), found[at].told) for at in least)
@@ -140,14 +140,18 @@ def coverage(chance: Any, cell: Cell, seeds: int) -> float:
 
 
 def _moments(counts: Any, cell: Cell) -> Iterator[Moments]:
-    """The sums a store adds up, of each row of counts (a column a value, stratum after stratum)."""
+    """The sums a store adds up, of each row of counts (a column a value, stratum after stratum): each answer alone."""
     y = np.tile(cell.values, 2)
     w = np.repeat([1.0 / pi for pi in cell.chances], len(cell.values))
     sums = [counts @ column for column in (w, w * y, w * y * y, w * w, w * w * y, w * w * y * y)]
-    there = counts > 0
+    there, n = counts > 0, counts.sum(axis=1)
     least, most = np.where(there, y, 9.0).min(axis=1), np.where(there, y, -9.0).max(axis=1)
-    rarest = 1.0 / np.where(there, w, 0.0).max(axis=1)
+    heaviest = np.where(there, w, 0.0).max(axis=1)
     between = (counts * ((y > 0) & (y < 1))).sum(axis=1)
-    for row in zip(counts.sum(axis=1), *sums, least, most, rarest, between, strict=True):
-        figures: list[Any] = [int(row[0]), *map(float, row[1:-1]), int(row[-1])]
-        yield Moments(*figures)
+    whole, wy, wyy, ww, wwy, wwyy = sums
+    for row in zip(
+        n, n, whole, wy, wyy, ww, ww, wwy, wwyy, wyy, whole, heaviest, heaviest, least, most, between, strict=True
+    ):
+        found = Moments.of([float(figure) for figure in row])
+        assert found is not None
+        yield found

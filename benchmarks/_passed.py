@@ -100,7 +100,7 @@ def main() -> None:
     """Record the three ways."""
     recorder = Recorder()
     from ragpulse_collector.app import Collector
-    from ragpulse_collector.settings import load_settings
+    from ragpulse_collector.configuration import load_settings
 
     def sent_and_listed(url: str, number: int) -> None:
         post(url, number)

@@ -39,7 +39,7 @@ BASE_S = int(time.time()) - 86_400
 
 
 LIMIT_GB = 0.015
-PRUNE_OFTEN = "import ragpulse_collector.app.duties as duties\nduties.PRUNE_EVERY_S = 1.0\n"
+PRUNE_OFTEN = "import ragpulse_collector.app.background as duties\nduties.PRUNE_EVERY_S = 1.0\n"
 PRUNED_S = 12.0
 FILE_BODIES = 20
 HUGE_SPANS = 20_000

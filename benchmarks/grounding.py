@@ -1,6 +1,7 @@
 """Groundedness against people, beside plain word overlap; with `--fit`, the fit of its weights.
 
-    python benchmarks/grounding.py            # report on the reporting half, which nothing was ever tuned on
+    python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on
+    python benchmarks/grounding.py --tuning   # the same report on the tuning halves
     python benchmarks/grounding.py --fit      # print weights fitted on the tuning half (paste into grounding/model.py)
 
 Data: the BEGIN benchmark, Wizard of Wikipedia part (`begin_wow_test.jsonl`), in the folder RAGPULSE_SHARED_DATA or
@@ -20,23 +21,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from _grounding_texts import Half, answers
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import rankdata
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.grounding.evidence import EvidenceIndex
-from ragpulse_evaluators.grounding.model import FEATURES, OBJECTIONS, THRESHOLD, grounded_score, measure, pool
+from ragpulse_evaluators.errors import MissingField
+from ragpulse_evaluators.grounding.groundedness import Groundedness, judge_sentences
+from ragpulse_evaluators.grounding.markup import read_markup
+from ragpulse_evaluators.grounding.model import FEATURES, OBJECTIONS, THRESHOLD, grounded_score, pool
 from ragpulse_evaluators.grounding.perturb import KINDS, perturb
-from ragpulse_evaluators.grounding.text import split_sentences, tokenize
+from ragpulse_evaluators.grounding.text import split_sentences
 
 Floats = NDArray[np.float64]
 SYSTEMS = ("t5", "gpt2", "doha", "ctrl")
 RESAMPLES = 1000
-EDIT_WEIGHT = 1.0
 PENALTY = 20.0
-MOST = {name: -4.0 for name in OBJECTIONS} | {"names": -2.0, "swaps": -2.0}
-"""An objection weighs at least this: one that a reader can verify makes even a copied sentence ungrounded."""
+REPHRASED = 0.3
+"""What a rephrased answer weighs in the fit, beside a human label."""
+ALARMS = 0.3
+"""The threshold lies where this share of the freely rephrased answers of the tuning half does not pass: a choice
+between them and the labels of people (docs/grounding.md)."""
+OBJECTION = -1.0
+"""An objection weighs at least this, besides the ceiling that it puts on the score."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +106,15 @@ def word_overlap(row: Row) -> float:
 
 
 def features(row: Row) -> dict[str, float]:
-    """The features of `assess`, also for a response that claims nothing (which the evaluator skips)."""
-    index = EvidenceIndex([row.context])
-    found = []
-    for sentence in split_sentences(row.response):
-        tokens = tokenize(sentence.text)
-        found.append(measure(tokens, sentence.text, index.support(tokens), index))
-    return pool(found)
+    """The features of `assess`; a response that claims nothing (which the evaluator skips) is one new word."""
+    return case_features(Case(response=row.response, contexts=[row.context]))
+
+
+def case_features(case: Case) -> dict[str, float]:
+    response = case.response or ""
+    read = read_markup(response, [c.id for c in case.contexts or ()]).text
+    claims = [found for found, _ in judge_sentences(response, read, case.texts) if found.claim]
+    return pool(claims) if claims else dict.fromkeys(FEATURES, 0.0) | {"new_share": 1.0, "new_weight": 1.0}
 
 
 def measured(rows: Sequence[Row]) -> Measured:
@@ -164,12 +174,12 @@ def best_threshold(labels: NDArray[np.int64], scores: Floats) -> float:
     return float(max(middles, key=lambda t: balanced_accuracy(labels, scores >= t)))
 
 
-def report(path: Path) -> None:
-    tuning, data = measured(load(path, tuning=True)), measured(load(path, tuning=False))
-    cut = best_threshold(tuning.labels, tuning.overlap)
-    print(
-        f"BEGIN (wow, test), reporting half: {len(data.rows)} responses, {len({r.passage for r in data.rows})} passages"
-    )
+def report(path: Path, *, tuning: bool) -> None:
+    tuned = measured(load(path, tuning=True))
+    data = tuned if tuning else measured(load(path, tuning=False))
+    cut = best_threshold(tuned.labels, tuned.overlap)
+    half, passages = "tuning" if tuning else "reporting", len({r.passage for r in data.rows})
+    print(f"\nBEGIN (wow, test), {half} half: {len(data.rows)} responses, {passages} passages")
     print(f"thresholds from the tuning half: groundedness {THRESHOLD}, overlap {cut:.3f}\n")
     print(f"{'':36s}{'groundedness':>24s}{'word overlap':>24s}{'difference':>26s}")
     for title, view, mine, theirs in (
@@ -207,6 +217,8 @@ def _report_edits(data: Measured) -> None:
     kept = measured(originals)
     for kind in ("all", *KINDS):
         chosen = measured([r for r in edits if kind in ("all", r.system)])
+        if not chosen.rows:
+            continue
         both = Measured(
             [*kept.rows, *chosen.rows],
             np.concatenate([kept.scores, chosen.scores]),
@@ -222,48 +234,34 @@ def _report_edits(data: Measured) -> None:
 
 
 def fit(path: Path) -> None:
-    """Two steps: all weights on human labels, then those of the objections (and the bias) on edits as well."""
+    """Weights from human labels and rephrased answers; the bias from the rephrased answers alone."""
     rows = load(path, tuning=True)
-    edits = edited(rows)
-    table = np.array([[features(r)[name] for name in FEATURES] for r in [*rows, *edits]])
-    labels = np.array([r.label for r in [*rows, *edits]])
+    rephrased = [case_features(a.case) for a in answers("tuning") if a.kind == "rephrased"]
+    table = np.array([[found[name] for name in FEATURES] for found in [*map(features, rows), *rephrased]])
+    labels = np.array([r.label for r in rows] + [1] * len(rephrased))
     human = np.arange(len(labels)) < len(rows)
     spread = np.array([1.0 if f in OBJECTIONS else s for f, s in zip(FEATURES, table[human].std(axis=0), strict=True)])
     design = np.column_stack([table / spread, np.ones(len(table))])
-    free = np.ones(len(FEATURES) + 1, dtype=bool)
-    start = np.zeros(len(free))
-    weights = _logistic(design, labels, human.astype(float), start, free, PENALTY)
-    free = np.array([*(name in OBJECTIONS for name in FEATURES), True])
-    weights = _logistic(design, labels, np.where(human, 1.0, EDIT_WEIGHT), weights, free, 1.0)
-    logits = design @ weights
-    bias = weights[-1] - best_threshold(labels[human], logits[human])
-    print(f"BIAS = {bias:.3f}\nWEIGHTS: dict[str, float] = {{")
+    weights = _logistic(design, labels, np.where(human, 1.0, REPHRASED))
+    logits = np.sort((table[~human] / spread) @ weights[:-1])
+    print(f"BIAS = {-logits[int(ALARMS * len(logits))]:.3f}\nWEIGHTS: dict[str, float] = {{")
     for name, weight in zip(FEATURES, weights[:-1] / spread, strict=True):
         print(f'    "{name}": {weight:.3f},')
     print("}")
 
 
-def _logistic(
-    design: Floats,
-    labels: NDArray[np.int64],
-    importance: Floats,
-    start: Floats,
-    free: NDArray[np.bool_],
-    penalty: float,
-) -> Floats:
-    def loss(values: Floats) -> tuple[float, Floats]:
-        weights = start.copy()
-        weights[free] = values
+def _logistic(design: Floats, labels: NDArray[np.int64], importance: Floats) -> Floats:
+    def loss(weights: Floats) -> tuple[float, Floats]:
         logits = np.clip(design @ weights, -30, 30)
         shrunk = np.append(weights[:-1], 0.0)
-        total = (importance * (np.logaddexp(0, logits) - labels * logits)).sum() + penalty / 2 * (shrunk**2).sum()
-        slope = design.T @ (importance * (1 / (1 + np.exp(-logits)) - labels)) + penalty * shrunk
-        return float(total), slope[free]
+        total = (importance * (np.logaddexp(0, logits) - labels * logits)).sum() + PENALTY / 2 * (shrunk**2).sum()
+        slope = design.T @ (importance * (1 / (1 + np.exp(-logits)) - labels)) + PENALTY * shrunk
+        return float(total), slope
 
-    found = start.copy()
-    most = np.array([MOST.get(name, np.inf) for name in (*FEATURES, "bias")])[free]
+    most = np.array([OBJECTION if name in OBJECTIONS else np.inf for name in (*FEATURES, "bias")])
+    start = np.minimum(np.zeros(len(most)), most)
     bounds = [(None, limit) for limit in most]
-    found[free] = minimize(loss, np.minimum(start[free], most), jac=True, method="L-BFGS-B", bounds=bounds).x
+    found: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return found
 
 
@@ -282,10 +280,48 @@ def speed(path: Path) -> None:
     print(f"\n{sentences / ours:,.0f} sentence-context pairs a CPU second, {ours / plain:.0f} x overlap's time")
 
 
+def report_answers(half: Half) -> None:
+    """False alarms on supported answers, and for each edit AUC and share caught on both kinds of base."""
+    given = list(answers(half))
+    print(f"\nAnswers of the {half} half: false alarms (share of supported answers that do not pass)")
+    for kind in ("verbatim", "dressed", "rephrased"):
+        scores = np.array([weakest(a.case) for a in given if a.kind == kind])
+        print(f"  {kind:12s} n={len(scores):4d}  {(scores < THRESHOLD).mean():.3f}")
+    print(f"Edits of the {half} half: copies, AUC, share caught at the default threshold")
+    tables = [_edit_table([a.case for a in given if a.kind == kind]) for kind in ("verbatim", "rephrased")]
+    print(f"  {'':12s}{'verbatim':>24s}{'rephrased':>26s}")
+    for kind in ("all", *KINDS):
+        cells = [f"n={n:4d}  {area:.3f}  {caught:.2f}   " for n, area, caught in (table[kind] for table in tables)]
+        print(f"  {kind:12s}" + "  ".join(cells))
+
+
+def _edit_table(cases: Sequence[Case]) -> dict[str, tuple[int, float, float]]:
+    kept = np.array([weakest(case) for case in cases])
+    edits = [(e.kind, weakest(e.case)) for e in perturb(cases) if not e.supported]
+    table = {}
+    for kind in ("all", *KINDS):
+        scores = np.array([score for made, score in edits if kind in ("all", made)])
+        labels = np.concatenate([np.ones(len(kept), dtype=np.int64), np.zeros(len(scores), dtype=np.int64)])
+        area = auc(labels, np.concatenate([kept, scores])) if len(scores) else float("nan")
+        table[kind] = (len(scores), area, float((scores < THRESHOLD).mean()) if len(scores) else float("nan"))
+    return table
+
+
+def weakest(case: Case) -> float:
+    """The score that decides `passing`; an answer that claims nothing passes."""
+    try:
+        return float(Groundedness().run(case).parts["weakest"])
+    except MissingField:
+        return 1.0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", action="store_true", help="print weights fitted on the tuning half")
+    parser.add_argument("--tuning", action="store_true", help="report on the tuning half, as often as you like")
     options = parser.parse_args()
+    if not options.fit:
+        report_answers("tuning" if options.tuning else "test")
     path = data_file()
     if path is None:
         print("skipped: begin_wow_test.jsonl not found; set RAGPULSE_SHARED_DATA", file=sys.stderr)
@@ -293,7 +329,7 @@ def main() -> int:
     if options.fit:
         fit(path)
     else:
-        report(path)
+        report(path, tuning=options.tuning)
         speed(path)
     return 0
 

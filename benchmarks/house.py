@@ -42,7 +42,7 @@ class Module:
     """One source file."""
 
     path: Path
-    """Relative to its tree: `ragpulse_collector/store/queue.py`."""
+    """Relative to its tree: `ragpulse_collector/store/ingest/queue.py`."""
     text: str
     tree: ast.Module
 

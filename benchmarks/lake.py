@@ -187,7 +187,7 @@ def maintain(db: str) -> None:
     """In the lake's environment: what the leased process does every five minutes."""
     from ragpulse_collector.records import Batch
     from ragpulse_collector.store import open_store
-    from ragpulse_collector.store.lake import LakeStore
+    from ragpulse_collector.store.lake.store import LakeStore
 
     store = open_store(db, decode=lambda _: Batch())
     assert isinstance(store, LakeStore)

@@ -27,8 +27,8 @@ from statistics import median, quantiles
 from _sending import Sending
 from _served import Server
 
+from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
-from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
 from ragpulse_collector.store import EmbeddedStore
 

@@ -8,6 +8,7 @@ Also: import time and disabled cost. The goals are those of the SDK's issue and 
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import statistics
 import subprocess
@@ -98,6 +99,32 @@ def report(title: str, figures: Figures, goals: tuple[float, ...]) -> None:
         print(f"{title:22} {mode:7} floor {floor:7.1f} us  this {ours:7.1f} us  ratio {ratio:5.2f}  goal {goal}")
 
 
+def nested_error_ms(make: Callable[[Callable[[], None]], Callable[[], None]]) -> float:
+    """An exception through 200 nested functions, each with a span of its own."""
+
+    def raising() -> None:
+        raise ValueError("no")
+
+    function = raising
+    for _ in range(200):
+        function = make(function)
+    started = time.thread_time_ns()
+    with contextlib.suppress(ValueError):
+        function()
+    return (time.thread_time_ns() - started) / 1e6
+
+
+def nested_errors(url: str) -> None:
+    provider = raw_provider(url)
+    tracer = provider.get_tracer("raw")
+    ragpulse.configure("bench", endpoint=url, isolated=True)
+    ours = statistics.median([nested_error_ms(lambda inner: ragpulse.span(lambda: inner())) for _ in range(7)])
+    raw = statistics.median([nested_error_ms(tracer.start_as_current_span("raw")) for _ in range(7)])
+    ragpulse.shutdown(5)
+    provider.shutdown()
+    print(f"exception through 200 spans: floor {raw:.0f} ms  this {ours:.0f} ms  ratio {ours / raw:.2f}  goal 1.5")
+
+
 def import_ms(statement: str) -> float:
     code = f"import time; t = time.perf_counter(); {statement}; print((time.perf_counter() - t) * 1000)"
     taken = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(7)]
@@ -128,6 +155,7 @@ def main() -> None:
     measured("provider given", "foreign", tracer_provider=TracerProvider())
     trace.set_tracer_provider(TracerProvider())
     measured("global provider found", "foreign")
+    nested_errors(url)
     ragpulse.configure("bench", enabled=False)
     application, bare = decorated(), Bare()
     costs = [measure(application, "sync", 5000) - measure(bare, "sync", 5000) for _ in range(7)]

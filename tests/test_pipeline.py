@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from loopback import LoopbackModel
@@ -88,6 +90,43 @@ def test_the_trace_is_stored_as_canonical_rows(collector: Start) -> None:
     assert kinds == {"rag", "retriever", "llm"}
     contexts = client.sql("select rank, id, text, score from contexts order by rank").rows()
     assert [context["id"] for context in contexts] == ["towers.md", "rivers.md"]
+
+
+EXACT = {
+    "sentences": (["Sentence one.", "Sentence two."], "Sentence one.\nSentence two."),
+    "a text in JSON": ('["a", "b"]', '["a", "b"]'),
+    "an object as text": ('{"answer": "yes", "why": "so"}', '{"answer": "yes", "why": "so"}'),
+    "calls of tools": (
+        {"choices": [{"message": {"tool_calls": [{"function": {"name": "find", "arguments": '{"text": "x"}'}}]}}]},
+        None,  # no answer to be scored: the attributes keep the names and arguments
+    ),
+    "a type": (object(), None),
+}
+DOCUMENTS = ["Paris.", None, {"text": ""}, {"text": "\ud800 Rome."}, {"id": UUID(int=7), "text": "Oslo."}]
+
+
+def test_what_is_recorded_is_what_is_stored(collector: Start) -> None:
+    """No response is cut to its first part, and one bad document leaves the others where they are."""
+    running = collector()
+    ragpulse.configure(service_name="helpdesk", endpoint=running.url, isolated=True)
+    for name, (result, _) in EXACT.items():
+        ragpulse.rag(name=name)(lambda question, result=result: result)("q")
+    ragpulse.retriever(name="documents")(lambda query: DOCUMENTS)("q")
+    tracer = ragpulse.tracer_provider().get_tracer("a graph of LangChain")
+    said = '{"messages": [{"type": "human", "data": {"content": "q"}}, {"type": "ai", "data": {"content": "a"}}]}'
+    tracer.start_span("graph", attributes={"openinference.span.kind": "CHAIN", "output.value": said}).end()
+    assert ragpulse.flush(timeout=20)
+    client = connect(running.url)
+    rows = until(client, "select name, response from spans", len(EXACT) + 2)
+    stored = {row["name"]: row["response"] for row in rows}
+    assert stored == {**{name: said for name, (_, said) in EXACT.items()}, "documents": None, "graph": "a"}
+    (odd,) = client.sql("select trace_id from spans where name = 'a type'").rows()
+    with urllib.request.urlopen(f"{running.url}/traces/{odd['trace_id']}", timeout=60) as page:
+        assert "a type returned builtins.object, in which ragpulse finds no response" in page.read().decode()
+    contexts = client.sql("select id, text from contexts order by rank").rows()
+    assert [(context["id"], context["text"]) for context in contexts] == [
+        (None, "Paris."), (None, None), (None, None), (None, "? Rome."), (str(UUID(int=7)), "Oslo.")
+    ]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("default")  # warnings inside litellm are not ours to mend

@@ -9,6 +9,10 @@ INSTALL = "ragpulse: this command needs the collector: pip install 'ragpulse[col
 
 def main() -> int:
     """Run the command line; exit 2 with the line to install where the extra is missing."""
+    if sys.argv[1:2] == ["run"]:
+        from ragpulse._instrument import run as run_program  # needs the SDK alone
+
+        return run_program(sys.argv[2:])
     try:
         from ragpulse_collector.cli import run
     except ModuleNotFoundError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.configuration import place
+from ragpulse_collector.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from ragpulse_evaluators import Evaluator, Judge
@@ -28,38 +30,60 @@ class Catalog:
         *,
         judge: str | None = None,
         loads: Iterable[str] = (),
+        priced: Wrap | None = None,
         wrap: Wrap | None = None,
         isolate: bool = False,
     ) -> None:
-        """`isolate` runs evaluators of loaded files and modules in processes of their own."""
+        """`priced` and then `wrap` go around each judge; `unrecorded` keeps `priced` alone.
+
+        `isolate` runs evaluators of loaded files and modules in processes of their own.
+        """
         self._settings = settings or Settings()
         self.judge_model = judge or self._settings.judge.model
         folder = Path(self._settings.source).parent if self._settings.source else Path()
-        given = tuple(loads)
-        self._loads = (*(str(folder / file) for file in self._settings.evaluators.files), *given)
-        self._wrap = wrap
+        self._files = tuple(str(folder / file) for file in self._settings.evaluators.files)
+        self._loads = tuple(loads)
+        self._priced, self._wrap = priced, wrap
         self._isolate = isolate
-        self._given = (judge, given)
+        self._judge_given = judge
         self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
 
     @cached_property
     def registry(self) -> Registry:
-        """Every name this installation knows; raises ValueError naming the file or entry that is wrong."""
+        """Every name this installation knows; raises SettingsError naming line, file or entry that is wrong."""
+        from ragpulse_evaluators.loading import configure_evaluators, load_module
         from ragpulse_evaluators.registry import default_registry
 
         self._warn_of_code()
-        registry = self._loaded(default_registry(), self._loads)
-        for module in self._settings.evaluators.modules:
-            from ragpulse_evaluators.loading import load_module
-
-            registry = registry.with_(*self._guarded(load_module(module), ("module", module)))
-        specs = [{"name": spec.name, "use": spec.use, **spec.params} for spec in self._settings.evaluator]
-        if specs:
-            from ragpulse_evaluators.loading import configure_evaluators
-
-            registry = configure_evaluators(specs, registry=registry, judge=self.judge)
+        settings = self._settings
+        with self._placed("evaluators", "files"):
+            registry = self._loaded(default_registry(), self._files)
+        with self._placed():
+            registry = self._loaded(registry, self._loads)
+        with self._placed("evaluators", "modules"):
+            for module in settings.evaluators.modules:
+                registry = registry.with_(*self._guarded(load_module(module), ("module", module)))
+        for number, spec in enumerate(settings.evaluator):
+            with self._placed("evaluator", number):
+                made = {"name": spec.name, "use": spec.use, **spec.params}
+                registry = configure_evaluators([made], registry=registry, judge=self.judge)
         return registry
+
+    def check(self) -> None:
+        """Make every configured and loaded evaluator; raises SettingsError for the first that is wrong."""
+        evaluators = self._settings.evaluators
+        if evaluators.files or evaluators.modules or self._settings.evaluator or self._loads:
+            _ = self.registry
+
+    @contextmanager
+    def _placed(self, *location: str | int) -> Iterator[None]:
+        """Name the line of the configuration in front of what is wrong."""
+        try:
+            yield
+        except (ValueError, LookupError) as error:
+            where = place(self._settings, *location) if location else ""
+            raise SettingsError(f"{where}{': ' if where else ''}{error.args[0]}") from error
 
     @cached_property
     def judge(self) -> Judge | None:
@@ -69,8 +93,8 @@ class Catalog:
     @cached_property
     def unrecorded(self) -> Catalog:
         """The same evaluators with judges that are really asked each time, whatever is recorded."""
-        judge, loads = self._given
-        return Catalog(self._settings, judge=judge, loads=loads, isolate=self._isolate)
+        own: dict[str, Any] = {"judge": self._judge_given, "loads": self._loads, "isolate": self._isolate}
+        return Catalog(self._settings, priced=self._priced, **own)
 
     def resolve(
         self, name: str, *, judge: str | None = None, prompts: str | None = None, loads: Sequence[str] = ()
@@ -104,22 +128,27 @@ class Catalog:
             return found
         from ragpulse_evaluators.isolated import Limits, isolated
 
-        told = self._settings.evaluators
-        limits = Limits(time_s=told.time_limit_s, memory_mb=told.memory_limit_mb, processes=told.processes)
+        configured = self._settings.evaluators
+        limits = Limits(
+            time_s=configured.time_limit_s, memory_mb=configured.memory_limit_mb, processes=configured.processes
+        )
         return [isolated(item, source, limits) for item in found]
 
     def _judge(self, model: str) -> Judge:
         from ragpulse_evaluators.judges.names import as_judge
 
-        own = model == self.judge_model
-        judge = as_judge(model, api_base=self._settings.judge.api_base if own else None)
+        configured = self._settings.judge
+        api_base = configured.api_base if model == self.judge_model else None
+        judge = as_judge(model, api_base=api_base, max_tokens=configured.max_tokens)
         assert judge is not None, "a model was named"
-        return self._wrap(judge) if self._wrap else judge
+        for wrap in filter(None, (self._priced, self._wrap)):
+            judge = wrap(judge)
+        return judge
 
     def online(self, name: str) -> Evaluator:
         """Return an evaluator that can run in the background here; raises ValueError where it lacks its judge."""
         evaluator = self.resolve(name)
-        if evaluator.cost_class in ("1 call", "k calls") and evaluator.judge is None:
+        if evaluator.wants_judge and evaluator.judge is None:
             raise ValueError(f"{name} needs a judge: name one with --judge or [judge] model")
         return evaluator
 
@@ -139,6 +168,7 @@ class Catalog:
         return {
             "name": name,
             "version": version,
+            "source_digest": made.source_digest if made else None,
             "needs": list(entry.needs) if entry else sorted(made.needs) if made else [],
             "scale": {
                 "lo": scale.lo,

@@ -16,9 +16,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragpulse_collector.otlp.answers import JSON, PROTOBUF, ContentType, Signal, failure, success
-from ragpulse_collector.otlp.handover import hand_over
 from ragpulse_collector.otlp.inflate import ENCODINGS, inflate_aside
-from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, Ticket
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, Ticket, hand_over
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.protocol import Store
 
@@ -29,6 +28,10 @@ PATHS: dict[str, Signal] = {
     "/api/public/otel/v1/traces": "traces",
 }
 """The last one is where Langfuse's SDK sends, given our address as its host."""
+
+
+BINDING = "ragpulse.binding"
+"""Where the ASGI scope holds what the sender's key is bound to."""
 
 
 class Intake(NamedTuple):
@@ -79,7 +82,8 @@ class Endpoint:
             body = await self._read(request, ticket)
             if encoding is not None:
                 body = await inflate_aside(body, encoding, self._intake.limits, ticket, self._intake.inflaters)
-            raw = RawBody(signal=self._signal, content_type=content_type, body=body)
+            binding = request.scope.get(BINDING)
+            raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
             receipt = await hand_over(self._intake.store.submit, raw, self._intake.limits)
         self._intake.counters.taken(self._signal, len(body), receipt)
         return receipt

@@ -18,10 +18,10 @@ from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from ragpulse_collector.otlp.answers import PROTOBUF, Signal, success
-from ragpulse_collector.otlp.handover import hand_over
 from ragpulse_collector.otlp.inflate import inflate_aside
-from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, hand_over
 from ragpulse_collector.records import RawBody
+from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Store
 
 try:
@@ -44,8 +44,8 @@ _CODES = {
 }
 _ENCODINGS = {b"\x1f": "gzip", b"\x78": "deflate"}
 """A compressed message by its first byte; that of a request of OTLP, which has only field 1, is 0x0A."""
-Authorize = Callable[[str | None], bool]
-"""Tells whether the bearer of an `authorization` metadata value (None: there is none) may send."""
+Authorize = Callable[[str | None], Binding | None]
+"""Returns what the key of an `authorization` metadata value is bound to; raises PermissionError."""
 
 
 class Intake(NamedTuple):
@@ -73,7 +73,7 @@ class GrpcReceiver:
         limits: Limits | None = None,
         flight: Flight | None = None,
         counters: Counters | None = None,
-        authorize: Authorize = lambda _: True,
+        authorize: Authorize = lambda _: None,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         limits = limits or Limits()
@@ -129,8 +129,7 @@ class Export:
         """Answer one request once its content is on disk."""
         intake = self._intake
         try:
-            if not intake.authorize(_metadata(context, "authorization")):
-                raise Refusal(401, "a valid API key is needed: authorization: Bearer ...")
+            binding = _binding(intake.authorize, _metadata(context, "authorization"))
             with intake.flight.board() as ticket:
                 async with intake.reading:
                     request = await _read(requests, intake.limits)
@@ -138,13 +137,20 @@ class Export:
                 encoding = _ENCODINGS.get(request[:1])
                 if encoding is not None:
                     request = await inflate_aside(request, encoding, intake.limits, ticket, intake.inflaters)
-                body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request)
+                body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
                 receipt = await hand_over(intake.store.submit, body, intake.limits)
         except Refusal as refusal:
             intake.counters.refused(self._signal, refusal.status)
             await _abort(context, refusal)
         intake.counters.taken(self._signal, len(request), receipt)
         return success(self._signal, PROTOBUF, receipt)
+
+
+def _binding(authorize: Authorize, authorization: str | None) -> Binding | None:
+    try:
+        return authorize(authorization)
+    except PermissionError as error:
+        raise Refusal(401, "a valid API key is needed: authorization: Bearer ...") from error
 
 
 async def _read(requests: AsyncIterator[bytes], limits: Limits) -> bytes:

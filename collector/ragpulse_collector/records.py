@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from ragpulse_collector.settings import Binding
+
 Kind = Literal[
     "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
 ]
@@ -24,6 +26,8 @@ class RawBody:
     signal: Literal["traces", "logs", "metrics"]
     content_type: Literal["application/x-protobuf", "application/json"]
     body: bytes
+    binding: Binding | None = None
+    """What the sender's key is bound to."""
 
 
 @dataclass(slots=True)
@@ -75,6 +79,7 @@ class SpanBatch:
     - `query`, `response`; `contexts_truncated`: documents were cut before they reached us;
     - `model`, `provider`, `response_id`, `input_tokens` (with cached ones), `output_tokens` (with reasoning ones),
       `cached_tokens`, `cache_write_tokens`, `reasoning_tokens`, `ttft_ms`;
+    - `service_tier`: as the provider bills it (`batch`, `flex`, ...); it enters the price and is not stored;
     - `cost_usd`, `cost_source` (`provider`, or the price table's name and date), `cost_unknown_reason`;
     - `upstream_pi`: the probability with which an upstream sampler kept the trace;
     - `attributes`: the raw attributes as JSON; a text that is query, response or a context is replaced by a reference
@@ -136,7 +141,7 @@ class SpanBatch:
 
 @dataclass(slots=True, kw_only=True)
 class ContentRecord:
-    """Texts of a span that arrived on a log event, before or after the span itself."""
+    """What a log event said of a span, before or after the span itself: texts, or the exception that ended it."""
 
     trace_id: str
     span_id: str
@@ -144,6 +149,9 @@ class ContentRecord:
     query: str | None = None
     response: str | None = None
     contexts: list[ContextRecord] | None = None
+    error_type: str | None = None
+    """Counts only where the span says that it failed: an exception that was handled is logged too."""
+    status_message: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,6 +170,8 @@ class ScoreRecord:
     source: ScoreSource = "human"
     response_id: str | None = None
     """`gen_ai.response.id` of the scored call, where the sender gave one."""
+    written_on: str | None = None
+    """The span whose attributes the score was; it is stored with this span, once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,6 +187,8 @@ class Batch:
     """Why, in English; may be a warning with `rejected` 0."""
     unmapped: int = 0
     """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
+    not_stored: dict[str, int] = field(default_factory=dict)
+    """Service → ordinary log records, which are counted only."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,6 +202,8 @@ class Receipt:
     """Spans and log records that were written."""
     unmapped: int = 0
     """As in the batch."""
+    not_stored: dict[str, int] = field(default_factory=dict)
+    """Service → metrics or ordinary log records, which are counted only."""
 
 
 class DecodeError(ValueError):

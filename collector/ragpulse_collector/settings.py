@@ -1,39 +1,81 @@
-"""`ragpulse.toml`: read once at start, refused with the line and the nearest valid name when anything is off."""
+"""The settings of the collector: tables of `ragpulse.toml`, their keys and defaults."""
 
 from __future__ import annotations
 
-import difflib
+import hashlib
 import ipaddress
-import os
 import re
-import tomllib
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ragpulse_collector import environment
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 Role = Literal["ingest", "evaluate", "maintain"]
 Scope = Literal["ingest", "read", "admin"]
 
 
 class SettingsError(ValueError):
-    """The configuration cannot be used; the message names the place and the mend."""
+    """The configuration cannot be used; the message names the place and the fix."""
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
+class Binding(NamedTuple):
+    """The services and environments that a key is bound to; an empty tuple allows all."""
+
+    services: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+
+    def allows(self, service: str | None, environment: str | None) -> bool:
+        """Return whether data of this service and environment belongs to the key."""
+        return (not self.services or service in self.services) and (
+            not self.environments or environment in self.environments
+        )
+
+
+EVERYTHING = Binding()
+
+
 class ApiKey(_Section):
     """One key; only its hash is kept."""
 
     name: str
+    """Written into the audit log."""
     scopes: tuple[Scope, ...] = ("ingest",)
+    """`admin` allows everything."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Hash of the key, in hex."""
+    services: tuple[str, ...] = ()
+    """Sends and reads only these services; all where empty."""
+    environments: tuple[str, ...] = ()
+    """Sends and reads only these environments; all where empty."""
+
+    @model_validator(mode="after")
+    def _not_bound_admin(self) -> Self:
+        if self.binding and "admin" in self.scopes:
+            raise ValueError(
+                f"the key {self.name!r} has the scope admin: it cannot be bound to services or environments"
+            )
+        return self
+
+    @property
+    def binding(self) -> Binding | None:
+        """What the key is bound to; None for a key of everything."""
+        return Binding(self.services, self.environments) if self.services or self.environments else None
+
+    @classmethod
+    def generated(cls, name: str, scopes: Sequence[Scope], binding: Binding = EVERYTHING) -> tuple[str, ApiKey]:
+        """Return a new secret, to be shown once, and the key that holds its hash."""
+        secret = "rp_" + secrets.token_urlsafe(32)
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        return secret, cls(name=name, scopes=tuple(scopes), sha256=digest, **binding._asdict())
 
 
 class CollectorSettings(_Section):
@@ -42,33 +84,96 @@ class CollectorSettings(_Section):
     host: str = "127.0.0.1"
     """Anything but loopback needs `api_keys`."""
     port: int = Field(4318, ge=0, le=65535)
+    """OTLP/HTTP, API and pages; 0 is any free port."""
     grpc_port: int | None = Field(None, ge=0, le=65535)
-    """None: 4317 where the [grpc] extra is installed and the port is free, else no gRPC."""
+    """None: 4317 where the `[grpc]` extra is installed and the port is free, else no gRPC."""
     grpc: bool = True
     """False: no gRPC, whatever is installed."""
     db: str = "ragpulse.duckdb"
-    """A file, or `ducklake:...` for a lake that several collectors share (docs/scale.md)."""
+    """A file, or `ducklake:...` for a lake that several collectors share."""
     max_body_mb: int = Field(64, ge=1, le=1024)
     """Cap of one request body, counted while inflating."""
     retention_days: float = Field(30, gt=0)
+    """Older traces are deleted."""
     retention_gb: float = Field(10, gt=0)
+    """Beyond this much live data the oldest traces are deleted."""
+    retention_days_by_service: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Services whose traces go earlier than after `retention_days`."""
     api_keys: tuple[ApiKey, ...] = ()
+    """`ragpulse key` prints an entry."""
+    generate_key: bool = False
+    """Make a key at the first start where one is needed: it is printed once, its hash kept in `<db>.key`."""
+    published_on_loopback: bool = False
+    """For a container whose ports are published on the host's loopback only (`-p 127.0.0.1:...`): needs no key."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names accepted besides loopback."""
     allowed_origins: tuple[str, ...] = ()
     """Browser origins that may send spans (CORS); none by default."""
+    public_url: str | None = None
+    """Where people open the pages (`https://tools.example.org/rag`): accepted as host; links in messages lead there."""
+    root_path: str | None = None
+    """The path below which a proxy hosts ragpulse (`/rag`); None: the path of `public_url`."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies that are believed about the scheme and host a browser asked for."""
     roles: tuple[Role, ...] = ("ingest", "evaluate", "maintain")
+    """What this process does; several processes share a lake."""
     settle_s: float = Field(2, ge=0)
     """A unit is decided this long after its root span was stored ..."""
     quiet_s: float = Field(30, ge=0)
     """... or after this long without any new span where no root arrived."""
+    session_quiet_s: float = Field(1800, ge=0)
+    """A session whose last turn ended so long ago is evaluated by rules with `unit = "session"`."""
     sql_timeout_s: float = Field(30, gt=0)
+    """A query of a user that takes longer is stopped."""
     sql_max_rows: int = Field(100_000, ge=1)
+    """Rows of one answer; beyond it `truncated` is true."""
     tls_certificate: str | None = None
+    """File with the certificate, for HTTP and gRPC."""
     tls_key: str | None = None
+    """File with its key."""
     redact: tuple[str, ...] = ()
     """Regular expressions; matches in texts are masked before anything is stored."""
     log_format: Literal["text", "json"] = "text"
+    """The log on standard error."""
+
+    @field_validator("public_url")
+    @classmethod
+    def _absolute(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise ValueError("write the whole address, as in https://tools.example.org/rag")
+        return url
+
+    @field_validator("root_path")
+    @classmethod
+    def _rooted(cls, path: str | None) -> str | None:
+        if path and not _ROOT_PATH.fullmatch(path):
+            raise ValueError("begin with / and do not end with it, as in /rag")
+        return path
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ipaddress.ip_network(proxy, strict=False)  # its ValueError names the text
+        return proxies
+
+    @model_validator(mode="after")
+    def _not_longer(self) -> Self:
+        for service, days in self.retention_days_by_service.items():
+            if days > self.retention_days:
+                raise ValueError(f"retention_days_by_service: {service!r} has more than retention_days: raise that")
+        return self
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request needs a key: others than this computer can reach the port, or keys are configured."""
+        return bool(self.api_keys) or not (is_loopback(self.host) or self.published_on_loopback)
+
+    @property
+    def root(self) -> str:
+        """The path in front of every path: `` or `/rag`."""
+        path = urlsplit(self.public_url or "").path if self.root_path is None else self.root_path
+        return path.rstrip("/")
 
     @property
     def on_a_lake(self) -> bool:
@@ -80,10 +185,17 @@ class JudgeSettings(_Section):
     """The `[judge]` table: no judge is ever called without a model named here or by `--judge`."""
 
     model: str | None = None
+    """Any litellm name, or `http://host:port/v1#model`."""
     budget_usd_per_day: float = Field(1.0, ge=0)
+    """No judge is asked beyond it."""
     concurrency: int = Field(4, ge=1, le=512)
+    """Questions at once."""
     requests_per_minute: int | None = Field(None, ge=1)
+    """At most so many questions; none: no limit."""
     api_base: str | None = None
+    """Another address than the provider's own."""
+    max_tokens: int | None = Field(None, ge=1)
+    """The longest reply, reasoning included: sent with every request and reserved for it. None: 4,096."""
 
     @property
     def address(self) -> str | None:
@@ -93,23 +205,43 @@ class JudgeSettings(_Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether the judge runs on this computer (a loopback address): it needs no key and has no budget."""
+        """Whether the judge runs on this computer (a loopback address): it needs no key and no price."""
         return is_loopback(urlsplit(self.address or "").hostname or "")
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What the model may be called where it is priced: as configured, as litellm names it, or as the URL does."""
+        written = self.model or ""
+        return frozenset((written, f"openai/{written}", written.rpartition("#")[2]))
 
-class Price(_Section):
-    """USD per million tokens of one model."""
+
+class TierPrice(_Section):
+    """USD per million tokens."""
 
     input: float = Field(ge=0)
+    """Input tokens."""
     output: float = Field(ge=0)
+    """Output tokens."""
     cached_input: float | None = Field(None, ge=0)
+    """Input read from the cache; without it as `input`."""
+    cache_write: float | None = Field(None, ge=0)
+    """Input written to the cache; without it as `input`."""
+
+
+class Price(TierPrice):
+    """USD per million tokens of one model."""
+
+    tiers: dict[str, TierPrice] = {}
+    """Prices of service tiers (`batch`, `flex`, `priority`), by the name that the span states."""
 
 
 class EvaluatorFiles(_Section):
     """The `[evaluators]` table: Python modules and files to load evaluators from, and what each evaluator may use."""
 
     modules: tuple[str, ...] = ()
+    """Python modules to import."""
     files: tuple[str, ...] = ()
+    """Python or YAML files, relative to this file."""
     time_limit_s: float = Field(30, gt=0)
     """For one case; beyond it the evaluator's process is killed and the result is an `error`."""
     memory_limit_mb: int = Field(2048, ge=256)
@@ -124,7 +256,9 @@ class EvaluatorSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
+    """The new name."""
     use: str
+    """The registered evaluator; all other keys are its parameters."""
 
     @property
     def params(self) -> dict[str, Any]:
@@ -136,17 +270,26 @@ class Stratum(_Section):
     """A slice of the traffic with a rate of its own."""
 
     where: str
+    """SQL condition over the columns of `traces`."""
     rate: float = Field(ge=0, le=1)
+    """Share of these units that is evaluated."""
 
 
 class RuleSettings(_Section):
     """One `[[rule]]`: which units are evaluated online, by what, at which rate."""
 
     name: str = Field(min_length=1)
+    """Shown with each decision."""
     evaluators: tuple[str, ...] = Field(min_length=1)
+    """Names of evaluators."""
     rate: float = Field(ge=0, le=1)
+    """Share of the units that is evaluated."""
     where: str | None = None
+    """SQL condition over the columns of `traces`."""
     strata: tuple[Stratum, ...] = ()
+    """The first that holds sets the rate."""
+    unit: Literal["trace", "session"] = "trace"
+    """`session`: the last turn of each session, once it has been quiet for `[collector] session_quiet_s`."""
 
     @field_validator("evaluators")
     @classmethod
@@ -154,20 +297,75 @@ class RuleSettings(_Section):
         return tuple(dict.fromkeys(names))
 
 
+class DestinationSettings(_Section):
+    """One `[[destination]]`: where messages go, by the name that monitors use in `notify`."""
+
+    name: str
+    """Used in `notify`."""
+    webhook: str | None = None
+    """Address that receives JSON."""
+    secret: str | None = None
+    """Key of the HMAC signature sent with the webhook."""
+    slack: str | None = None
+    """Address of an incoming webhook."""
+    pagerduty: str | None = None
+    """The routing key of an Events API v2 integration."""
+    pagerduty_url: str | None = None
+    """Another address than PagerDuty's own, for a relay."""
+    email: tuple[str, ...] = ()
+    """Addresses; needs `[smtp]`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if sum(map(bool, (self.webhook, self.slack, self.pagerduty, self.email))) != 1:
+            raise ValueError("a destination has exactly one of webhook, slack, pagerduty, email")
+        return self
+
+
+class SmtpSettings(_Section):
+    """The `[smtp]` table: the mail server for destinations with `email`."""
+
+    host: str = "localhost"
+    """The mail server."""
+    port: int = Field(587, ge=1, le=65535)
+    """Its port."""
+    sender: str = "ragpulse@localhost"
+    """The From address."""
+    user: str | None = None
+    """None: no login."""
+    password: str | None = None
+    """For the login."""
+    starttls: bool = True
+    """Encrypt the connection."""
+
+
 class MonitorSettings(_Section):
     """One `[[monitor]]`: when to alert, and whom."""
 
-    name: str
+    name: str = Field(min_length=1)
+    """Shown in messages."""
     metric: str
+    """As in `GET metrics`."""
     condition: str
-    """`< 0.85`, `> 3000`, or `change` (a shift either way from the baseline)."""
+    """`< 0.85`, `> 3000`, `change` (a shift either way from the baseline), or `no data`."""
+    notify: tuple[str, ...] = ()
+    """Names of destinations."""
+    min_n: int = Field(0, ge=0)
+    """With fewer answers or requests in the window the monitor is undecided."""
     group_by: tuple[str, ...] = ()
+    """One alert for each value."""
     where: str | None = None
+    """SQL condition over the columns of `traces`."""
     window: str = "1h"
+    """The time that a look covers."""
     baseline: str = "7d"
+    """What `change` compares with."""
     false_alarms_per_year: float = Field(4, gt=0)
+    """How many are acceptable."""
     webhook: str | None = None
+    """A destination of this monitor alone."""
     slack: str | None = None
+    """A destination of this monitor alone."""
     secret: str | None = None
     """Key of the HMAC signature sent with the webhook."""
 
@@ -176,10 +374,13 @@ class TargetSettings(_Section):
     """One `[[target]]` (SLO): where a metric should be; the overview says whether it surely is."""
 
     metric: str
+    """As in `GET metrics`."""
     min: float | None = None
+    """The least acceptable value."""
     max: float | None = None
     """Exactly one of the two."""
     where: str | None = None
+    """SQL condition over the columns of `traces`."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
@@ -194,12 +395,15 @@ class DriftSettings(_Section):
     every: str = "7d"
     """`"never"`: only when asked."""
     webhook: str | None = None
+    """Who receives the message."""
     slack: str | None = None
+    """Who receives the message."""
     secret: str | None = None
+    """Key of the HMAC signature sent with the webhook."""
 
 
 class Settings(_Section):
-    """Everything the collector is told."""
+    """All settings of the collector."""
 
     collector: CollectorSettings = CollectorSettings()
     judge: JudgeSettings = JudgeSettings()
@@ -208,12 +412,14 @@ class Settings(_Section):
     evaluator: tuple[EvaluatorSpec, ...] = ()
     rule: tuple[RuleSettings, ...] = ()
     monitor: tuple[MonitorSettings, ...] = ()
+    destination: tuple[DestinationSettings, ...] = ()
+    smtp: SmtpSettings = SmtpSettings()
     target: tuple[TargetSettings, ...] = ()
     drift: DriftSettings = DriftSettings()
     source: str | None = None
     """The file these came from, for messages."""
 
-    @field_validator("evaluator", "rule", "monitor")
+    @field_validator("evaluator", "rule", "monitor", "destination")
     @classmethod
     def _unique_names(cls, entries: tuple[Any, ...]) -> tuple[Any, ...]:
         names = [entry.name for entry in entries]
@@ -248,7 +454,7 @@ class Settings(_Section):
     def check(self) -> None:
         """Refuse combinations that would be unsafe to start with; raises SettingsError."""
         host = self.collector.host
-        if not is_loopback(host) and not self.collector.api_keys:
+        if self.collector.needs_key and not self.collector.api_keys:
             raise SettingsError(
                 f"refusing to listen on {host} without API keys: run `ragpulse key --scope ingest` and add the printed "
                 "line to [collector] api_keys, or keep --host 127.0.0.1"
@@ -265,90 +471,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the file (None: defaults) and the environment, which wins.
-
-    Raises SettingsError naming file, line and nearest valid name, or the variable.
-    """
-    text, data = ("", {}) if path is None else _read(path)
-    try:
-        given = environment.read(os.environ if environ is None else environ, Settings)
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
-    for variable, value in given.items():
-        *tables, key = variable.place
-        target = data.setdefault(tables[0], {}) if tables else data
-        target[key] = value
-    try:
-        return Settings.model_validate(data if path is None else data | {"source": str(path)})
-    except ValidationError as error:
-        said = [_explain_all(path, text, given, dict(item)) for item in error.errors()]
-        raise SettingsError("\n".join(said)) from error
-
-
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: {error}") from error
-
-
-def _explain_all(
-    path: Path | None, text: str, given: Mapping[environment.Variable, Any], error: Mapping[str, Any]
-) -> str:
-    """Name the variable where the value came from one, else the line of the file."""
-    location = tuple(str(part) for part in error["loc"])
-    variable = next((each for each in given if location[: len(each.place)] == each.place), None)
-    if variable is not None:
-        return f"{variable.name}={given[variable]!r}: {error['msg']}"
-    return _explain(path, text, error) if path else f"{'.'.join(location)}: {error['msg']}"
-
-
-def _explain(path: Path, text: str, error: Mapping[str, Any]) -> str:
-    location: Sequence[str | int] = error["loc"]
-    where = f"{path}:{_line_of(text, location)}"
-    dotted = ".".join(str(part) for part in location)
-    if error["type"] != "extra_forbidden":
-        return f"{where}: {dotted}: {error['msg']} (got {error['input']!r})"
-    near = difflib.get_close_matches(str(location[-1]), _valid_names(location[:-1]), n=1, cutoff=0.5)
-    mend = f"; did you mean {near[0]!r}?" if near else f"; valid: {', '.join(sorted(_valid_names(location[:-1])))}"
-    return f"{where}: unknown key {dotted!r}{mend}"
-
-
-def _valid_names(location: Sequence[str | int]) -> list[str]:
-    model: Any = Settings
-    for part in location:
-        if isinstance(part, int):
-            continue
-        model = _model_in(model.model_fields[part].annotation)
-    return [name for name in model.model_fields if name != "source"]
-
-
-def _model_in(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(found for found in map(_model_in, annotation.__args__) if found is not None)
-
-
-def _line_of(text: str, location: Sequence[str | int]) -> int:
-    """Find the line of a key: the table header first, then the key inside it (best effort, never raises)."""
-    table = str(location[0])
-    index = location[1] if len(location) > 1 and isinstance(location[1], int) else 0
-    header = re.compile(rf"^\s*\[\[?\s*{re.escape(table)}\b")
-    keys = [str(part) for part in location if isinstance(part, str)]
-    lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines, 1) if header.match(line)]
-    if not starts:
-        return next((n for n, line in enumerate(lines, 1) if re.match(rf"^\s*{re.escape(table)}\b", line)), 1)
-    start = starts[min(index, len(starts) - 1)]
-    for number, line in enumerate(lines[start:], start + 1):
-        if re.match(r"^\s*\[", line):
-            break
-        if re.match(rf'^\s*"?{re.escape(keys[-1])}"?\s*[=.]', line):
-            return number
-    return start

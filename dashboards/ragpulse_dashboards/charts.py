@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
-from ragpulse_dashboards.formats import iso, parse_time
+from ragpulse_dashboards.formats import iso, parse_time, unit_of
 from ragpulse_dashboards.targets import Bound, bounds_of
 
 __all__ = ["MAX_LINES", "PER", "THIN", "Chart", "build_chart"]
@@ -53,6 +53,9 @@ class Chart:
     bounds: Sequence[Bound] = ()
     """Targets of its metrics."""
     note: str = ""
+    level: float | None = None
+    """The level before a change, drawn dashed."""
+    tall: bool = False
 
     @cached_property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -69,14 +72,16 @@ def build_chart(
     targets: Sequence[Mapping[str, Any]] = (),
     note: str = "",
     bars: bool = False,
+    level: float | None = None,
+    tall: bool = False,
 ) -> Chart:
     """Join the answers of `GET metrics` (label, answer) into one chart; labels tell the metrics apart.
 
-    Of `targets` (as in `GET targets`) those of the chart's metrics are drawn.
+    Of `targets` (as in `GET targets`) those of the chart's metrics are drawn, and `level`, which was before a change.
     """
     first = answers[0][1]
     long, per = PER.get(metric, (0, ""))
-    unit = "ratio" if metric.startswith("quality:") else str(first.get("unit") or "count")
+    unit = unit_of(metric) if metric.startswith("quality:") else str(first.get("unit") or "count")
     step = int(first.get("step") or 60)
     scale = long / step if long else 1.0
     lines = [line for at, (label, answer) in enumerate(answers) for line in _lines(at, label, answer, scale)]
@@ -97,6 +102,8 @@ def build_chart(
         "t": grid,
         "lines": [_columns(line, grid) for line in drawn],
         "markers": _markers(answers),
+        "tall": tall,
+        "level": None if level is None else {"value": level},
         "targets": [{"value": one.limit, "text": one.text} for one in bounds],
     }
     return Chart(
@@ -114,6 +121,8 @@ def build_chart(
         step=step,
         bounds=bounds,
         note=note,
+        level=level,
+        tall=tall,
     )
 
 
@@ -191,8 +200,8 @@ def _columns(line: Mapping[str, Any], grid: Sequence[int]) -> dict[str, Any]:
 def _thin(point: Mapping[str, Any]) -> bool:
     """Whether too few answers stand behind a point for its interval to be trusted."""
     n = point.get("n")
-    told = point.get("thin")
-    return bool(told) if told is not None else n is not None and n < THIN
+    thin = point.get("thin")
+    return bool(thin) if thin is not None else n is not None and n < THIN
 
 
 def _finite(value: Any) -> float | None:

@@ -1,7 +1,7 @@
-"""Each sentence of an answer tied to the passage that best supports it.
+"""The contexts of an answer with the passages that its sentences rest on.
 
 Reads the per-sentence evidence that the `groundedness` evaluator leaves in its score;
-without it the answer is plain text.
+without it nothing is marked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["ContextView", "Piece", "answer_pieces", "context_views", "find_sentences"]
+__all__ = ["ContextView", "Piece", "context_views", "find_sentences"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +18,7 @@ class Piece:
 
     text: str
     sentences: tuple[int, ...] = ()
-    """Numbers of the sentences it is (in an answer: one) or supports (in a context)."""
-    supported: bool | None = None
-    score: float | None = None
-    context: int | None = None
-    """Index of the context with the best evidence."""
-    reasons: str = ""
+    """Numbers of the sentences that it is the best evidence for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +27,17 @@ class ContextView:
 
     row: Mapping[str, Any]
     pieces: Sequence[Piece]
+    index: int | None
+    """Its place among the contexts that evaluators see, from 0; None for one without text and one superseded."""
     used: bool | None
     """Whether any supported sentence rests on it; None when nothing was checked."""
+    closest: bool = False
+    """Whether it is the closest to a sentence that nothing supports."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether a person who asks where the answer came from needs to see it."""
+        return self.used is not False or self.closest
 
 
 def find_sentences(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -65,49 +69,23 @@ def _is_evidence(candidate: Any) -> bool:
     )
 
 
-def answer_pieces(response: str, sentences: Sequence[Mapping[str, Any]]) -> list[Piece]:
-    """The answer cut at its sentences; one that cannot be found in the answer is passed over."""
-    pieces, position = [], 0
-    for number, sentence in enumerate(sentences):
-        span = _locate(response, sentence, position)
-        if span is None:
-            continue
-        if span[0] > position:
-            pieces.append(Piece(text=response[position : span[0]]))
-        pieces.append(_sentence_piece(response[span[0] : span[1]], number, sentence))
-        position = span[1]
-    return [*pieces, Piece(text=response[position:])] if position < len(response) else pieces
-
-
-def _sentence_piece(text: str, number: int, sentence: Mapping[str, Any]) -> Piece:
-    """A sentence that claims nothing ("Yes.") is plain text: it can be neither supported nor not."""
-    if sentence.get("claim") is False:
-        return Piece(text=text)
-    return Piece(
-        text=text,
-        sentences=(number,),
-        supported=bool(sentence.get("supported")),
-        score=_float(sentence.get("score")),
-        context=sentence.get("context"),
-        reasons=_words(sentence.get("reasons")),
-    )
-
-
-def _locate(response: str, sentence: Mapping[str, Any], position: int) -> tuple[int, int] | None:
-    start, end, text = sentence.get("start"), sentence.get("end"), str(sentence["text"])
-    if isinstance(start, int) and isinstance(end, int) and position <= start < end <= len(response):
-        return start, end
-    found = response.find(text, position) if text else -1
-    return None if found < 0 else (found, found + len(text))
-
-
 def context_views(contexts: Sequence[Mapping[str, Any]], sentences: Sequence[Mapping[str, Any]]) -> list[ContextView]:
     """Each context cut where evidence begins and ends, with the sentences each piece supports."""
-    views = []
-    for index, row in enumerate(contexts):
-        mine = [(number, one) for number, one in enumerate(sentences) if one.get("context") == index]
-        used = any(one.get("supported") for _, one in mine) if sentences else None
-        views.append(ContextView(row=row, pieces=_marked(str(row.get("text") or ""), mine), used=used))
+    views, index = [], 0
+    for row in contexts:
+        seen = bool(row.get("text")) and not row.get("superseded")
+        mine = [(number, one) for number, one in enumerate(sentences) if seen and one.get("context") == index]
+        claims = [bool(one.get("supported")) for _, one in mine if one.get("claim") is not False]
+        views.append(
+            ContextView(
+                row=row,
+                pieces=_marked(str(row.get("text") or ""), mine),
+                index=index if seen else None,
+                used=any(claims) if sentences else None,
+                closest=not all(claims),
+            )
+        )
+        index += seen
     return views
 
 
@@ -123,11 +101,3 @@ def _marked(text: str, sentences: Sequence[tuple[int, Mapping[str, Any]]]) -> li
         numbers = tuple(number for start, end, number in spans if start <= left and right <= end)
         pieces.append(Piece(text=text[left:right], sentences=numbers))
     return pieces
-
-
-def _float(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _words(value: Any) -> str:
-    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value or "")

@@ -3,6 +3,7 @@
 Between a number and its unit stands a space at which no line breaks.
 """
 
+import json
 import math
 import re
 from datetime import UTC, datetime
@@ -11,11 +12,13 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "unit_of"]
+__all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "readable", "unit_of"]
 
 DASH = "–"
 NBSP = "\u00a0"
 _DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL"}
+_SHARES = {"refusal": "answered"}
+"""Evaluators whose 1 means that something was done: their mean is a share, in the word for it."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that reverse the text after them, and NUL."""
 
@@ -97,13 +100,13 @@ def seconds(value: Any) -> str:
 
 
 def usd(value: Any) -> str:
-    """Money in USD: $0.00042, $1.23, $1,234."""
+    """Money in USD, two significant digits below a dollar: $0.00042, $0.010, $1.23, $1,234."""
     number = _number(value)
     if number is None:
         return DASH
     if number == 0:
         return "$0"
-    if abs(number) < 0.01:
+    if abs(number) < 1:
         digits = min(8, 1 - math.floor(math.log10(abs(number))))
         return f"${number:.{digits}f}"
     return f"${number:,.2f}" if abs(number) < 1000 else f"${number:,.0f}"
@@ -135,6 +138,27 @@ def interval(low: Any, high: Any, kind: str = "ratio") -> str:
         return DASH
     show = BY_UNIT.get(kind.lower(), ratio)
     return f"{show(low)}–{show(high)}"
+
+
+def estimate(one: Any, kind: str = "ratio") -> str:
+    """An estimate with half its 95 % interval: `0.87 ± 0.03`, `91 % ± 2 %`; the value alone where none is known."""
+    show = by_unit if kind != "ratio" else lambda value, _: f"{value:.2f}"
+    value, low, high = (_number(one.get(name)) for name in ("value", "lo", "hi"))
+    if value is None:
+        return DASH
+    if low is None or high is None:
+        return show(value, kind)
+    return f"{show(value, kind)}{NBSP}±{NBSP}{show((high - low) / 2, kind)}"
+
+
+def rests_on(one: Any, eligible: Any = None) -> str:
+    """What an estimate rests on, as far as it is known: `412 of 9,800 answers · 58 users · 169 missing`."""
+    n, of = _number(one.get("n")), _number(eligible)
+    answers = f"{count(n or 0)} of {counted(of, 'answer')}" if of is not None and of != n else counted(n or 0, "answer")
+    users, missing = _number(one.get("users")), _number(one.get("missing"))
+    return " · ".join(
+        [answers, *([counted(users, "user")] if users else []), *([f"{count(missing)} missing"] if missing else [])]
+    )
 
 
 def signed(value: Any, kind: str = "ratio") -> str:
@@ -179,6 +203,14 @@ def minute(value: Any) -> str:
     return DASH if moment is None else f"{moment:%b %d %H:%M}"
 
 
+def clock(value: Any) -> str:
+    """An ISO time of today as `22:10`, of another day with its date."""
+    moment = parse_time(value)
+    if moment is None:
+        return DASH
+    return f"{moment:%H:%M}" if moment.date() == datetime.now(UTC).date() else f"{moment:%b %d %H:%M}"
+
+
 def snippet(value: Any, length: int = 120) -> str:
     """The first line's worth of a text, white space folded, writing-direction tricks made visible."""
     if value is None or isinstance(value, Undefined):
@@ -195,7 +227,7 @@ def short(value: Any, length: int = 8) -> str:
 def unit_of(metric: Any) -> str:
     """The unit a metric is measured in, from its name."""
     name = str(metric)
-    if name.startswith("coverage:"):
+    if name.startswith("coverage:") or name.removeprefix("quality:") in _SHARES:
         return "share"
     kinds = {"latency": "ms", "ttft": "ms", "cost": "usd", "token": "tokens", "request": "count", "errors": "count"}
     kinds["error_rate"] = "share"
@@ -203,8 +235,9 @@ def unit_of(metric: Any) -> str:
 
 
 def metric_name(metric: Any) -> str:
-    """A metric as a person says it: `quality:groundedness` → groundedness, `latency_p95` → latency p95."""
-    return str(metric).removeprefix("quality:").replace("_usd", "").replace("_", " ")
+    """A metric as a person says it: `quality:refusal` → answered, `latency_p95` → latency p95."""
+    name = str(metric).removeprefix("quality:")
+    return _SHARES.get(name) or name.replace("_usd", "").replace("_", " ")
 
 
 def dimension(name: Any) -> str:
@@ -220,6 +253,19 @@ def counted(number: Any, thing: str) -> str:
 def urlencode(value: Any) -> str:
     """A value as one part of a URL, slashes included; a lone surrogate becomes a question mark."""
     return "" if value is None or isinstance(value, Undefined) else quote(str(value), safe="", errors="replace")
+
+
+def readable(value: Any) -> str:
+    """A value as text; JSON, also inside a text, is indented."""
+    found = _parsed(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, indent=2, default=str)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def by_unit(value: Any, unit: str) -> str:
@@ -241,6 +287,22 @@ TEMPLATE_FILTERS = {
     **{one.__name__: one for one in (count, compact, ratio, percent, ms, seconds, usd, size, signed, p_value)},
     **{
         one.__name__: one
-        for one in (when, minute, snippet, short, by_unit, unit_of, metric_name, dimension, counted, spaced, urlencode)
+        for one in (
+            when,
+            minute,
+            clock,
+            estimate,
+            rests_on,
+            snippet,
+            short,
+            by_unit,
+            unit_of,
+            metric_name,
+            dimension,
+            counted,
+            spaced,
+        )
     },
+    "readable": readable,
+    "urlencode": urlencode,
 }

@@ -45,18 +45,31 @@ def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def routes(api: Api) -> list[BaseRoute]:
+def routes(api: Api, *, root: str = "", needs_key: bool = True) -> list[BaseRoute]:
     """Every page, fragment and static file over one JSON function; mount the list at the root of an application.
 
-    That application checks keys and the origin of each request: the pages do not.
+    `root` is put in front of every link, for a proxy that hosts the pages below a path (`/rag`).
+    `needs_key` says whether people sign in. That application checks keys and the origin of each request, not the pages.
     """
     assets = load_assets()
-    site = Site(api=api, templates=environment(assets), assets=assets)
+    site = Site(api=api, templates=environment(assets), assets=assets, root=root, needs_key=needs_key)
     found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]
     for page in PAGES:
         found += page(site)
+    found.append(site.page("/login", _login))
     nowhere = site.page("/{path:path}", _nowhere)
     return [*found, _Last(nowhere.path, nowhere.endpoint, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])]
+
+
+async def _login(site: Site, request: Request) -> Response:
+    """The form that exchanges a key for a cookie; `POST /login` is the application's.
+
+    A refused key leads back here with `failed`, one that may not do it with the scope it `lacks`. `to` is the page that
+    was asked for; whether it is one of ours is for the application to say.
+    """
+    query = request.query_params
+    values = {"failed": "failed" in query, "lacks": query.get("lacks", ""), "to": query.get("to", "/")}
+    return site.render(request, "login.html", {**values, "needs_key": site.needs_key})
 
 
 class _Last(Route):

@@ -1,7 +1,10 @@
 """What every page is handed: the JSON function, the templates, and the way a request becomes a page."""
 
+import math
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
 
@@ -12,7 +15,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from ragpulse_dashboards.assets import Assets
-from ragpulse_dashboards.cache import PageCache
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.view import read_view
@@ -26,18 +28,23 @@ Handler = Callable[["Site", Request], Awaitable[Response]]
 MAX_FORM_BYTES: Final = 64 * 1024
 WHOLE: Final = "base.html"
 TITLE: Final = "<title>"
+_OWN_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-[a-z]+|data-(?:live|later|root|url))=")/(?!/)')
 _HEADERS: Final = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Site:
     """What every page is handed."""
 
     api: Api
     templates: ImmutableSandboxedEnvironment
     assets: Assets
-    cache: PageCache[Any] = field(default_factory=PageCache)
-    """Figures of pages that take long to read; every form clears it."""
+    root: str = ""
+    """What is put in front of every link of a page."""
+    posted_at: float = -math.inf
+    """When a form last changed something (monotonic): figures that were read before are not shown any more."""
+    needs_key: bool = True
+    """Whether people sign in with a key."""
 
     def page(self, path: str, handler: Handler, *, post: bool = False) -> Route:
         """A route whose API failures become a page that says what to do."""
@@ -45,7 +52,7 @@ class Site:
         async def endpoint(request: Request) -> Response:
             try:
                 if post:
-                    self.cache.clear()
+                    self.posted_at = time.monotonic()
                 return await handler(self, request)
             except ApiError as error:
                 answer = self.render(request, "error.html", {"error": error}, status=error.status)
@@ -72,7 +79,7 @@ class Site:
         head = takewhile(lambda piece: TITLE not in piece, self.templates.get_template(template).generate(known))
 
         async def pieces() -> AsyncIterator[bytes]:
-            yield "".join(head).encode()
+            yield self.linked("".join(head)).encode()
             try:
                 page = self._page(known, template, await context())
             except ApiError as error:
@@ -83,7 +90,11 @@ class Site:
 
     def _page(self, known: Mapping[str, Any], template: str, context: Mapping[str, Any]) -> bytes:
         text = self.templates.get_template(template).render({**known, **context})
-        return text.encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
+        return self.linked(text).encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
+
+    def linked(self, page: str) -> str:
+        """Put the root path in front of the page's own links; quotes in texts are escaped, so none looks like one."""
+        return _OWN_LINK.sub(rf"\g<1>{self.root}/", page) if self.root else page
 
 
 def _known(request: Request) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ragpulse_dashboards.assets import load_assets
-from ragpulse_dashboards.evidence import answer_pieces, context_views, find_sentences
+from ragpulse_dashboards.evidence import context_views, find_sentences
+from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.mount import environment
 from ragpulse_dashboards.waterfall import waterfall
 
@@ -26,16 +27,18 @@ _SECRETS: Final = re.compile(
 
 def standalone(answer: Mapping[str, Any]) -> str:
     """Return the answer of `GET traces/{id}` as a self-contained page: no script, no address is loaded."""
-    told = redacted(answer)
-    sentences = find_sentences(reversed(told["scores"]))
+    shown = redacted(answer)
+    sentences = find_sentences(reversed(shown["scores"]))
+    contexts = context_views(shown["contexts"], sentences)
     assets = load_assets()
     return environment(assets).get_template("standalone.html").render(
-        trace=told["trace"],
-        answer=answer_pieces(str(told["trace"].get("response") or ""), sentences),
-        sentences=sentences,
-        contexts=context_views(told["contexts"], sentences),
-        scores=told["scores"],
-        rows=waterfall(told["spans"]),
+        trace=shown["trace"],
+        answer=render_answer(
+            str(shown["trace"].get("response") or ""), sentences, [one.row for one in contexts if one.index is not None]
+        ),
+        contexts=contexts,
+        scores=shown["scores"],
+        rows=waterfall(shown["spans"]),
     )  # fmt: skip
 
 

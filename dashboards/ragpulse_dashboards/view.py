@@ -1,6 +1,6 @@
 """What a page is looking at: time range, filters and grouping, all of it in the URL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,9 +11,11 @@ __all__ = ["FILTERS", "GROUPS", "RANGES", "View", "read_view"]
 
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
-    "session_id", "user_id", "name", "retriever", "error", "where",
+    "session_id", "user_id", "name", "retriever", "release", "tag", "error", "dataset", "where",
 )  # fmt: skip
-GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name", "retriever")
+GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "tag")
+METADATA: Final = "metadata."
+"""Begins the name of a filter or a group by a key of the metadata."""
 RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))
 DEFAULT_RANGE: Final = "-24h"
 
@@ -46,12 +48,12 @@ class View:
         """Everything as query pairs, what was not given left out."""
         pairs = [("from", self.start)] if self.given else []
         pairs += [(name, value) for name, value in (("to", self.end), ("back", self.back)) if value]
-        pairs += [(name, self.filters[name]) for name in FILTERS if name in self.filters]
+        pairs += self.filters.items()
         return pairs + [("group_by", name) for name in self.group_by]
 
     def url(self, path: str, /, **changes: Any) -> str:
         """A link to `path` under this view; a change of None or '' removes that pair. `from_` stands for `from`."""
-        wanted = {name.rstrip("_"): value for name, value in changes.items()}
+        wanted = {"from" if name == "from_" else name: value for name, value in changes.items()}
         pairs = [pair for pair in self.query() if pair[0] not in wanted]
         for name, value in wanted.items():
             values = value if isinstance(value, list | tuple) else [value]
@@ -66,11 +68,17 @@ class View:
 def read_view(request: Request) -> View:
     """The view of one request; unknown parameters are left to the page."""
     query = request.query_params
+    groups = query.getlist("group_by")
     return View(
         start=query.get("from") or DEFAULT_RANGE,
         given=bool(query.get("from")),
         end=query.get("to", ""),
         back=query.get("back", ""),
-        filters={name: query[name] for name in FILTERS if query.get(name)},
-        group_by=tuple(dict.fromkeys(name for name in query.getlist("group_by") if name in GROUPS)),
+        filters={name: query[name] for name in (*FILTERS, *_with_key(query)) if query.get(name)},
+        group_by=tuple(dict.fromkeys(name for name in groups if name in (*GROUPS, *_with_key(groups)))),
     )
+
+
+def _with_key(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names that are a key of the metadata."""
+    return tuple(dict.fromkeys(name for name in names if name.startswith(METADATA) and name != METADATA))

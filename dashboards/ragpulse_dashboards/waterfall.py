@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ragpulse_dashboards.formats import parse_time
 
-__all__ = ["FIRST_ROWS", "MAX_ROWS", "SpanRow", "waterfall"]
+__all__ = ["FIRST_ROWS", "MAX_ROWS", "SpanRow", "failed_first", "time_axis", "waterfall"]
 
 FIRST_ROWS: Final = 200
 """What a trace's page shows at once; with a thousand rows it takes half as long again."""
@@ -25,6 +25,8 @@ class SpanRow(NamedTuple):
     """Start, percent of the trace."""
     width: float
     """Duration, percent of the trace; at least a visible sliver."""
+    tick: float | None
+    """When the first token came, percent of the trace."""
 
 
 _Timed = tuple[Mapping[str, Any], datetime]
@@ -32,17 +34,42 @@ _Timed = tuple[Mapping[str, Any], datetime]
 
 def waterfall(spans: Sequence[Mapping[str, Any]], *, most: int = MAX_ROWS) -> list[SpanRow]:
     """Rows in tree order; spans whose parent never arrived are roots, loops are shown once, `most` rows at most."""
-    timed = [(span, start) for span in spans if (start := parse_time(span.get("start_time"))) is not None]
+    timed = _timed(spans)
     if not timed:
         return []
-    first = min(start for _, start in timed)
-    total = max(_offset_ms(first, start) + float(span.get("latency_ms") or 0) for span, start in timed) or 1.0
+    first, total = _extent(timed)
     rows = []
     for span, start, depth in islice(_tree_order(timed), most):
         left = min(_offset_ms(first, start) / total * 100, 99.6)
         width = min(max(float(span.get("latency_ms") or 0) / total * 100, 0.4), 100 - left)
-        rows.append(SpanRow(span, min(depth, MAX_DEPTH), round(left, 2), round(width, 2)))
+        token = span.get("ttft_ms")
+        tick = round(min(left + token / total * 100, 99.8), 2) if isinstance(token, int | float) else None
+        rows.append(SpanRow(span, min(depth, MAX_DEPTH), round(left, 2), round(width, 2), tick))
     return rows
+
+
+def time_axis(spans: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Milliseconds at the start, the quarters and the end of the trace."""
+    timed = _timed(spans)
+    return [_extent(timed)[1] * quarter / 4 for quarter in range(5)] if timed else []
+
+
+def failed_first(spans: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The span in which an error began: of those that failed, one that no failed span is in, the earliest."""
+    failed = [span for span in spans if span.get("status") == "error" or span.get("error_type")]
+    above = {span.get("parent_span_id") for span in failed}
+    innermost = [span for span in failed if span.get("span_id") not in above] or failed
+    return min(innermost, key=lambda span: str(span.get("start_time")), default=None)
+
+
+def _timed(spans: Sequence[Mapping[str, Any]]) -> list[_Timed]:
+    return [(span, start) for span in spans if (start := parse_time(span.get("start_time"))) is not None]
+
+
+def _extent(timed: Sequence[_Timed]) -> tuple[datetime, float]:
+    """When the trace begins, and its length in milliseconds."""
+    first = min(start for _, start in timed)
+    return first, max(_offset_ms(first, start) + float(span.get("latency_ms") or 0) for span, start in timed) or 1.0
 
 
 def _offset_ms(first: datetime, start: datetime) -> float:

@@ -12,7 +12,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_evaluators.case import Case, Context
+from ragpulse_evaluators.case import Case, Context, Turn
 from ragpulse_evaluators.errors import ConfigurationError, EvaluatorError, JudgeError, UnknownEvaluator
 from ragpulse_evaluators.evaluator import Estimate, Evaluator, Function, Scale, evaluator
 from ragpulse_evaluators.judges.cache import CachedJudge, FileCache, JudgeCache
@@ -25,6 +25,7 @@ from ragpulse_evaluators.runner import evaluate, evaluate_queries, evaluate_resp
 
 if TYPE_CHECKING:
     from ragpulse_evaluators.aggregate import play, summarize, tournament
+    from ragpulse_evaluators.judged.questions import generate_questions
     from ragpulse_evaluators.loading import configure_evaluators, load
     from ragpulse_evaluators.meta import align, calibrate, meta_evaluate
 
@@ -50,6 +51,7 @@ __all__ = (
     "Registry",
     "Scale",
     "ScriptedJudge",
+    "Turn",
     "UnknownEvaluator",
     "align",
     "calibrate",
@@ -60,6 +62,7 @@ __all__ = (
     "evaluate_response",
     "evaluate_sync",
     "evaluator",
+    "generate_questions",
     "get_evaluator",
     "list_evaluators",
     "load",
@@ -73,6 +76,7 @@ _LATE = {
     "align": "meta",
     "calibrate": "meta",
     "configure_evaluators": "loading",
+    "generate_questions": "judged.questions",
     "load": "loading",
     "meta_evaluate": "meta",
     "play": "aggregate",

@@ -1,45 +1,132 @@
-"""Runs evaluators of LlamaIndex, RAGAS, DeepEval and autoevals as ours: a case in, a result with a status out.
+"""Runs metrics of LlamaIndex, RAGAS, DeepEval, autoevals and TruLens as ours: a case in, a result with a status out.
 
 A package is imported when one of its objects is adapted: it made the object, so it is installed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
-from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 __all__ = ("adapt",)
 
+_FIELDS = {
+    "query": ("query", "question", "input", "user_input", "prompt"),
+    "response": ("response", "answer", "output", "actual_output", "statement"),
+    "contexts": ("contexts", "context", "retrieved_contexts", "retrieval_context", "source", "context_chunks"),
+    "reference": ("reference", "expected", "expected_output", "ground_truth", "ground_truth_response"),
+    "second_response": ("second_response",),
+}
+"""Our field, and what other packages call it."""
+_FIELD_OF = {theirs: ours for ours, names in _FIELDS.items() for theirs in names}
+_MODEL = ("get_model_name", "model_name", "model_engine", "model")
+"""Where an object tells which model it asks, best first."""
+_NO_SETTING = re.compile("key|secret|token|url|client|cache|verbose|log|_id$", re.I)
+"""Attributes that do not change the meaning of a score, or must not be read."""
+_PLACEHOLDER = re.compile(r"{{[#{]?\s*(\w+)")
+"""A variable of a prompt of autoevals."""
+_SETTINGS = ("model", "model_name", "temperature", "instruction", "language")
+"""What is read of an object that a metric holds."""
+
 
 class Foreign(Evaluator):
-    """An evaluator of another package; its class and the package's version are part of the version."""
+    """A metric of another package; its class, settings and model and the package's version are part of the version."""
 
     parser: ClassVar[str] = "foreign"
     distribution: ClassVar[str]
-    cost_class: CostClass = "k calls"
 
     def __init__(
-        self, target: Any, *, name: str | None, needs: Iterable[str], scale: Scale, threshold: float | None
+        self, target: Any, *, name: str | None, needs: Iterable[str] | None, scale: Scale, threshold: float | None
     ) -> None:
-        super().__init__(threshold=threshold, target=f"{type(target).__module__}.{type(target).__qualname__}")
-        self.target = target
+        self.target, self.model = target, _model_in(target)
+        super().__init__(
+            threshold=threshold,
+            target=f"{type(target).__module__}.{type(target).__qualname__}",
+            model=self.model,
+            settings=digest(self.settings()),
+        )
         self.name = name or getattr(target, "name", None) or type(target).__name__
-        self.needs = frozenset(needs)
+        self.needs = frozenset(self.inferred() if needs is None else needs)
         self.scale = scale
         self.label = f"{self.distribution} {_installed(self.distribution)}"
+        embeds = any("embedding" in key for key in _attributes(target))
+        self.cost_class = "k calls" if self.model else "embedding" if embeds else "free"
+
+    @property
+    def judge_id(self) -> str | None:
+        """The model that the package asks; None where it tells none."""
+        return self.model
+
+    def settings(self) -> Mapping[str, Any]:
+        """What was configured, for the version."""
+        return _configured(self.target)
+
+    def inferred(self) -> Iterable[str]:
+        """Case fields that the metric is known to need before it runs."""
+        return ("response",)
+
+    def _failure(self, case: Case, calls: list[JudgeCall], error: BaseException) -> EvaluationResult:
+        """An error of a package that asks a model may pass: the packages do not say which do not."""
+        failed = super()._failure(case, calls, error)
+        return failed.model_copy(update={"retriable": failed.status == "error" and self.cost_class != "free"})
+
+    async def run(self, case: Case) -> Outcome:
+        """Score one case without recording what the package tells of its calls."""
+        return await self._attempt(case, [])
 
     @abstractmethod
-    async def run(self, case: Case) -> Outcome:
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         """Ask the other package about the case."""
+
+
+def _attributes(target: Any) -> dict[str, Any]:
+    return dict(getattr(target, "__dict__", {}))
+
+
+def _configured(target: Any) -> dict[str, Any]:
+    """The attributes that parameters of the constructor set; an object may keep results beside them."""
+    constructors = [vars(layer)["__init__"] for layer in type(target).__mro__[:-1] if "__init__" in vars(layer)]
+    names = {name for each in constructors for name in inspect.signature(each).parameters}
+    held = {name: getattr(target, name, getattr(target, f"_{name}", None)) for name in sorted(names)}
+    return {name: _setting(value) for name, value in held.items() if not _NO_SETTING.search(name)}
+
+
+def _setting(value: Any) -> Any:
+    """A setting as JSON; of an object its type and what changes its answers."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _setting(each) for key, each in value.items() if not _NO_SETTING.search(str(key))}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_setting(each) for each in value]
+    known = {key: getattr(value, key, None) for key in _SETTINGS}
+    kind = value if inspect.isclass(value) or inspect.isroutine(value) else type(value)
+    plain = {key: each for key, each in known.items() if isinstance(each, (str, int, float))}
+    return {"type": getattr(kind, "__qualname__", str(kind)), **plain}
+
+
+def _model_in(target: Any) -> str | None:
+    """The name of the model that a metric asks: its own attribute, or that of an object it holds."""
+    held = [getattr(each, "__self__", each) for key, each in _attributes(target).items() if "embedding" not in key]
+    for value in (target, *held):
+        for key in _MODEL:
+            found = getattr(value, key, None) or getattr(getattr(value, "metadata", None), key, None)
+            name = found() if inspect.ismethod(found) else found
+            if isinstance(name, str) and name:
+                return name
+    return None
 
 
 def _installed(distribution: str) -> str:
@@ -49,12 +136,30 @@ def _installed(distribution: str) -> str:
         return "unknown"
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None}
+def _given(case: Case) -> dict[str, Any]:
+    """The fields of the case that have a value, as strings."""
+    found = {
+        "query": case.query,
+        "response": case.response,
+        "contexts": None if case.contexts is None else list(case.texts),
+        "reference": "\n".join(case.references) or None,
+        "second_response": case.second_response,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
-def _reference(case: Case) -> str | None:
-    return "\n".join(case.references) or None
+def _ours(owner: str, names: Iterable[str]) -> list[str]:
+    """Our fields for the names of another package; raises `ConfigurationError` for one that a case never has."""
+    wanted = list(names)
+    if unknown := [name for name in wanted if name not in _FIELD_OF]:
+        raise ConfigurationError(f"{owner} needs {unknown[0]!r}; a case has {', '.join(_FIELDS)}")
+    return [_FIELD_OF[name] for name in wanted]
+
+
+def _required(function: Any) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    plain = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in plain if p.default is p.empty]
 
 
 class LlamaIndexEvaluator(Foreign):
@@ -62,15 +167,19 @@ class LlamaIndexEvaluator(Foreign):
 
     distribution = "llama-index-core"
 
-    async def run(self, case: Case) -> Outcome:
-        """Hand over strings, read score, passing and feedback."""
-        given = _given(reference=_reference(case), second_response=case.second_response)
-        found = await self.target.aevaluate(
-            query=case.query,
-            response=case.response,
-            contexts=None if case.contexts is None else list(case.texts),
-            **given,
-        )
+    def settings(self) -> Mapping[str, Any]:
+        """The prompts too, which may be replaced."""
+        prompts = self.target.get_prompts() if hasattr(self.target, "get_prompts") else {}
+        return {**super().settings(), "prompts": {key: value.get_template() for key, value in prompts.items()}}
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        given = dict.fromkeys(("query", "response", "contexts")) | _given(case)
+        try:
+            found = await self.target.aevaluate(**given)
+        except ValueError as error:
+            if "must be provided" in str(error):
+                raise MissingField(*(key for key, value in given.items() if value is None)) from None
+            raise
         if getattr(found, "invalid_result", False):
             raise Unreadable(getattr(found, "invalid_reason", None) or "the evaluator called its result invalid")
         return Outcome(score=found.score, passing=found.passing, explanation=found.feedback)
@@ -81,21 +190,25 @@ class RagasMetric(Foreign):
 
     distribution = "ragas"
 
-    async def run(self, case: Case) -> Outcome:
-        """Hand over the fields the metric names."""
-        fields = _given(
-            user_input=case.query,
-            response=case.response,
-            reference=_reference(case),
-            retrieved_contexts=None if case.contexts is None else list(case.texts),
-        )
+    def settings(self) -> Mapping[str, Any]:
+        """The instructions of its prompts too, which may be replaced."""
+        prompts = {key: getattr(value, "instruction", None) for key, value in _attributes(self.target).items()}
+        return {**super().settings(), "prompts": {key: text for key, text in prompts.items() if isinstance(text, str)}}
+
+    def inferred(self) -> Iterable[str]:
+        """The required columns, or the parameters of `ascore`."""
+        older = getattr(self.target, "required_columns", {}).get("SINGLE_TURN")
+        return _ours(self.name, _required(self.target.ascore) if older is None else sorted(older))
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        names = {"query": "user_input", "contexts": "retrieved_contexts"}
+        fields = {names.get(key, key): value for key, value in _given(case).items()}
         if hasattr(self.target, "single_turn_ascore"):
             from ragas import SingleTurnSample  # type: ignore[import-not-found]  # there already: it made the target
 
+            fields.pop("second_response", None)
             return Outcome(score=float(await self.target.single_turn_ascore(SingleTurnSample(**fields))))
         wanted = inspect.signature(self.target.ascore).parameters
-        if missing := [p.name for p in wanted.values() if p.default is p.empty and p.name not in fields]:
-            raise MissingField(*missing)
         found = await self.target.ascore(**{key: value for key, value in fields.items() if key in wanted})
         return Outcome(score=float(found.value), explanation=found.reason)
 
@@ -105,20 +218,36 @@ class DeepEvalMetric(Foreign):
 
     distribution = "deepeval"
 
-    async def run(self, case: Case) -> Outcome:
-        """Measure a test case made of the case."""
-        from deepeval.test_case import LLMTestCase  # type: ignore[import-not-found]  # there already
+    def inferred(self) -> Iterable[str]:
+        """Those of a G-Eval metric; others say what is missing when they are asked."""
+        wanted = getattr(self.target, "evaluation_params", None) or ()
+        return _ours(self.name, (each.value for each in wanted))
 
-        metric = copy.copy(self.target)
-        given = _given(
-            input=case.query or "",
-            actual_output=case.response,
-            expected_output=_reference(case),
-            retrieval_context=None if case.contexts is None else list(case.texts),
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        from deepeval.errors import MissingTestCaseParamsError  # type: ignore[import-not-found]  # there already
+        from deepeval.test_case import LLMTestCase  # type: ignore[import-not-found]
+
+        given, metric = _given(case), copy.copy(self.target)
+        test = LLMTestCase(
+            input=given.get("query", ""),
+            actual_output=given.get("response"),
+            expected_output=given.get("reference"),
+            retrieval_context=given.get("contexts"),
         )
-        score = await metric.a_measure(LLMTestCase(**given))
-        passing = getattr(metric, "success", None)
-        return Outcome(score=score, passing=passing, explanation=getattr(metric, "reason", None))
+        try:
+            score = await metric.a_measure(test)
+        except MissingTestCaseParamsError as missing:
+            raise MissingField(str(missing)) from None
+        finally:
+            calls += self._told(metric)
+        return Outcome(score=score, passing=metric.success, explanation=metric.reason)
+
+    def _told(self, metric: Any) -> list[JudgeCall]:
+        """What the metric tells of its calls, as one."""
+        cost, given, got = (getattr(metric, key, None) for key in ("evaluation_cost", "input_tokens", "output_tokens"))
+        if cost is None and not given:
+            return []
+        return [JudgeCall(model=self.model or "", input_tokens=given, output_tokens=got, cost_usd=cost)]
 
 
 class AutoevalsScorer(Foreign):
@@ -126,10 +255,27 @@ class AutoevalsScorer(Foreign):
 
     distribution = "autoevals"
 
-    async def run(self, case: Case) -> Outcome:
-        """Score the output; the rationale is the explanation."""
-        given = _given(input=case.query, context=list(case.texts) or None)
-        found = await self.target.eval_async(output=case.response, expected=_reference(case), **given)
+    def settings(self) -> Mapping[str, Any]:
+        """The messages too, which a prompt template becomes."""
+        return {**super().settings(), "messages": _setting(getattr(self.target, "messages", None))}
+
+    def inferred(self) -> Iterable[str]:
+        """The fields that a classifier's prompt names; others say what is missing when they are asked."""
+        texts = (message.get("content", "") for message in getattr(self.target, "messages", None) or ())
+        named = {name for text in texts for name in _PLACEHOLDER.findall(text)}
+        return {"response", *(_FIELD_OF[name] for name in named if name in _FIELD_OF)}
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        given = _given(case)
+        names = {"query": "input", "contexts": "context"}
+        extra = {theirs: given[ours] for ours, theirs in names.items() if ours in given}
+        try:
+            found = await self.target.eval_async(output=given.get("response"), expected=given.get("reference"), **extra)
+        except ValueError as error:
+            missing = re.search(r"requires (?:an? )?(\w+) value", str(error))
+            if missing is None:
+                raise
+            raise MissingField(_FIELD_OF.get(missing[1], missing[1])) from None
         if found.error is not None:
             raise Unreadable(str(found.error))
         if found.score is None:
@@ -137,11 +283,55 @@ class AutoevalsScorer(Foreign):
         return Outcome(score=found.score, explanation=(found.metadata or {}).get("rationale"))
 
 
+class TruLensMetric(Foreign):
+    """A TruLens `Metric`, by the parameter names of its function (`prompt`, `response`, `source`, `statement`, ...).
+
+    It runs in a thread. Tokens and cost are those that its endpoints track.
+    """
+
+    distribution = "trulens-core"
+
+    def inferred(self) -> Iterable[str]:
+        """The parameters of its function that have no default."""
+        return _ours(self.name, _required(self.target.imp))
+
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
+        from trulens.core.feedback.endpoint import Endpoint  # type: ignore[import-not-found]  # there already
+
+        given, fields = _given(case), {}
+        for name, parameter in inspect.signature(self.target.imp).parameters.items():
+            ours = _FIELD_OF.get(name)
+            if ours in given and (parameter.default is parameter.empty):
+                value = given[ours]
+                many = "list" in str(parameter.annotation).lower()
+                fields[name] = "\n\n".join(value) if isinstance(value, list) and not many else value
+        found, tally = await asyncio.to_thread(Endpoint.track_all_costs_tally, self.target, **fields)
+        cost = tally()
+        if cost.n_requests:
+            calls.append(
+                JudgeCall(
+                    model=self.model or "",
+                    input_tokens=cost.n_prompt_tokens,
+                    output_tokens=cost.n_completion_tokens,
+                    cost_usd=cost.cost,
+                )
+            )
+        score, told = found if isinstance(found, tuple) else (found, None)
+        return Outcome(score=float(score), explanation=_reasons(told))
+
+
+def _reasons(told: Any) -> str | None:
+    if not isinstance(told, Mapping):
+        return None
+    return next((str(value) for key, value in told.items() if "reason" in str(key)), None)
+
+
 _KINDS: Mapping[str, type[Foreign]] = {
     "llama_index": LlamaIndexEvaluator,
     "ragas": RagasMetric,
     "deepeval": DeepEvalMetric,
     "autoevals": AutoevalsScorer,
+    "trulens": TruLensMetric,
 }
 
 
@@ -149,19 +339,20 @@ def adapt(
     target: Any,
     *,
     name: str | None = None,
-    needs: Iterable[str] = ("response",),
+    needs: Iterable[str] | None = None,
     scale: Scale | None = None,
     threshold: float | None = None,
 ) -> Evaluator:
-    """An evaluator of LlamaIndex, RAGAS, DeepEval or autoevals (or a subclass) as one of ours.
+    """A metric of LlamaIndex, RAGAS, DeepEval, autoevals or TruLens (or a subclass) as one of ours.
 
-    `scale` is the range of its score, 0 to 1 by default. An object with `aevaluate(query, response, contexts)` counts
-    as LlamaIndex's. Raises `ConfigurationError` for anything else.
+    `needs` is inferred by default: a case without such a field is skipped. `scale` is the range of its score, 0 to 1 by
+    default. An object with `aevaluate(query, response, contexts)` counts as LlamaIndex's. Raises `ConfigurationError`
+    for anything else.
     """
     packages = [layer.__module__.partition(".")[0] for layer in type(target).__mro__]
     kind = next((_KINDS[package] for package in packages if package in _KINDS), None)
     if kind is None and hasattr(target, "aevaluate"):
         kind = LlamaIndexEvaluator
     if kind is None:
-        raise ConfigurationError(f"{type(target).__qualname__} is not an evaluator of {', '.join(_KINDS)}")
+        raise ConfigurationError(f"{type(target).__qualname__} is not a metric of {', '.join(_KINDS)}")
     return kind(target, name=name, needs=needs, scale=scale or Scale(), threshold=threshold)

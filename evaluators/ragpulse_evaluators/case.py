@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ("Case", "Context")
+__all__ = ("Case", "Context", "Turn")
 
 
 def _clean(value: Any) -> Any:
@@ -24,6 +24,25 @@ def _clean_or_empty(value: Any) -> Any:
 TEXT_KEYS = ("text", "content", "page_content", "document", "chunk", "body")
 ID_KEYS = ("id", "id_", "node_id", "doc_id", "document_id", "chunk_id")
 """Where retrieved objects have their text and id: as in `ragpulse.attributes`, which this package must not import."""
+
+COLUMNS = {
+    "question": "query",
+    "user_input": "query",
+    "input": "query",
+    "answer": "response",
+    "completion": "response",
+    "actual_output": "response",
+    "output": "response",
+    "ground_truth": "reference",
+    "ground_truths": "reference",
+    "expected": "reference",
+    "expected_output": "reference",
+    "ideal": "reference",
+    "retrieved_contexts": "contexts",
+    "retrieval_context": "contexts",
+    "context": "contexts",
+}
+"""Column names of other packages, and ours."""
 
 Text = Annotated[str | None, BeforeValidator(_clean)]
 
@@ -92,6 +111,38 @@ def _contexts(value: Any) -> Any:
     return tuple(_context(item) for item in items)
 
 
+class Turn(BaseModel):
+    """One earlier exchange of a conversation: what the user said, and what the application answered."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: Text = None
+    response: Text = None
+
+
+def _history(value: Any) -> Any:
+    """Turns from turns, mappings, pairs (query, response), or chat messages with `role` and `content`."""
+    if value is None:
+        return None
+    turns: list[dict[str, Any]] = []
+    for item in value:
+        if isinstance(item, Turn):
+            turns.append(item.model_dump())
+        elif not isinstance(item, Mapping):
+            query, response = item
+            turns.append({"query": query, "response": response})
+        elif "role" not in item:
+            turns.append(dict(item))
+        elif item["role"] == "user":
+            turns.append({"query": item["content"]})
+        elif item["role"] == "assistant":
+            last = turns[-1] if turns and "response" not in turns[-1] else {}
+            turns[-1:] = (
+                [{**last, "response": item["content"]}] if last else [*turns[-1:], {"response": item["content"]}]
+            )
+    return tuple(turns)
+
+
 def _ids(value: Any) -> Any:
     return None if value is None else tuple(str(item) for item in value)
 
@@ -123,6 +174,8 @@ class Case(BaseModel):
     """A rival answer, for pairwise comparison."""
     contexts: Annotated[tuple[Context, ...] | None, BeforeValidator(_contexts)] = None
     """Retrieved passages in rank order; plain strings are accepted."""
+    history: Annotated[tuple[Turn, ...] | None, BeforeValidator(_history)] = None
+    """The turns of the conversation before this one, oldest first; judged evaluators see them."""
     reference: Annotated[str | tuple[str, ...] | None, BeforeValidator(_reference)] = None
     """The expected answer, or several acceptable ones (or expected passages, for retrieval)."""
     retrieved_ids: Annotated[tuple[str, ...] | None, BeforeValidator(_ids)] = None
@@ -141,6 +194,15 @@ class Case(BaseModel):
     """Lower-case hex id of the stored trace."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Anything else: tags, recorded log-probabilities (`logprobs`), timestamps."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hint(cls, data: Any) -> Any:
+        """Refuse the column names of other packages with ours."""
+        for name in data if isinstance(data, Mapping) else ():
+            if name in COLUMNS:
+                raise ValueError(f"a case has no field {name!r}: it is called {COLUMNS[name]!r}")
+        return data
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -163,7 +225,7 @@ class Case(BaseModel):
     def lacks(self, field: str) -> bool:
         """True when the field is absent, an empty collection, or an empty reference."""
         value = getattr(self, field)
-        if field in ("reference", "contexts", "retrieved_ids", "relevant_ids"):
+        if field in ("reference", "contexts", "history", "retrieved_ids", "relevant_ids"):
             return not value
         return value is None
 

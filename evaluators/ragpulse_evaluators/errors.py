@@ -5,20 +5,30 @@ EvaluatorError
 │   └── UnknownEvaluator no evaluator has this name; the message names the nearest
 ├── MissingField         the case lacks a field: the result becomes `skipped`
 ├── Unreadable           a reply or value cannot be read as a verdict: the result becomes `invalid`
-└── JudgeError           the judge could not be reached or refused: the result becomes `error`
+│   └── NoVerdict        the reply was cut off, filtered or a refusal: asking again would not help
+├── EvaluatorStopped     a user's evaluator ended its process or exceeded its time: the result becomes `error`
+└── JudgeError           the judge could not be asked: the result becomes `error`
+    ├── JudgeRejected    wrong key, unknown model, used-up quota, bad request: another attempt fails too
+    │   └── ContextTooLong  the question does not fit into the model's window
     ├── BudgetExceeded   the budget is reached: nothing more is asked
     └── NoRecording      a replay-only cache has no answer for this question
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = (
     "BudgetExceeded",
     "ConfigurationError",
+    "ContextTooLong",
     "EvaluatorError",
+    "EvaluatorStopped",
     "JudgeError",
+    "JudgeRejected",
     "MissingField",
     "NoRecording",
+    "NoVerdict",
     "UnknownEvaluator",
     "Unreadable",
 )
@@ -48,10 +58,44 @@ class Unreadable(EvaluatorError, ValueError):
     """A reply or a value cannot be read as a verdict; no verdict is guessed."""
 
 
-class JudgeError(EvaluatorError):
-    """The judge could not be asked; `retriable` says whether another attempt may succeed."""
+class NoVerdict(Unreadable):
+    """The reply holds no verdict, and the same question would bring none: cut off, filtered, or refused."""
+
+
+class EvaluatorStopped(EvaluatorError):
+    """The evaluator's process ended, or was killed at the time limit, before there was a result."""
 
     retriable = True
+
+
+class JudgeError(EvaluatorError):
+    """The judge could not be asked; `retriable` says whether another attempt may succeed.
+
+    `retry_after_s` is the wait that the server asks for (`Retry-After`); None without one. `maybe_billed` says that the
+    request was sent and may be billed although no reply could be read; `calls` then holds what it cost at most, where
+    the judge's price is known.
+    """
+
+    retriable = True
+
+    def __init__(self, *message: object, retry_after_s: float | None = None, maybe_billed: bool = False) -> None:
+        super().__init__(*message)
+        self.retry_after_s, self.maybe_billed = retry_after_s, maybe_billed
+        self.calls: tuple[Any, ...] = ()
+
+
+class JudgeRejected(JudgeError):
+    """The server rejects the request for good: key, model, quota, or a malformed question."""
+
+    retriable = False
+
+
+class ContextTooLong(JudgeRejected):
+    """The question is longer than the model's window of `window` tokens (None where the server does not say)."""
+
+    def __init__(self, *message: object, window: int | None = None) -> None:
+        super().__init__(*message)
+        self.window = window
 
 
 class BudgetExceeded(JudgeError):

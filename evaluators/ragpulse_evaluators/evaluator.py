@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
-import json
 import math
 import traceback
 from abc import ABC, abstractmethod
@@ -15,12 +15,16 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
 
 from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome, Status
+from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of
+from ragpulse_evaluators.judges.tokens import count_tokens
+from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall, Outcome, Status
 
 __all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcome", "evaluator")
 
+_SEVERAL, _INSTRUCTIONS, _REPLY = 4, 500, 300
+"""Calls, and tokens of each beside the case, of a user's class that asks a judge."""
 CostClass = Literal["free", "embedding", "1 call", "k calls"]
 """What one case costs: nothing, an embedding, one judge call, several."""
 
@@ -61,20 +65,6 @@ class Scale:
         return score <= threshold if self.reverse else score >= threshold
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """The expected cost of one case, known before it is asked."""
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(
-            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        )
-
-
 class Evaluator(ABC):
     """One metric. Subclass it, set `name` and `needs`, write `run`.
 
@@ -92,7 +82,7 @@ class Evaluator(ABC):
     """Names the way replies are read; part of the version."""
     language: str | None = None
     cost_class: CostClass = "free"
-    wants_judge: ClassVar[bool] = False
+    wants_judge: bool = False
     """True where nothing can be scored without `judge`."""
     takes_all: bool = False
     """True where the metric exists over a set of cases only (see `over`)."""
@@ -144,15 +134,49 @@ class Evaluator(ABC):
         """12 hex of sha256 over the canonical JSON of the fingerprint."""
         return digest(self.fingerprint())
 
+    @cached_property
+    def source_digest(self) -> str | None:
+        """12 hex of sha256 over the source of a user's function or class, which stands beside its hand-set version.
+
+        None for built-in evaluators, and where the source cannot be read.
+        """
+        code = self._code()
+        try:
+            return None if _is_own(code) else hashlib.sha256(inspect.getsource(code).encode()).hexdigest()[:12]
+        except (OSError, TypeError):  # typed at a prompt, or compiled
+            return None
+
+    @property
+    def revision(self) -> str:
+        """What stands beside the version: the hand-set label, or the digest of the code where that is the version."""
+        return (self.source_digest or self.label) if self.version == self.label else self.label
+
+    def _code(self) -> Callable[..., Any]:
+        """The class or function that a user wrote, where the evaluator is a user's."""
+        return type(self)
+
     @property
     def judge_id(self) -> str | None:
         """Model and sampling parameters of the judge; None for a judge-free evaluator."""
         return self.judge.id if self.judge else None
 
     def estimate(self, case: Case) -> Estimate:
-        """Judge calls and tokens of this case, repairs apart; zero where no judge is asked."""
-        del case
-        return Estimate()
+        """Judge calls and tokens of this case, repairs apart; zero where no judge is asked.
+
+        A class of a user that asks a judge and says nothing better is taken to ask with the whole case each time.
+        """
+        calls = 0 if not self.wants_judge else 1 if self.cost_class == "1 call" else _SEVERAL
+        if not calls or any(case.lacks(field) for field in self.needs):
+            return Estimate()
+        texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
+        tokens = _INSTRUCTIONS + sum(count_tokens(text) for text in texts if text)
+        return Estimate(
+            calls=calls,
+            input_tokens=calls * tokens,
+            output_tokens=calls * _REPLY,
+            max_input_tokens=calls * tokens,
+            max_output_tokens=calls * max_tokens_of(self.judge),
+        )
 
     async def __call__(self, case: Case) -> EvaluationResult:
         """Score one case; raises nothing but cancellation."""
@@ -177,8 +201,14 @@ class Evaluator(ABC):
 
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         del calls
-        found = self.run(case)
+        found = await asyncio.to_thread(self.run, case) if self._may_block else self.run(case)
         return await found if inspect.isawaitable(found) else found
+
+    @cached_property
+    def _may_block(self) -> bool:
+        """Whether a user wrote it without `async`: it runs in a thread, so that others go on meanwhile."""
+        code = self._code()
+        return not _is_own(code) and not inspect.iscoroutinefunction(code if inspect.isroutine(code) else self.run)
 
     def _demand(self, case: Case) -> None:
         missing = sorted(field for field in self.needs if case.lacks(field))
@@ -213,31 +243,17 @@ class Evaluator(ABC):
             return self._result(case, calls, status=status, explanation=str(error))
         return self._result(
             case,
-            calls,
+            [*calls, *getattr(error, "calls", ())],
             status="error",
             explanation=f"{type(error).__name__}: {error}",
             error="".join(traceback.format_exception(error, limit=-6)),
-            retriable=getattr(error, "retriable", False),
+            retriable=getattr(error, "retriable", isinstance(error, OSError)),
         )
 
     def _result(self, case: Case, calls: list[JudgeCall], **values: Any) -> EvaluationResult:
         return EvaluationResult(
             evaluator=self.name, version=self.version, judge=self.judge_id, case=case, calls=tuple(calls), **values
         )
-
-
-def digest(value: Any) -> str:
-    """12 hex of sha256 over canonical JSON."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_canonical)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _canonical(value: Any) -> Any:
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if callable(value) and not isinstance(value, Evaluator):
-        return getattr(value, "__qualname__", type(value).__name__)
-    return getattr(value, "id", None) or getattr(value, "version", None) or repr(value)
 
 
 def as_outcome(value: Any) -> Outcome | EvaluationResult:
@@ -260,7 +276,15 @@ def as_outcome(value: Any) -> Outcome | EvaluationResult:
         ) from None
 
 
+_OTHER_KEYS = {"comment": "explanation", "reasoning": "explanation", "value": "label", "key": None}
+"""Keys of LangSmith's evaluators; `key` repeats the evaluator's name."""
+
+
 def _from_mapping(value: Mapping[str, Any]) -> Outcome:
+    renamed = {_OTHER_KEYS.get(key, key): item for key, item in value.items()}
+    value = {key: item for key, item in renamed.items() if key is not None}
+    if isinstance(value.get("score"), bool):
+        value = {"passing": value["score"], **value, "score": float(value["score"])}
     known = {field.name for field in fields(Outcome)}
     if unknown := sorted(set(value) - known):
         raise Unreadable(f"unknown keys {unknown}; known are {sorted(known)}")
@@ -309,6 +333,9 @@ class Function(Evaluator):
         """Call the function with the fields it names."""
         given = {name: _read(case, field) for name, field in self._fields.items()}
         return self.function(**given, **self.params_of_function())
+
+    def _code(self) -> Callable[..., Any]:
+        return self.function
 
     def params_of_function(self) -> dict[str, Any]:
         """The options handed to the function: every parameter but the threshold."""

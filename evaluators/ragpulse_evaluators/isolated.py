@@ -1,6 +1,8 @@
 """Runs a user's evaluator in a process of its own, which a crash, a hang or growing memory ends alone.
 
     Isolated ─ case (pickle) ─▶ child process: the user's file, the evaluator ─ result (JSON) ─▶ Isolated
+       ▲ │                                                     │
+       │ └── judge: gate, budget, cache ◀── questions (JSON) ──┘
 
 The child is started with the first case, restarted after it ended, and killed beyond the time limit.
 """
@@ -13,23 +15,24 @@ import json
 import os
 import pickle
 import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.isolated_child import Source, read_frame, write_frame
-from ragpulse_evaluators.registry import Entry, Registry
-from ragpulse_evaluators.result import EvaluationResult
+from pydantic import BaseModel
 
-__all__ = ("EvaluatorStopped", "Isolated", "Limits", "isolated")
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import ConfigurationError, EvaluatorStopped
+from ragpulse_evaluators.evaluator import Estimate, Evaluator
+from ragpulse_evaluators.isolated_child import Source, framed
+from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, with_sampling
+from ragpulse_evaluators.registry import Entry, Registry
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall
+
+__all__ = ("Isolated", "Limits", "isolated")
 
 _START_S = 120.0
 """For the start of a child with the imports of the user's file."""
@@ -38,10 +41,11 @@ _CHILD = (
     "from ragpulse_evaluators.isolated_child import main; main()"
 )
 """The modules of the parent are found wherever it found them."""
-
-
-class EvaluatorStopped(Exception):
-    """The evaluator's process ended, or was killed at the time limit, before there was a result."""
+_OWN_OBJECTS = ("judge", "resolve")
+"""Parameters that the child makes itself."""
+Message = dict[str, Any]
+Relay = Callable[[Message], Awaitable[Message]]
+"""Puts a question of the child to the judge; returns the reply for the child."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ class Limits:
     """What one evaluator may use."""
 
     time_s: float = 30.0
-    """For one case; beyond it the process is killed."""
+    """For one case, counted again from each reply of the judge; beyond it the process is killed."""
     memory_mb: int = 2048
     """Address space of one process (POSIX only)."""
     processes: int = 2
@@ -59,8 +63,11 @@ class Limits:
 def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluator | Entry:
     """Return the evaluator, or the entry whose factory makes it, so that it runs in processes of its own.
 
-    One that asks a judge stays as it is: its calls pass the gate, the budget and the records of this process.
+    A YAML file holds no code: its evaluator stays in this process.
     """
+    kind, place = source
+    if kind == "file" and not place.endswith(".py"):
+        return item
     if isinstance(item, Evaluator):
         return _isolated(item, source, item.name, {}, limits)
 
@@ -79,139 +86,223 @@ def isolated(item: Evaluator | Entry, source: Source, limits: Limits) -> Evaluat
     return replace(item, factory=factory)
 
 
-def _isolated(made: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: Limits) -> Evaluator:
-    if made.judge is not None or made.wants_judge or made.takes_all:
-        return made
+def _isolated(made: Evaluator, source: Source, name: str, params: Mapping[str, Any], limits: Limits) -> Isolated:
+    setup = {
+        "source": source,
+        "name": name,
+        "params": {key: value for key, value in params.items() if key not in _OWN_OBJECTS},
+        "resolves": "resolve" in params,
+        "judged": made.wants_judge or made.judge is not None,
+        "limits": asdict(limits),
+    }
     try:
-        json.dumps(params)
-    except TypeError:  # an object of this process, which another one cannot have
-        return made
-    return Isolated(made, {"source": source, "name": name, "params": dict(params), "limits": asdict(limits)}, limits)
+        return Isolated(made, pickle.dumps(setup), limits)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigurationError(f"{name}: its process cannot receive the parameters: {error}") from None
 
 
 class Isolated(Evaluator):
     """Stands for a user's evaluator: the same name, version and needs; `run` asks a child process."""
 
-    def __init__(self, made: Evaluator, setup: Mapping[str, Any], limits: Limits) -> None:
+    def __init__(self, made: Evaluator, setup: bytes, limits: Limits) -> None:
         super().__init__(threshold=made.threshold)
         self.__doc__ = made.__doc__
         self.name, self.label, self.language, self.params = made.name, made.label, made.language, made.params
         self.needs, self.scale, self.cost_class = made.needs, made.scale, made.cost_class
-        self.limits, self._made, self._setup = limits, made, json.dumps(setup).encode()
-        self._threads = ThreadPoolExecutor(limits.processes, thread_name_prefix=f"ragpulse-{made.name}")
-        self._own = threading.local()
-        self._children: set[_Child] = set()
+        self.judge, self.wants_judge, self.takes_all = made.judge, made.wants_judge, made.takes_all
+        self.limits, self._made, self._children = limits, made, _Children(setup, limits)
 
     @cached_property
     def version(self) -> str:
         """That of the user's evaluator."""
         return self._made.version
 
+    @cached_property
+    def source_digest(self) -> str | None:
+        """That of the user's evaluator."""
+        return self._made.source_digest
+
+    @property
+    def judge_id(self) -> str | None:
+        """That of the judge it is given, or of the model that a metric of another package asks."""
+        return self._made.judge_id if self.judge is None else self.judge.id
+
     def fingerprint(self) -> dict[str, Any]:
         """That of the user's evaluator."""
         return self._made.fingerprint()
 
+    def estimate(self, case: Case) -> Estimate:
+        """That of the user's evaluator."""
+        return self._made.estimate(case)
+
     async def run(self, case: Case) -> EvaluationResult:
         """Score one case in a child process; raises EvaluatorStopped where it ends or takes too long."""
-        answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, pickle.dumps(case))
-        return EvaluationResult.model_validate_json(answer)
+        return await self._attempt(case, [])
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Kill the child processes; the next case starts new ones."""
-        for child in list(self._children):
-            child.close()
-            self._children.discard(child)
+        await self._children.aclose()
 
-    def _ask(self, case: bytes) -> bytes:
-        """Each thread of the pool has a child of its own."""
-        child: _Child | None = getattr(self._own, "child", None)
-        if child is None or not child.alive:
-            self._forget(child)
-            child = self._own.child = _Child()
-            self._children.add(child)
-            child.begin(self._setup)
-        return child.ask(case, self.limits.time_s)
+    async def _attempt(self, case: Case, calls: list[JudgeCall]) -> EvaluationResult:
+        async def relay(question: Message) -> Message:
+            return await self._ask_judge(question, calls)
 
-    def _forget(self, child: _Child | None) -> None:
-        if child is not None:
-            self._children.discard(child)
-            child.close()
+        request = pickle.dumps((case, None if self.judge is None else _facts(self.judge)))
+        result = EvaluationResult.model_validate_json(await self._children.ask(request, relay))
+        return result.model_copy(update={"calls": tuple(calls)}) if calls else result
+
+    async def _ask_judge(self, question: Message, calls: list[JudgeCall]) -> Message:
+        """Put a question of the child to the judge of this process; the calls are recorded here."""
+        sampling, schema = question.pop("sampling"), question.pop("schema")
+        try:
+            assert self.judge is not None, "the child has a judge where this process has one"
+            judge = with_sampling(self.judge, **sampling) if sampling else self.judge
+            answered = await judge.ask(**question, schema=schema and _as_model(**schema))
+        except Exception as error:  # noqa: BLE001 - the boundary: the evaluator in the child receives it
+            calls.extend(getattr(error, "calls", ()))  # a request without a reply may be billed all the same
+            return {"error": (type(error).__name__, str(error), getattr(error, "retriable", False))}
+        calls.extend(answered)
+        return {"calls": [call.model_dump(mode="json") for call in answered]}
+
+
+def _facts(judge: Judge) -> Message:
+    """What an evaluator may read of its judge."""
+    temperature = getattr(judge, "temperature", None)
+    return {"id": judge.id, "model": model_of(judge), "temperature": temperature, "max_tokens": max_tokens_of(judge)}
+
+
+def _as_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
+    """A model that stands for one of the child's: judges read nothing but its name and JSON schema."""
+    return type(name, (BaseModel,), {"model_json_schema": classmethod(lambda cls, *_, **__: dict(schema))})
+
+
+class _Children:
+    """The processes of one evaluator, each with one case at a time; they belong to one event loop."""
+
+    def __init__(self, setup: bytes, limits: Limits) -> None:
+        self._setup, self._limits = setup, limits
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns = asyncio.Semaphore(limits.processes)
+        self._free: list[_Child] = []
+
+    async def ask(self, case: bytes, relay: Relay) -> str:
+        """Have a case scored by a free process, or by a new one."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._loop, self._free, self._turns = loop, [], asyncio.Semaphore(self._limits.processes)
+        async with self._turns:
+            child = await self._take()
+            reply = await child.ask(case, self._limits.time_s, relay)
+            if reply["ends"]:
+                await child.aclose()
+            else:
+                self._free.append(child)
+        return str(reply["result"])
+
+    async def aclose(self) -> None:
+        """End the processes that no case runs in; the others end with their case, or as it is cancelled."""
+        free, self._free = self._free, []
+        for child in free:
+            await child.aclose()
+
+    async def _take(self) -> _Child:
+        while self._free:
+            child = self._free.pop()
+            if child.alive:
+                return child
+        child = await _Child.start()
+        try:
+            failure = (await child.ask(self._setup, _START_S)).get("failure")
+        except EvaluatorStopped as stopped:
+            failure = str(stopped)
+        if failure:
+            await child.aclose()
+            raise EvaluatorStopped(f"the evaluator was not loaded in its process: {failure}")
+        return child
+
+
+async def _no_judge(_question: Message) -> Message:
+    return {"error": ("ConfigurationError", "a judge is asked for a case, not while the evaluator is made", False)}
 
 
 class _Child:
-    """One process; `ask` is called by one thread at a time, `kill` by any."""
+    """One process, which answers one request at a time."""
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, json.dumps(sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C at the terminal is for the parent
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._requests, self._replies = process, process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls) -> _Child:
+        """Start a process."""
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", _CHILD, json.dumps(sys.path)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C at the terminal is for the parent
+            )
         )
-        self._asking = threading.Lock()
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it has not ended."""
+        return self._process.returncode is None
 
-    def begin(self, setup: bytes) -> None:
-        """Wait until the evaluator is loaded; raises EvaluatorStopped with the reason why it is not."""
-        try:
-            failure = self.ask(setup, _START_S)
-        except EvaluatorStopped as stopped:
-            raise EvaluatorStopped(f"the evaluator was not loaded in its process: {stopped}") from None
-        if failure:
-            self.close()
-            raise EvaluatorStopped(f"the evaluator was not loaded in its process: {failure.decode(errors='replace')}")
+    async def ask(self, request: bytes, within_s: float, relay: Relay = _no_judge) -> Message:
+        """Return the reply; raises EvaluatorStopped, and then the process is gone, as after a cancellation."""
+        questions: set[asyncio.Task[None]] = set()
 
-    def ask(self, request: bytes, within_s: float) -> bytes:
-        """Return the answer; raises EvaluatorStopped, and then the process is gone."""
-        late = threading.Event()
-        timer = threading.Timer(within_s, self._expired, [late])
-        timer.start()
+        def answered(task: asyncio.Task[None]) -> None:
+            questions.discard(task)
+            if not questions and not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + within_s)
+
         try:
-            with self._asking:
-                answer = self._exchange(request)
+            async with asyncio.timeout(within_s) as limit:
+                self._requests.write(framed(request))
+                while "question" in (reply := await self._receive()):
+                    limit.reschedule(None)  # the judge has limits of its own
+                    questions.add(task := asyncio.create_task(self._answer(reply, relay)))
+                    task.add_done_callback(answered)
+            return reply
+        except TimeoutError:
+            await self.aclose()
+            raise EvaluatorStopped(f"no result within {within_s:g} s") from None
+        except (EOFError, OSError):
+            raise EvaluatorStopped(await self._end()) from None
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
         finally:
-            timer.cancel()
-            timer.join()
-        if answer is None:
-            raise EvaluatorStopped(f"no result within {within_s:g} s" if late.is_set() else self._end())
-        return answer
+            for task in questions:
+                task.remove_done_callback(answered)
+                task.cancel()
 
-    def kill(self) -> None:
-        """End the process and those that it started."""
+    async def aclose(self) -> None:
+        """Kill the process and those that it started, and release the pipes."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL) if os.name == "posix" else self._process.kill()
+        self._requests.close()
+        with suppress(OSError):
+            await self._replies.read()
+            await self._requests.wait_closed()
+        await self._process.wait()
 
-    def close(self) -> None:
-        """Kill it and release its pipes, once nobody reads from them any more."""
-        self.kill()
-        with self._asking:
-            for pipe in (self._process.stdin, self._process.stdout):
-                assert pipe is not None
-                with suppress(OSError):  # what was not written yet
-                    pipe.close()
-        self._process.wait()
+    async def _receive(self) -> Message:
+        size = int.from_bytes(await self._replies.readexactly(8), "big")
+        reply: Message = json.loads(await self._replies.readexactly(size))
+        return reply
 
-    def _exchange(self, request: bytes) -> bytes | None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            write_frame(self._process.stdin, request)
-            return read_frame(self._process.stdout)
-        except (OSError, ValueError):  # a broken or closed pipe: the process is gone
-            return None
+    async def _answer(self, asked: Message, relay: Relay) -> None:
+        reply = await relay(asked["question"])
+        self._requests.write(framed(pickle.dumps(reply | {"number": asked["number"]})))
 
-    def _expired(self, late: threading.Event) -> None:
-        late.set()
-        self.kill()
-
-    def _end(self) -> str:
+    async def _end(self) -> str:
         """Say how the process ended."""
-        self.kill()  # where it closed its pipe and lives on
-        code = self._process.wait()
+        await self.aclose()  # where it closed its pipe and lives on
+        code = await self._process.wait()
         if code >= 0:
             return f"the evaluator ended its process with exit code {code}"
         return f"the evaluator's process was ended by {signal.Signals(-code).name}"

@@ -1,27 +1,38 @@
 """The process in which a user's evaluator runs: cases come in, results go out, until the input ends.
 
-frame = length (8 bytes, big-endian) and payload; requests: the setup (JSON), then cases (pickle)
-    answers: an empty one, or why there is no evaluator; then results (JSON)
+frame = length (8 bytes, big-endian) and payload
+requests (pickle): the setup, then cases, and between them the replies of the judge
+replies (JSON): `failure` of the setup; then `result`, or a `question` for the judge with its `number`
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import faulthandler
 import json
 import math
 import os
 import pickle
+import queue
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, BinaryIO
+from itertools import count
+from typing import Any, BinaryIO, Self
 
+from pydantic import BaseModel
+
+from ragpulse_evaluators import errors
+from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.evaluator import Evaluator
-from ragpulse_evaluators.registry import Entry
-from ragpulse_evaluators.result import EvaluationResult
+from ragpulse_evaluators.judges.protocol import Message
+from ragpulse_evaluators.registry import Registry
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
-__all__ = ("Source", "main", "read_frame", "write_frame")
+__all__ = ("RelayedJudge", "Source", "framed", "main")
 
 Source = tuple[str, str]
 """("file", path) or ("module", name): where the evaluator is loaded from."""
@@ -29,54 +40,161 @@ _GRACE_S = 5.0
 """Beyond the time limit, after which the process ends itself: the parent that would kill it may be gone."""
 
 
-def read_frame(stream: Any) -> bytes | None:
-    """Return the next payload; None at the end of the stream."""
-    head = stream.read(8)
-    if len(head) < 8:
-        return None
-    size = int.from_bytes(head, "big")
-    payload: bytes = stream.read(size)
-    return payload if len(payload) == size else None
+def framed(payload: bytes) -> bytes:
+    """The payload after its length."""
+    return len(payload).to_bytes(8, "big") + payload
 
 
-def write_frame(stream: Any, payload: bytes) -> None:
-    """Write one payload."""
-    stream.write(len(payload).to_bytes(8, "big"))
-    stream.write(payload)
-    stream.flush()
+class _Link:
+    """The pipes to the parent; a thread sorts what comes into cases and the judge's replies."""
+
+    def __init__(self) -> None:
+        """Take standard input and output; what the evaluator prints goes to standard error."""
+        self._requests: BinaryIO = os.fdopen(os.dup(0), "rb")
+        self._replies: BinaryIO = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        self.setup: dict[str, Any] = self._receive()
+        self.cases: queue.SimpleQueue[tuple[Case, dict[str, Any] | None] | None] = queue.SimpleQueue()
+        self._numbers, self._writing = count(), threading.Lock()
+        self._asked: dict[int, Future[dict[str, Any]]] = {}
+        threading.Thread(target=self._sort, daemon=True).start()
+
+    def send(self, **reply: Any) -> None:
+        """Write one reply."""
+        with self._writing:
+            self._replies.write(framed(json.dumps(reply, default=str).encode()))
+            self._replies.flush()
+
+    async def ask(self, **question: Any) -> dict[str, Any]:
+        """Have the parent put a question to its judge."""
+        number, reply = next(self._numbers), Future[dict[str, Any]]()
+        self._asked[number] = reply
+        _end_in(0)  # the judge's time is not the evaluator's
+        self.send(question=question, number=number)
+        try:
+            return await asyncio.wrap_future(reply)
+        finally:
+            self._asked.pop(number, None)
+            if not self._asked:
+                _end_in(self.setup["limits"]["time_s"] + _GRACE_S)
+
+    def _receive(self) -> Any:
+        size = int.from_bytes(self._requests.read(8), "big")
+        payload = self._requests.read(size)
+        return pickle.loads(payload) if payload else None
+
+    def _sort(self) -> None:
+        while (request := self._receive()) is not None:
+            if isinstance(request, tuple):
+                self.cases.put(request)
+            elif (asked := self._asked.get(request["number"])) and asked.set_running_or_notify_cancel():
+                asked.set_result(request)
+        self.cases.put(None)
+        if self._asked:
+            os._exit(0)  # the parent is gone: nobody answers
+
+
+class RelayedJudge:
+    """The judge of the parent's process, asked over the pipe: gate, budget, cache and records are there."""
+
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+        self._sampling: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {"id": "", "model": "", "temperature": None, "max_tokens": 0}
+
+    def describe(self, facts: Mapping[str, Any]) -> None:
+        """Take over id, model and sampling parameters, which every copy shares."""
+        self._facts.update(facts)
+
+    @property
+    def id(self) -> str:
+        """The id of the parent's judge."""
+        return str(self._facts["id"])
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self._facts["model"])
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature that questions are put at."""
+        found: float | None = self._sampling.get("temperature", self._facts["temperature"])
+        return found
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of one reply."""
+        return int(self._sampling.get("max_tokens", self._facts["max_tokens"]))
+
+    def with_sampling(self, **changes: Any) -> Self:
+        """The same judge with other sampling parameters."""
+        changed = copy.copy(self)
+        changed._sampling = {**self._sampling, **changes}
+        return changed
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Ask the parent; raises what its judge raised, as an error of this package."""
+        reply = await self._link.ask(
+            messages=[dict(message) for message in messages],
+            n=n,
+            schema=schema and {"name": schema.__name__, "schema": schema.model_json_schema()},
+            logprobs=logprobs,
+            sampling=self._sampling,
+        )
+        if "error" in reply:
+            raise _raised(*reply["error"])
+        return [JudgeCall.model_validate(call) for call in reply["calls"]]
+
+
+def _raised(kind: str, text: str, retriable: bool) -> errors.JudgeError:
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, errors.JudgeError):
+        error = known(text)
+    else:
+        error = errors.JudgeError(f"{kind}: {text}")
+    error.retriable = retriable
+    return error
 
 
 def main() -> None:
-    """Score cases until the parent closes the pipe."""
-    requests, answers = _own_pipes()
-    setup = json.loads(read_frame(requests) or "null")
-    if setup is None:
-        return
-    limits = setup["limits"]
-    _restrict(limits["memory_mb"])
+    """Score cases in this process until the parent closes the pipe."""
+    link = _Link()
+    _restrict(link.setup["limits"]["memory_mb"])
+    judge = RelayedJudge(link)
     try:
-        evaluator = _made(setup)
+        evaluator = _made(link.setup, judge)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: the parent reports why there is none
-        write_frame(answers, f"{type(error).__name__}: {error}".encode())
+        link.send(failure=f"{type(error).__name__}: {error}")
         return
-    write_frame(answers, b"")
+    link.send(failure=None)
     with asyncio.Runner() as runner:
-        while (case := read_frame(requests)) is not None:
-            _end_in(limits["time_s"] + _GRACE_S)
-            result = runner.run(evaluator(pickle.loads(case)))
-            _end_in(0)
-            full = result.status == "error" and "MemoryError" in (result.explanation or "").partition(":")[0]
-            write_frame(answers, _answer(result, limits["memory_mb"] if full else None))
-            if full:
-                return  # what filled it may still be held; the next case gets a new process
+        while (request := link.cases.get()) is not None:
+            case, facts = request
+            if facts is not None:
+                judge.describe(facts)
+                evaluator.judge = judge
+            if not _scored(link, runner, evaluator, case):
+                return  # what filled the memory may still be held; the next case gets a new process
 
 
-def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Take standard input and output for the frames; what the evaluator prints goes to standard error."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    return requests, answers
+def _scored(link: _Link, runner: asyncio.Runner, evaluator: Evaluator, case: Case) -> bool:
+    """Score a case; returns whether there is memory for another."""
+    limits = link.setup["limits"]
+    _end_in(limits["time_s"] + _GRACE_S)
+    result = runner.run(evaluator(case))
+    _end_in(0)
+    full = result.status == "error" and "MemoryError" in (result.explanation or "").partition(":")[0]
+    link.send(result=_dumped(result, limits["memory_mb"] if full else None), ends=full)
+    return not full
 
 
 def _restrict(memory_mb: int) -> None:
@@ -99,17 +217,19 @@ def _end_in(seconds: float) -> None:
         signal.alarm(math.ceil(seconds))
 
 
-def _made(setup: Mapping[str, Any]) -> Evaluator:
-    kind, place = setup["source"]
+def _made(setup: Mapping[str, Any], judge: RelayedJudge) -> Evaluator:
+    """Make the evaluator as the parent did; its judge is the parent's."""
     from ragpulse_evaluators.loading import load, load_module  # imports all families, which the parent may not need
+    from ragpulse_evaluators.registry import default_registry
 
-    found: dict[str, Evaluator | Entry] = {item.name: item for item in (load if kind == "file" else load_module)(place)}
-    item = found[setup["name"]]
-    return item.factory(**setup["params"]) if isinstance(item, Entry) else item
+    kind, place = setup["source"]
+    registry = default_registry() if setup["resolves"] else Registry(())
+    registry = registry.with_(*(load if kind == "file" else load_module)(place))
+    return registry.get(setup["name"], judge=judge if setup["judged"] else None, **setup["params"])
 
 
-def _answer(result: EvaluationResult, memory_mb: int | None) -> bytes:
+def _dumped(result: EvaluationResult, memory_mb: int | None) -> str:
     if memory_mb is not None:
         told = f"{result.explanation} (beyond the memory limit of {memory_mb} MB)"
-        result = result.model_copy(update={"explanation": told})
-    return result.model_dump_json(fallback=str).encode()
+        result = result.model_copy(update={"explanation": told, "retriable": True})
+    return result.model_dump_json(fallback=str)

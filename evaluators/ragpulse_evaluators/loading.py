@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import pkgutil
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,9 +18,11 @@ from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.registry import Entry, Registry, default_registry
+from ragpulse_evaluators.registry import Entry, Registry, default_registry, nearest
 
 __all__ = ("configure_evaluators", "load", "load_module")
+
+_SUFFIXES = (".py", ".yaml", ".yml")
 
 
 def load(path: str | Path) -> list[Evaluator | Entry]:
@@ -28,21 +32,34 @@ def load(path: str | Path) -> list[Evaluator | Entry]:
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigurationError(f"{path} is no file")
-    if path.suffix in (".yaml", ".yml"):
-        return [_from_yaml(path)]
-    if path.suffix != ".py":
+        beside = [file.name for file in path.parent.glob("*") if file.suffix in _SUFFIXES]
+        raise ConfigurationError(f"{path} is no file{nearest(path.name, beside)}")
+    if path.suffix not in _SUFFIXES:
         raise ConfigurationError(f"{path}: evaluators are loaded from .py, .yaml or .yml files")
-    module = _imported(path)
+    return _found_in(_imported(path), path) if path.suffix == ".py" else [_from_yaml(path)]
+
+
+def load_module(name: str) -> list[Evaluator | Entry]:
+    """Evaluators of an importable module, as of a file; raises `ConfigurationError` naming it."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
+            raise _wrong(name, missing) from missing
+        package = sys.modules.get(missing.name.rpartition(".")[0])
+        beside = [found.name for found in pkgutil.iter_modules(package and package.__path__)]
+        hint = nearest(missing.name.rpartition(".")[2], beside)
+        raise ConfigurationError(f"there is no module {missing.name!r}{hint}") from None
+    except (Exception, SystemExit) as failed:
+        raise _wrong(name, failed) from failed
+    return _found_in(module, Path(name))
+
+
+def _found_in(module: ModuleType, path: Path) -> list[Evaluator | Entry]:
     found = [item for value in vars(module).values() if (item := _loaded(value, module, path)) is not None]
     if not found:
         raise ConfigurationError(f"{path} holds no evaluator: decorate a function with @evaluator")
     return found
-
-
-def load_module(name: str) -> list[Evaluator]:
-    """Evaluators of an importable module: its instances and `@evaluator` functions."""
-    return [value for value in vars(importlib.import_module(name)).values() if isinstance(value, Evaluator)]
 
 
 def _imported(path: Path) -> ModuleType:
@@ -56,8 +73,18 @@ def _imported(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as failed:
         del sys.modules[name]
-        raise ConfigurationError(f"{path}: {type(failed).__name__}: {failed}") from failed
+        raise _wrong(path, failed) from failed
     return module
+
+
+def _wrong(place: str | Path, failed: BaseException) -> ConfigurationError:
+    """What is wrong with a file or module, with the innermost line of it that failed."""
+    if isinstance(failed, SyntaxError):
+        line = failed.lineno if failed.filename == str(place) else None
+    else:
+        frames = traceback.extract_tb(failed.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(place)), None)
+    return ConfigurationError(f"{place}{f':{line}' if line else ''}: {type(failed).__name__}: {failed}")
 
 
 def _loaded(value: Any, module: ModuleType, path: Path) -> Evaluator | Entry | None:

@@ -24,6 +24,20 @@ __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator",
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
 _ACCESS = ("api_base", "api_key")
+_SEEDS_NAMES = {
+    "score_threshold": "threshold",
+    "enforce_consensus": "consensus",
+    "yaml_specs": "spec",
+    "match_rule": "rule",
+    "num_samples": "n",
+    "scale": "span",
+    "criteria": "criterion",
+    "evaluation_steps": "steps",
+    "model": "judge",
+    "llm": "judge",
+    "embed_model": "embedder",
+}
+"""Parameter names of other packages, and ours."""
 _OFFERED = ("judge", "embedder", "language", "prompts")
 
 
@@ -80,9 +94,9 @@ class Entry:
             raise ConfigurationError(f"{self.name} needs the package {missing[0]}: pip install '{self.install}'")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`; did you mean 'x'?`, or nothing when no name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -135,7 +149,9 @@ class Registry:
         given = _judge_ready(params)
         chosen = {k: v for k, v in given.items() if k in accepted or k not in _OFFERED}
         if unknown := [key for key in chosen if key not in accepted]:
-            raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{nearest(unknown[0], accepted)}")
+            ours = _SEEDS_NAMES.get(unknown[0])
+            hint = f"; it is called {ours!r} here" if ours in accepted else nearest(unknown[0], accepted)
+            raise ConfigurationError(f"{name} has no parameter {unknown[0]!r}{hint}")
         if "resolve" in accepted:
             chosen["resolve"] = self._resolver(given)
         if missing := sorted(_required(entry.factory) - set(chosen)):

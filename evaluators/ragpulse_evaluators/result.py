@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ragpulse_evaluators.case import Case, Context
 
-__all__ = ("EvaluationResult", "JudgeCall", "Outcome", "Status")
+__all__ = ("Estimate", "EvaluationResult", "JudgeCall", "Outcome", "Status")
 
 Status = Literal["ok", "invalid", "skipped", "error"]
 
@@ -30,6 +30,13 @@ class JudgeCall(BaseModel):
     """Wall time of the call in seconds; a cached call keeps the recorded one."""
     input_tokens: int | None = None
     output_tokens: int | None = None
+    """Tokens of the reply, reasoning included."""
+    reasoning_tokens: int | None = None
+    """Of `output_tokens`, those spent on reasoning that is not in `completion`; None where the server does not say."""
+    finish_reason: str | None = None
+    """Why the reply ended: `stop`, `length` (cut off at `max_tokens`), `content_filter`, `refusal`, ..."""
+    sampling: dict[str, Any] | None = None
+    """The sampling parameters as they were sent; None where the judge does not say."""
     cost_usd: float | None = None
     """None when the price is not known; 0.0 for a cached call."""
     cached: bool = False
@@ -40,6 +47,23 @@ class JudgeCall(BaseModel):
     def elapsed_time(self) -> float:
         """PolyEval's name for `elapsed_s`."""
         return self.elapsed_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The expected cost of one case, known before it is asked."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    max_input_tokens: int = 0
+    max_output_tokens: int = 0
+    """With a repair of each reply, and replies as long as the limit that each call carries: what a budget reserves."""
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(
+            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,15 @@ from ._export.encoder import Origin
 from ._export.exporter import Exporter
 from ._export.lifecycle import Lifecycle
 from ._guard import GUARD, logger
-from ._record.call import STATE
+from ._propagation import propagate_to as _propagate_to
+from ._record.call import STATE, Unrecorded
 from ._record.content import Score
 from ._record.provider import Provider
 from ._record.recording import Plan
+from ._record.redaction import redaction
 from ._record.span import Span
 from ._record.tracer import SDK_VERSION, Sampler, Tracer
-from ._settings import Settings, read_settings
+from ._settings import Settings, is_disabled, names_destination, read_settings
 
 if TYPE_CHECKING:
     from ._record.attach import Forwarder
@@ -109,6 +111,7 @@ class Runtime:
             content_on_spans=self.settings.content_on_foreign_spans,
             resource=service,
         )
+        self._forwarder.sampled_by(getattr(provider, "sampler", None))
         provider.add_span_processor(self._forwarder)
         return AttachTracer(provider.get_tracer("ragpulse", SDK_VERSION), self._forwarder)
 
@@ -116,10 +119,12 @@ class Runtime:
         """Runs when the exporting thread has started: by now a server has installed its signal handlers."""
         PROCESS.lifecycle.watch_workers()
         PROCESS.lifecycle.watch_sigterm()
+        if PROCESS.lifecycle.ends_unannounced():
+            self.exporter.hurry()
 
     def terminate(self) -> None:
-        """Delivers now, and from here on each span as it ends: SIGTERM was received."""
-        self.exporter.terminate(1.0)
+        """Has what is finished delivered now, and from here on each span as it ends: SIGTERM was received."""
+        self.exporter.terminate()
 
     def shutdown(self, timeout: float) -> bool:
         """Delivers within `timeout` seconds and stops."""
@@ -186,11 +191,13 @@ def configure(
     enabled: bool | None = None,
     strict: bool | None = None,
     max_text_bytes: int = 65_536,
+    propagate_to: Sequence[str] = (),
 ) -> None:
     """Starts recording decorated functions and sending their spans to a collector.
 
     Every argument is optional; `OTEL_*` variables are honoured. Call it once, before the first decorated call; a second
-    call replaces the first. It opens no connection and starts no thread.
+    call replaces the first. It opens no connection and starts no thread. The first decorated call makes up for it where
+    RAGPULSE_URL, RAGPULSE_ENDPOINT or RAGPULSE_API_KEY is set.
 
     - `endpoint`: the collector's base address (default: RAGPULSE_URL, its alias RAGPULSE_ENDPOINT, OTEL_*, then
       `http://127.0.0.1:4318`).
@@ -199,6 +206,8 @@ def configure(
     - `redact`: what to remove from texts before they are sent: see the SDK guide. Default: credentials, card numbers.
     - `tracer_provider`: the OpenTelemetry provider to use; `isolated=True` uses our own whatever the application has;
       `set_global=True` makes ours the global one, where there is none yet.
+    - `propagate_to`: the hosts (`"search.internal"`, `"*.example.org"`) that receive session, user, prompt and variant
+      as W3C baggage when an instrumented HTTP client calls them. Default: none; see also `inject`.
     - `spool_dir`: a folder that keeps batches while the collector is away.
     - `strict`: True raises our own failures instead of logging them (the default under pytest).
     """
@@ -218,6 +227,7 @@ def configure(
             spool_dir=None if spool_dir is None else os.fspath(spool_dir),
             enabled=enabled,
             max_text_bytes=max_text_bytes,
+            propagate_to=propagate_to,
         )
         _install(settings, tracer_provider)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
@@ -226,6 +236,7 @@ def configure(
 
 def _install(settings: Settings, tracer_provider: Any) -> None:
     runtime = Runtime(settings, tracer_provider) if settings.enabled else None
+    _propagate_to(settings.propagate_to)
     previous = PROCESS.use(runtime)
     if previous is not None:
         previous.shutdown(EXIT_SECONDS)
@@ -237,12 +248,43 @@ def _install(settings: Settings, tracer_provider: Any) -> None:
     logger.info("ragpulse: %s", "disabled" if runtime is None else describe(settings))
 
 
+class Unconfigured:
+    """Starts the first span of a process that did not call `configure`, which spawned children often forget."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def start(self, plan: Plan, context: Context) -> tuple[Any, Context]:
+        """A span, where the environment says where to send it."""
+        starter = self.resolve()
+        return (Unrecorded(plan), context) if starter is None else starter.start(plan, context)
+
+    def resolve(self) -> Any:
+        """Configures from the environment, or logs once that nothing is recorded; the tracer from now on."""
+        with self._lock:
+            if STATE.starter is self:
+                if names_destination():
+                    configure()
+                elif not is_disabled(None):
+                    logger.warning(
+                        "ragpulse: nothing is recorded in this process: call ragpulse.configure() before the first "
+                        "decorated call, or set RAGPULSE_URL (RAGPULSE_ENABLED=0 silences this line)"
+                    )
+            if STATE.starter is self:
+                STATE.starter = None
+        return STATE.starter
+
+
+STATE.starter = UNCONFIGURED = Unconfigured()
+PROVIDER.resolve = UNCONFIGURED.resolve
+
+
 def describe(settings: Settings) -> str:
     """One line: destination, content, redaction."""
     content = "on" if settings.policy.capture else f"off ({settings.content_reason})"
     destination = settings.destination
     return (
-        f"sending to {destination.traces_url} (by {destination.chosen_by}); content {content}; "
+        f"sending to {redaction('key')(destination.traces_url, [])} (by {destination.chosen_by}); content {content}; "
         f"redaction {settings.policy.redact.describe()}"
     )
 
@@ -263,6 +305,7 @@ def shutdown(timeout: float = 2.0) -> bool:
 def feedback(trace_id: str, name: str = "thumbs", score: float = 1, comment: str | None = None) -> None:
     """Sends a person's score for a trace (`current_span().trace_id`); higher is better."""
     try:
+        UNCONFIGURED.resolve()
         if PROCESS.runtime is not None:
             number = int(trace_id, 16)
             PROCESS.runtime.exporter.offer(Score(number, 0, time.time_ns(), str(name), float(score), comment))

@@ -1,20 +1,20 @@
 """The decorators: `rag`, `retriever`, `llm` and so on; each may also open a `with` block."""
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
-from types import MethodType, TracebackType
+from difflib import get_close_matches
+from types import TracebackType
 from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
 from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE, Call, begin
-from ._record.capture import Capture, Declared
+from ._record.capture import Capture, Declared, declared_usage
 from ._record.recording import Plan, plan_for, snapshot_text
 from ._record.scope import current, enter, leave, scope_attributes
 from ._record.tracer import RECORDING_KEY
-from ._record.usage import Usage, usage_facts
-from ._streams import adrive, drive, is_stream, observed
+from ._wrappers import wrapper_of
 
 
 class CurrentSpan:
@@ -28,12 +28,16 @@ class CurrentSpan:
     @property
     def trace_id(self) -> str:
         """32 hex digits, for `feedback`; empty outside a span."""
-        return "" if self._recording is None else format(self._recording.get_span_context().trace_id, "032x")
+        return format(self._identity().trace_id, "032x") if self._identity().is_valid else ""
 
     @property
     def span_id(self) -> str:
         """16 hex digits; empty outside a span."""
-        return "" if self._recording is None else format(self._recording.get_span_context().span_id, "016x")
+        return format(self._identity().span_id, "016x") if self._identity().is_valid else ""
+
+    def _identity(self) -> SpanContext:
+        context: SpanContext = INVALID_SPAN_CONTEXT if self._recording is None else self._recording.get_span_context()
+        return context
 
     def set(
         self,
@@ -42,11 +46,14 @@ class CurrentSpan:
         response: Any = None,
         contexts: Any = None,
         model: str | None = None,
-        usage: Usage | None = None,
+        usage: object = None,
         cost_usd: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Records what is given. It overrides what the decorator reads by itself."""
+        """Records what is given. It overrides what the decorator reads by itself.
+
+        `usage` is a `Usage`, or a provider's object or mapping of token counts.
+        """
         recording = self._recording
         if recording is None or not recording.records:
             return
@@ -60,7 +67,7 @@ class CurrentSpan:
             if model is not None:
                 recording.put(names.REQUEST_MODEL, str(model))
             if usage is not None:
-                recording.put_facts(usage_facts(usage))
+                recording.put_facts(declared_usage(usage))
             if cost_usd is not None:
                 recording.put(names.COST_TOTAL, float(cost_usd))
             if metadata:
@@ -76,7 +83,6 @@ def current_span() -> CurrentSpan:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Function = Callable[..., Any]
 
 
 class Decorator:
@@ -89,20 +95,25 @@ class Decorator:
         self._declared = declared
         self._open: list[tuple[Call, Any]] = []
 
+    def __repr__(self) -> str:
+        return f"ragpulse.{self._kind if self._kind in names.OPERATIONS else 'span'}"
+
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """The function, recorded; it behaves as before."""
+        _refused(self, function)
         if isinstance(function, (classmethod, staticmethod)):
             return type(function)(self(function.__func__))
         try:
             name = self._name or getattr(function, "__qualname__", None) or type(function).__qualname__
             capture = Capture(function, self._kind, self._declared)
-            return cast(Callable[P, R], _wrapper(function, self._plan(name), capture))
+            return cast(Callable[P, R], wrapper_of(function, self._plan(name), capture))
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain(f"decorating {function!r}", error)
             return function
 
     def _plan(self, name: str) -> Plan:
-        return plan_for(self._kind, name, **self._options)
+        withholds = not (self._declared.capture_inputs and self._declared.capture_outputs)
+        return plan_for(self._kind, name, withholds=withholds, **self._options)
 
     def __enter__(self) -> CurrentSpan:
         plan = self._plan(self._name or self._kind)
@@ -138,37 +149,75 @@ _NOTHING = Capture(lambda: None, "", Declared(capture_inputs=False, capture_outp
 
 
 class Options(TypedDict, total=False):
-    """The options of a decorator; each may be left out."""
+    """The options of a decorator; each may be left out. `_HELP` describes them."""
 
     kind: str | None
-    """The span's kind, for `span`: guardrail, evaluator, or a word of your own."""
     query: str | Callable[[Mapping[str, Any]], Any] | None
-    """A parameter's name, or a function of the bound arguments."""
     contexts: Callable[[Any], Any] | None
-    """From the result (of a stream: the list of its items) to the retrieved contexts."""
     response: Callable[[Any], Any] | None
-    """From the result to the response."""
     usage: Callable[[Any], Any] | None
-    """From the result to a `Usage`, or figures as a provider names them."""
     model: str | None
     provider: str | None
     data_source: str | None
-    """Where a retriever searches."""
     prompt_name: str | None
-    """On this span and all below it, as is `prompt_version`."""
     prompt_version: str | None
     capture_inputs: bool
-    """False leaves this function's arguments out."""
     capture_outputs: bool
-    """False leaves what it returns out."""
+
+
+_HELP = """{description}
+
+Use it bare, with options, or as a block:
+
+{example}
+
+Options, each with its default:
+
+name: str = the function's qualified name
+    The span's name.
+query: str | Callable[[Mapping[str, Any]], Any] = the parameter `query`, `question`, ..., else the first one
+    A parameter's name, or a function of the bound arguments.
+contexts: Callable[[Any], Any] = None
+    From the result (of a stream: the list of its items) to the retrieved contexts.
+response: Callable[[Any], Any] = None
+    From the result to the response.
+usage: Callable[[Any], Any] = None
+    From the result to a `Usage`, or figures as a provider names them.
+model: str = None
+provider: str = None
+data_source: str = None
+    The model that is called, its provider, and where a retriever searches: sent as they are.
+prompt_name: str = None
+prompt_version: str = None
+    On this span and on all below it.
+capture_inputs: bool = True
+capture_outputs: bool = True
+    False leaves the function's arguments or its result out, and the texts of its exceptions.
+kind: str = {kind!r}
+    The span's kind: for `span`, a word such as `guardrail` or one of your own.
+
+Arguments, results, exceptions and the signature of the function stay as they are."""
+_EXAMPLE = """    @ragpulse.{name}
+    def step(query: str) -> ...: ...
+
+    @ragpulse.{name}(name="step", query="question", capture_outputs=False)
+    async def step(other: int, question: str) -> ...: ...
+
+    with ragpulse.{name}("step") as span:
+        span.set(query="...", response="...")"""
 
 
 class Kind:
     """A decorator for one kind of span; use it bare, called with options, or in a `with` statement."""
 
-    def __init__(self, kind: str, description: str) -> None:
+    def __init__(self, kind: str, description: str, name: str | None = None) -> None:
         self._kind = kind
-        self.__doc__ = description
+        self._called = name or kind
+        example = _EXAMPLE.format(name=self._called)
+        self.__doc__ = _HELP.format(description=description, example=example, kind=kind)
+
+    def __repr__(self) -> str:
+        return f"ragpulse.{self._called}"
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
@@ -180,9 +229,12 @@ class Kind:
 
     def __call__(self, function: Any = None, /, name: str | None = None, **options: Unpack[Options]) -> Any:
         """The decorated function, or a decorator with these options."""
+        _known(self, options)
         named = function if isinstance(function, str) else name
         decorator = self._decorator(named, **options)
-        return decorator if function is None or isinstance(function, str) else decorator(function)
+        if function is None or isinstance(function, str):
+            return decorator
+        return decorator(function)
 
     def _decorator(
         self,
@@ -208,96 +260,27 @@ embedding: Final = Kind("embedding", "A call of an embedding model; vectors are 
 llm: Final = Kind("llm", "A call of a language model; usage, model and finish reason are read from its result.")
 tool: Final = Kind("tool", "A tool's call, with its arguments and result.")
 agent: Final = Kind("agent", "A run of an agent.")
-span: Final = Kind("chain", "Any other step; `kind=` names it.")
+span: Final = Kind("chain", "Any other step; `kind=` names it.", name="span")
 
 
-def _wrapper(function: _Function, plan: Plan, capture: Capture) -> Any:
-    if inspect.isasyncgenfunction(function):
-        return StreamFunction(function, plan, capture, adrive)
-    if inspect.isgeneratorfunction(function):
-        return StreamFunction(function, plan, capture, drive)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        return _async(function, plan, capture)
-    return _sync(function, plan, capture)
+def _known(kind: Kind, options: Mapping[str, Any]) -> None:
+    """Raises TypeError for an option that does not exist, with the nearest name."""
+    for given in options.keys() - Options.__annotations__.keys():
+        nearest = get_close_matches(given, ["name", *Options.__annotations__], 1, 0.0)[0]
+        raise TypeError(f"{kind!r} has no option {given}=: did you mean {nearest}=? help({kind!r}) lists them")
 
 
-def _sync(function: _Function, plan: Plan, capture: Capture) -> _Function:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        starter = STATE.starter
-        if starter is None:
-            return function(*args, **kwargs)
-        call = begin(starter, plan, capture, args, kwargs, current())
-        token = enter(call.context)
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            leave(token)
-            call.failed(error)
-            raise
-        leave(token)
-        if is_stream(result):
-            return observed(call, result)
-        call.finished(result)
-        return result
-
-    return wrapper
-
-
-def _async(function: _Function, plan: Plan, capture: Capture) -> _Function:
-    @functools.wraps(function)
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        starter = STATE.starter
-        if starter is None:
-            return await function(*args, **kwargs)
-        call = begin(starter, plan, capture, args, kwargs, current())
-        token = enter(call.context)
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as error:
-            call.release(token, error)
-            call.failed(error)
-            raise
-        leave(token)
-        if is_stream(result):
-            return observed(call, result)
-        call.finished(result)
-        return result
-
-    return wrapper
-
-
-class StreamFunction:
-    """A decorated (async) generator function.
-
-    An object rather than a function, so that the context is taken when it is called although nothing runs before the
-    first step. `inspect.isgeneratorfunction` and `isasyncgenfunction` stay correct: they read `__code__`.
-    """
-
-    def __init__(self, function: Any, plan: Plan, capture: Capture, driver: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
-        plainest = inspect.unwrap(functools.partial(function).func)
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            if hasattr(plainest, name):
-                setattr(self, name, getattr(plainest, name))
-        self._function = function
-        self._plan = plan
-        self._capture = capture
-        self._driver = driver
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        source = self._function(*args, **kwargs)
-        starter = STATE.starter
-        if starter is None:
-            return source
-        context = current()
-        return self._driver(lambda: begin(starter, self._plan, self._capture, args, kwargs, context), source)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
-
-    def __reduce__(self) -> str:
-        return str(self._function.__qualname__)
-
-    def __repr__(self) -> str:
-        return repr(self._function)
+def _refused(kind: object, function: Any) -> None:
+    """Raises TypeError, with the fix, for what is no function: a decorated class would no longer be a class."""
+    if isinstance(function, type):
+        raise TypeError(
+            f"{kind!r} decorates functions, and {function.__qualname__} is a class: decorate its methods, for example "
+            f"`@{kind!r}` above `def __call__` in {function.__qualname__}"
+        )
+    if isinstance(function, property):
+        raise TypeError(f"{kind!r} decorates functions: put `@property` above `@{kind!r}`")
+    if not callable(function) and not isinstance(function, (classmethod, staticmethod)):
+        raise TypeError(
+            f"{kind!r} decorates functions, and {function!r} is none: write `@{kind!r}` above a function, or "
+            f'`with {kind!r}("name"):`'
+        )

@@ -1,22 +1,82 @@
 """Request attributes and experiment options for the spans below; context across threads and services."""
 
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
+from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.propagators.textmap import TextMapPropagator, default_getter, default_setter
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from . import attributes as names
+from ._export.batch import as_host
 from ._guard import GUARD
-from ._record.scope import current, enter, leave, scope_attributes, scope_in, with_scope
+from ._record.scope import current, enter, kept_here, leave, scope_attributes, scope_in, travelling, with_scope
+from ._record.span import Span
 from ._record.tracer import RECORDING_KEY
 
-_PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
+_BAGGAGE = W3CBaggagePropagator()
+_PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), _BAGGAGE])
+_HOST_KEYS = ("server.address", "net.peer.name", "url.full", "http.url")
+
+
+class ListedHosts(TextMapPropagator):
+    """The global propagator with identities in the baggage of requests to listed hosts, and of no others."""
+
+    def __init__(self, inner: TextMapPropagator) -> None:
+        self.hosts: frozenset[str] = frozenset()
+        self._inner = inner
+
+    @property
+    def fields(self) -> set[str]:
+        """The headers that may be written."""
+        return self._inner.fields | _BAGGAGE.fields
+
+    def extract(self, carrier: Any, context: Context | None = None, getter: Any = default_getter) -> Context:
+        """As the propagator that was global before."""
+        return self._inner.extract(carrier, context, getter)
+
+    def inject(self, carrier: Any, context: Context | None = None, setter: Any = default_setter) -> None:
+        """As the propagator that was global before; then the baggage again for a listed host."""
+        self._inner.inject(carrier, context, setter)
+        try:
+            context = current() if context is None else context
+            host = _host_of(trace.get_current_span(context)) if self.hosts else ""
+            if any(host == listed or (listed[:1] == "." and host.endswith(listed)) for listed in self.hosts):
+                _BAGGAGE.inject(carrier, travelling(context), setter)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("propagate_to=", error)
+
+
+def _host_of(span: Any) -> str:
+    """The host that a client's span calls, as HTTP instrumentations record it; empty for any other span."""
+    if getattr(span, "kind", None) is not SpanKind.CLIENT:
+        return ""
+    # Of our own span what was set on it, whatever the content policy shows.
+    attributes = (span.facts if isinstance(span, Span) else getattr(span, "attributes", None)) or {}
+    return next((as_host(str(attributes[key])) for key in _HOST_KEYS if key in attributes), "")
+
+
+def propagate_to(hosts: frozenset[str]) -> None:
+    """Lists the hosts; for the first ones `ListedHosts` becomes the global propagator."""
+    for listed in _INSTALLED:
+        listed.hosts = hosts
+    if hosts and not _INSTALLED:
+        from opentelemetry import propagate  # looks at every installed package
+
+        _INSTALLED.append(ListedHosts(propagate.get_global_textmap()))
+        propagate.set_global_textmap(_INSTALLED[0])
+        _INSTALLED[0].hosts = hosts
+
+
+_INSTALLED: list[ListedHosts] = []
 
 
 class Attributes:
@@ -38,8 +98,8 @@ class Attributes:
     ) -> Any:
         """A context manager (also usable as a decorator) that puts these on every span started within it.
 
-        Session, user, prompt and variant also travel to other services where the application propagates OpenTelemetry
-        context (as W3C baggage, readable by them); tags and metadata stay in this process.
+        Session, user, prompt and variant also travel, as W3C baggage, in the headers that `inject` writes and to the
+        hosts in `configure(propagate_to=)`; tags and metadata stay in this process.
         """
         found = scope_attributes(
             session_id=session_id,
@@ -137,13 +197,19 @@ class TracedExecutor(Executor):
 
 def traced_executor(executor: Executor) -> Executor:
     """The executor (of threads) with the current context carried into its tasks; also for `loop.run_in_executor`."""
+    processes = sys.modules.get("concurrent.futures.process")
+    if processes is not None and isinstance(executor, processes.ProcessPoolExecutor):
+        raise TypeError(
+            "traced_executor() carries the context into threads, and this is a ProcessPoolExecutor: submit "
+            "`ragpulse.inject({})` as an argument of the task, and open `with ragpulse.extract(headers):` in the task"
+        )
     return TracedExecutor(executor)
 
 
 def inject(headers: MutableMapping[str, str]) -> MutableMapping[str, str]:
-    """Writes the current trace and request attributes into outgoing headers (W3C traceparent and baggage)."""
+    """Writes the current trace, session, user, prompt and variant into outgoing headers (traceparent and baggage)."""
     try:
-        _PROPAGATOR.inject(headers)
+        _PROPAGATOR.inject(headers, travelling(current()))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("inject", error)
     return headers
@@ -155,7 +221,8 @@ def extract(headers: Mapping[str, str]) -> Iterator[Context]:
     token = None
     context = current()
     try:
-        context = _PROPAGATOR.extract({str(key).lower(): str(value) for key, value in headers.items()})
+        found = _PROPAGATOR.extract({str(key).lower(): str(value) for key, value in headers.items()})
+        context = kept_here(found)
         token = enter(context)
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("extract", error)

@@ -1,13 +1,13 @@
 """Reads `configure`'s arguments and the environment. No other module reads the environment, except `_guard`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from . import attributes as names
-from ._export.batch import Destination, Gzip, is_loopback
+from ._export.batch import Destination, Gzip, as_host, is_loopback
 from ._guard import GUARD
 from ._record.content import ContentPolicy
 from ._record.redaction import redaction
@@ -43,6 +43,8 @@ class Settings:
     set_global: bool = False
     content_on_foreign_spans: bool = False
     """Whether the spans of an application's own provider carry content, too: `capture_content=True` was given."""
+    propagate_to: frozenset[str] = frozenset()
+    """The hosts whose requests carry session, user, prompt and variant."""
     max_queue_bytes: int = 64 * 1024 * 1024
 
 
@@ -51,6 +53,11 @@ def is_disabled(enabled: bool | None, env: Mapping[str, str] = os.environ) -> bo
     if enabled is not None:
         return not enabled
     return env.get("OTEL_SDK_DISABLED", "").lower() in _TRUE or env.get("RAGPULSE_ENABLED", "").lower() in _FALSE
+
+
+def names_destination(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether the environment is meant for ragpulse, so that `configure` needs no call."""
+    return any(env.get(f"RAGPULSE_{name}") for name in ("URL", "ENDPOINT", "API_KEY"))
 
 
 def read_settings(
@@ -68,6 +75,7 @@ def read_settings(
     spool_dir: str | None,
     enabled: bool | None,
     max_text_bytes: int,
+    propagate_to: Sequence[str] = (),
     env: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Arguments first, then RAGPULSE_*, then OTEL_*, then the defaults."""
@@ -86,6 +94,7 @@ def read_settings(
         isolated=isolated,
         set_global=set_global,
         content_on_foreign_spans=capture_content is True,
+        propagate_to=_hosts(propagate_to),
     )
 
 
@@ -123,6 +132,12 @@ def _destination(
         certificate=_otlp(env, "CERTIFICATE"),
         client_certificate=_client_certificate(env),
     )
+
+
+def _hosts(listed: Sequence[str]) -> frozenset[str]:
+    if isinstance(listed, str):
+        raise ValueError(f"propagate_to= is a list of hosts: propagate_to=[{listed!r}]")
+    return frozenset(map(as_host, listed))
 
 
 def _otlp(env: Mapping[str, str], name: str) -> str | None:

@@ -6,12 +6,15 @@ runs, never while its consumer does, and the source's own context is put back at
 and the returned value pass through as `yield from` would pass them.
 """
 
+import functools
+import inspect
 import io
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 from ._record.call import Call
 from ._record.scope import current, enter, leave, restore
+from ._record.values import read
 
 _PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
 
@@ -21,7 +24,14 @@ def is_stream(result: Any) -> bool:
     cls = type(result)
     if cls in _PLAIN:
         return False
-    return (hasattr(cls, "__next__") or hasattr(cls, "__anext__")) and not isinstance(result, io.IOBase)
+    if hasattr(cls, "__next__") or hasattr(cls, "__anext__"):
+        return not isinstance(result, io.IOBase)
+    return is_manager(cls)
+
+
+def is_manager(cls: type) -> bool:
+    """Whether a `with` block over the object gives a stream: `client.chat.completions.stream(...)` and its like."""
+    return cls.__name__.endswith("StreamManager") and (hasattr(cls, "__enter__") or hasattr(cls, "__aenter__"))
 
 
 def drive(begin: Callable[[], Call], source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -111,6 +121,13 @@ async def _aclose(call: Call, source: AsyncGenerator[Any, Any]) -> None:
         leave(token)
 
 
+def record_so_far(call: Call, stream: Any, reply: Any = None) -> None:
+    """Records the reply that a client's stream has put together so far, and the one that its method gave."""
+    for found in (read(stream, "current_message_snapshot"), read(stream, "current_completion_snapshot"), reply):
+        if found is not None and found is not stream:
+            call.whole(found)
+
+
 class _Proxy:
     """A stream object as it was, with its steps observed: its class and other attributes show through."""
 
@@ -118,6 +135,8 @@ class _Proxy:
     _STEPS = frozenset({"send", "throw"})
     _ASYNC_STEPS = frozenset({"asend", "athrow"})
     _CLOSERS = frozenset({"close", "aclose"})
+    _WHOLE = ("get_final_", "until_done")
+    """Methods of the clients' own streams: they read the source past the proxy."""
 
     def __init__(self, call: Call, source: Any) -> None:
         object.__setattr__(self, "_ragpulse_call", call)
@@ -135,7 +154,46 @@ class _Proxy:
             return lambda *args: self._astep(found, args)
         if name in self._CLOSERS:
             self._ragpulse_call.closed_early()
+        if name == "text_stream":
+            return self._atexts(found) if hasattr(found, "__anext__") else self._texts(found)
+        if name.startswith(self._WHOLE) and callable(found):
+            return self._awhole(found) if inspect.iscoroutinefunction(found) else self._whole(found)
         return found
+
+    def _texts(self, texts: Iterator[str]) -> Iterator[str]:
+        for text in texts:
+            self._ragpulse_call.item(text)
+            yield text
+        self._finish()
+
+    async def _atexts(self, texts: AsyncIterator[str]) -> AsyncIterator[str]:
+        async for text in texts:
+            self._ragpulse_call.item(text)
+            yield text
+        self._finish()
+
+    def _whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def read_whole(*args: Any, **kwargs: Any) -> Any:
+            reply = method(*args, **kwargs)
+            self._finish(reply)
+            return reply
+
+        return read_whole
+
+    def _awhole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        async def read_whole(*args: Any, **kwargs: Any) -> Any:
+            reply = await method(*args, **kwargs)
+            self._finish(reply)
+            return reply
+
+        return read_whole
+
+    def _finish(self, reply: Any = None) -> None:
+        """The stream was read to its end by a method of its own."""
+        record_so_far(self._ragpulse_call, self._ragpulse_source, reply)
+        self._ragpulse_call.ended()
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._ragpulse_source, name, value)
@@ -158,20 +216,26 @@ class _Proxy:
         return item
 
     def __enter__(self) -> Any:
-        entered = self._ragpulse_source.__enter__()
-        return self if entered is self._ragpulse_source else entered
+        return self._entered(self._ragpulse_source.__enter__())
 
-    def __exit__(self, *error: Any) -> Any:
-        self._ragpulse_call.closed_early()
-        return self._ragpulse_source.__exit__(*error)
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
+        self._left(error)
+        return self._ragpulse_source.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Any:
-        entered = await self._ragpulse_source.__aenter__()
-        return self if entered is self._ragpulse_source else entered
+        return self._entered(await self._ragpulse_source.__aenter__())
 
-    async def __aexit__(self, *error: Any) -> Any:
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
+        self._left(error)
+        return await self._ragpulse_source.__aexit__(kind, error, trace)
+
+    def _entered(self, entered: Any) -> Any:
+        if entered is self._ragpulse_source:
+            return self
+        return observed(self._ragpulse_call, entered) if is_stream(entered) else entered
+
+    def _left(self, error: BaseException | None) -> None:
         self._ragpulse_call.closed_early()
-        return await self._ragpulse_source.__aexit__(*error)
 
     def __del__(self) -> None:
         self._ragpulse_call.closed_early()
@@ -201,8 +265,31 @@ class _DualProxy(_SyncProxy, _AsyncProxy):
     __slots__ = ()
 
 
+class _Manager(_Proxy):
+    """A manager of a stream; the call ends with its block, whichever way the stream was read."""
+
+    __slots__ = ("_ragpulse_stream",)
+
+    def __init__(self, call: Call, source: Any) -> None:
+        super().__init__(call, source)
+        object.__setattr__(self, "_ragpulse_stream", None)
+
+    def _entered(self, entered: Any) -> Any:
+        object.__setattr__(self, "_ragpulse_stream", entered)
+        return super()._entered(entered)
+
+    def _left(self, error: BaseException | None) -> None:
+        record_so_far(self._ragpulse_call, self._ragpulse_stream)
+        if error is None:
+            self._ragpulse_call.closed_early()
+        else:
+            self._ragpulse_call.failed(error)
+
+
 def observed(call: Call, source: Any) -> Any:
     """The iterator that a plain function returned, with the call's span ending when it is read or closed."""
+    if is_manager(type(source)):
+        return _Manager(call, source)
     if not hasattr(type(source), "__anext__"):
         return _SyncProxy(call, source)
     return (_DualProxy if hasattr(type(source), "__next__") else _AsyncProxy)(call, source)

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from . import attributes as names
 from ._guard import GUARD
 from ._record.call import STATE
 from ._record.content import ContentPolicy, Score, all_attributes
 from ._record.span import Span
 from ._record.tracer import Ids, Sampler, Tracer
+from ._record.usage import USAGE_NAMES, Usage
 
 _EPOCH_NS = 1_700_000_000_000_000_000
 _TICK_NS = 1_000_000
@@ -49,6 +51,20 @@ class TickingClock:
         return self.now_ns
 
 
+class RecordedContext(dict[str, Any]):
+    """One retrieved context: `id`, `score`, `content`, `metadata`, those that were recorded; `text` is its content."""
+
+    @property
+    def text(self) -> str | None:
+        """What it says."""
+        return self.get("content")
+
+    def __missing__(self, key: str) -> Any:
+        if key == "text":
+            return self.text
+        raise KeyError(key)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedSpan:
     """One finished span, as it would have been sent."""
@@ -66,18 +82,34 @@ class RecordedSpan:
     @property
     def query(self) -> str | None:
         """What was asked."""
-        return self.attributes.get("input.value")
+        return self.attributes.get(names.INPUT_VALUE)
 
     @property
     def response(self) -> str | None:
         """What was answered."""
-        return self.attributes.get("output.value")
+        return self.attributes.get(names.OUTPUT_VALUE)
 
     @property
-    def contexts(self) -> list[dict[str, Any]]:
-        """What was retrieved, in rank order: id, score, content, metadata."""
-        found: list[dict[str, Any]] = json.loads(self.attributes.get("gen_ai.retrieval.documents", "[]"))
-        return found
+    def contexts(self) -> list[RecordedContext]:
+        """What was retrieved, in rank order."""
+        found = json.loads(self.attributes.get(names.RETRIEVAL_DOCUMENTS, "[]"))
+        return [RecordedContext(context) for context in found]
+
+    @property
+    def model(self) -> str | None:
+        """The model that was asked, else the one that answered."""
+        return self.attributes.get(names.REQUEST_MODEL) or self.attributes.get(names.RESPONSE_MODEL)
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens of the call; None when none were found."""
+        counts = {name: self.attributes[key] for name, key in USAGE_NAMES.items() if key in self.attributes}
+        return Usage(**counts, estimated=names.USAGE_ESTIMATED in self.attributes) if counts else None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the provider (or the application) said that the call cost."""
+        return self.attributes.get(names.COST_TOTAL)
 
 
 class RecordedSpans:

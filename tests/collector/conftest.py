@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
+from waiting import until
+
+if TYPE_CHECKING:
+    from ragpulse_collector.client import Client
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """Run async tests on asyncio only."""
     return "asyncio"
+
+
+@pytest.fixture
+def demo_data(tmp_path: Path) -> Iterator[Client]:
+    """A client of a collector that holds the demo's traffic, evaluated."""
+    from ragpulse_collector.app import Collector
+    from ragpulse_collector.client import connect
+    from ragpulse_collector.demo.offer import offered
+    from ragpulse_collector.settings import Settings
+
+    settings = Settings().with_options("collector", {"db": str(tmp_path / "demo.duckdb"), "port": 0, "settle_s": 0.0})
+    running = Collector(settings, more=offered)
+    running.start()
+    try:
+        client = connect(running.url)
+        until(client, "select 1 from scores", 4 * client.call("POST demo")["traces"])
+        yield client
+    finally:
+        running.stop()

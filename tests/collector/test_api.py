@@ -17,7 +17,7 @@ from waiting import until
 
 import ragpulse_dashboards
 from ragpulse_collector.api import http
-from ragpulse_collector.api.guard import Guard, Sessions
+from ragpulse_collector.api.guard import Guard, Keys
 from ragpulse_collector.api.models import TraceDetail
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.client import Client, ClientError, connect
@@ -64,6 +64,29 @@ def test_the_list_filters_pages_and_counts(collector: Start) -> None:
             break
     assert len(seen) == len(set(seen)) == 5
     assert {facet["value"]: facet["n"] for facet in page["facets"]["prompt_version"]} == {"v7": 3, "v8": 2}
+    assert {facet["value"]: facet["n"] for facet in page["facets"]["session_id"]}["session-0"] == 2
+    assert client.call("GET traces", {"limit": 2, "total": "true", "prompt_version": "v7"})["total"] == 3
+    assert (
+        client.call(
+            "GET traces", {"limit": 2, "total": "true", "cursor": client.call("GET traces", {"limit": 2})["next"]}
+        )["total"]
+        == 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("session-0", 2),
+        (f"{2:032x}", 1),
+        (f"{2:032x}"[:31], 5),
+        ("00000000-0000-0000-0000-000000000002", 1),
+        ("a-7", 0),
+    ],
+)
+def test_the_search_finds_ids(collector: Start, asked: str, found: int) -> None:
+    """A session, and a trace by the beginning of its id in both spellings."""
+    assert len(filled(collector, 5).call("GET traces", {"q": asked})["traces"]) == found
 
 
 def test_the_list_finds_what_became_of_traces(collector: Start) -> None:
@@ -74,10 +97,21 @@ def test_the_list_finds_what_became_of_traces(collector: Start) -> None:
     for outcome in ("eligible", "selected", "scored", "skipped", "invalid", "error", "dropped"):
         listed = client.call("GET traces", {"evaluator": "groundedness", "outcome": outcome})["traces"]
         assert len(listed) == told[outcome], outcome
+        for since, count in (("-1h", told[outcome]), ("2100-01-01T00:00Z", 0)):
+            params = {"evaluator": "groundedness", "outcome": outcome, "evaluated_from": since}
+            assert len(client.call("GET traces", params)["traces"]) == count, outcome
     passing, failing = (client.call("GET traces", {"failing": value})["traces"] for value in ("false", "true"))
     assert len(passing) + len(failing) == 4
     with pytest.raises(ClientError, match="outcome: input should be 'eligible'"):
         client.call("GET traces", {"outcome": "lost", "evaluator": "groundedness"})
+
+
+def test_only_a_verdict_makes_an_answer_fail(collector: Start) -> None:
+    """A low figure that judges nothing is no failure."""
+    client = filled(collector, 1)
+    client.call("POST scores", {"trace_id": f"{1:032x}", "name": "length", "score": 0.0})
+    until(client, "select 1 from scores where evaluator = 'length' and normalized < 0.5 and passing is null", 1)
+    assert client.call("GET traces", {"failing": "true"})["traces"] == []
 
 
 def test_the_list_finds_the_traces_of_a_document(collector: Start) -> None:
@@ -99,13 +133,14 @@ def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -
     running = collector(sql_max_rows=3)
     for number in range(5):
         send(running.url, rag_trace(number, prompt_version="v8" if number < 2 else "v7"))
-    until(connect(running.url), "select 1 from traces where decided limit 3", 3)
+    until(connect(running.url), "select 1 from scores where evaluator = 'groundedness' and status = 'ok' limit 3", 3)
     for given, count in (("prompt_version=v8&format=parquet", 2), ("sort=slow", 3)):
         file = tmp_path / f"{count}.parquet"
         with urllib.request.urlopen(f"{running.url}/api/v1/export/traces?{given}") as answer:
             file.write_bytes(answer.read())
-        rows = duckdb.execute("SELECT query, n_spans FROM read_parquet(?)", [str(file)]).fetchall()
-        assert rows == [("How tall is the Eiffel Tower?", 3)] * count
+        columns = "query, n_spans, scores['groundedness'] > 0.5, session_id[:7]"
+        rows = duckdb.execute(f"SELECT {columns} FROM read_parquet(?)", [str(file)]).fetchall()
+        assert rows == [("How tall is the Eiffel Tower?", 3, True, "session")] * count
     with pytest.raises(ClientError, match="format: input should be 'parquet'"):
         connect(running.url).call("GET export/traces", {"format": "xml"})
 
@@ -120,6 +155,9 @@ def test_the_list_sorts_by_latency_and_score(collector: Start) -> None:
     assert client.call("GET traces", {"sort": "slow"})["traces"][0]["latency_ms"] == pytest.approx(9000.0)
     worst = client.call("GET traces", {"sort": "worst", "evaluator": "groundedness"})["traces"][0]
     assert "moon" in worst["response"]
+    for sort, opposite in (("time", "oldest"), ("slow", "fast"), ("best", "worst")):
+        there, back = (client.call("GET traces", {"sort": one})["traces"] for one in (sort, opposite))
+        assert there == back[::-1], sort
 
 
 def test_a_trace_is_told_whole(collector: Start) -> None:
@@ -199,7 +237,7 @@ def test_a_busy_store_tells_readers_when_to_come_again() -> None:
     asked = Operation(method="GET", path="traces/{trace_id}", run=run, params=TraceDetail, summary="Never answers.")
     table = Operations([asked])
     app = Starlette(routes=[*http.routes(table), *ragpulse_dashboards.routes(table.call)])
-    guard = Guard(app, settings=CollectorSettings(), sessions=Sessions())
+    guard = Guard(app, settings=CollectorSettings(), keys=Keys(CollectorSettings()))
     client = TestClient(guard, base_url="http://127.0.0.1")
     for path in ("/api/v1/traces/", "/traces/"):
         answer = client.get(path + "a" * 32)
@@ -258,9 +296,32 @@ def test_status_counts_what_came_and_what_was_refused(collector: Start) -> None:
     status = client.call("GET status")
     assert status["received"]["spans"] == 3
     assert status["received"]["logs"] == 1
-    assert status["queue"] == {"bytes": 0, "bodies": 0, "oldest_s": 0.0}
+    assert status["queue"] == {"bytes": 0, "bodies": 0, "oldest_s": 0.0, "refused": None}
     assert status["duplicates"] == 3
     assert status["rejected"]["requests_by_code"] == {"400": 1}
+
+
+def test_metrics_and_ordinary_logs_are_counted_and_said_once(
+    collector: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For each service, in the log and in the status; a page shows them."""
+    running = collector()
+    client = connect(running.url)
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    metrics = {"resource": resource, "scopeMetrics": [{"metrics": [{"name": "a"}, {"name": "b"}]}]}
+    logs = {"resource": resource, "scopeLogs": [{"logRecords": [{"body": {"stringValue": "hello"}}]}]}
+    for _ in range(2):
+        client.request("POST", "/v1/metrics", body={"resourceMetrics": [metrics]})
+        client.request("POST", "/v1/logs", body={"resourceLogs": [logs]})
+    assert client.call("GET status")["not_stored"] == {"metrics": {"shop": 4}, "logs": {"shop": 2}}
+    said = [record.getMessage() for record in caplog.records if "service shop" in record.getMessage()]
+    assert sorted(said) == [
+        "service shop sends log records that are no GenAI events: they are accepted and counted, not stored",
+        "service shop sends metrics: they are accepted and counted, not stored",
+    ]
+    page = client.request("GET", "/health", accept="text/html")
+    assert b"Metrics of shop, counted only" in page
+    assert b"prices: genai-prices " in page
 
 
 def test_status_says_how_long_the_oldest_evaluation_waits(collector: Start) -> None:
@@ -282,7 +343,7 @@ def test_every_operation_is_in_the_openapi_document(collector: Start) -> None:
     running = collector()
     document = connect(running.url)
     paths = json.loads(document.request("GET", "/openapi.json"))["paths"]
-    assert {f"/api/v1/{operation.path}" for operation in running.parts.operations} == set(paths)
+    assert {f"/api/v1/{operation.path}" for operation in running.components.operations} == set(paths)
 
 
 def test_prometheus_text_has_the_counters(collector: Start) -> None:
@@ -292,6 +353,8 @@ def test_prometheus_text_has_the_counters(collector: Start) -> None:
     text = client.request("GET", "/metrics").decode()
     assert "ragpulse_received_spans_total 6" in text
     assert 'ragpulse_quality{evaluator="refusal"}' in text
+    for figure in ("", "_lo", "_hi", "_n", "_users", "_missing_share"):
+        assert f'ragpulse_quality{figure}{{evaluator="refusal",service="' in text
 
 
 def test_verdicts_leave_as_events_that_any_receiver_takes(collector: Start) -> None:
@@ -319,3 +382,30 @@ def test_a_trace_becomes_a_regression_test(collector: Start) -> None:
     answer = client.call(f"GET traces/{1:032x}/pytest")
     compile(answer["text"], answer["filename"], "exec")
     assert "Eiffel Tower is 330 metres" in answer["text"]
+
+
+def test_a_trace_has_the_contexts_that_its_answer_was_made_from(collector: Start) -> None:
+    """What a reranker returned comes first and is what evaluators see; what it was given is marked as superseded."""
+    running = collector()
+    spans = rag_trace(0)
+    reranker = json.loads(json.dumps(spans[1]).replace('"retriever"', '"reranker"').replace("rivers.md", "best.md"))
+    reranker |= {"spanId": f"{99:016x}", "startTimeUnixNano": str(int(spans[1]["startTimeUnixNano"]) + 500)}
+    send(running.url, [*spans, reranker])
+    client = connect(running.url)
+    until(client, "select 1 from traces where decided", 1)
+    for params in ({}, {"spans": "brief"}):
+        found = client.call(f"GET traces/{1:032x}", params)["contexts"]
+        assert [(one["id"], one["superseded"]) for one in found] == [
+            ("towers.md", False), ("best.md", False), ("towers.md", True), ("rivers.md", True)
+        ]  # fmt: skip
+
+
+def test_a_search_that_failed_names_no_model(collector: Start) -> None:
+    """The model of a trace is what wrote its answer: an embedding model wrote none."""
+    running = collector()
+    root, search, _ = rag_trace(0, error=True)
+    embedding = json.loads(json.dumps(rag_trace(0)[2]).replace('"llm"', '"embedding"').replace("gpt-5-mini", "embed-3"))
+    send(running.url, [root, search, embedding])
+    client = connect(running.url)
+    until(client, "select 1 from traces where decided", 1)
+    assert client.call("GET traces")["traces"][0]["model"] is None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.catalog import Catalog
-from ragpulse_collector.settings import Settings, SettingsError, load_settings
+from ragpulse_collector.cli import run
+from ragpulse_collector.configuration import load_settings
+from ragpulse_collector.settings import Settings, SettingsError
 
 OWN = '''
 from ragpulse_evaluators import evaluator
@@ -62,7 +66,7 @@ def test_a_configured_evaluator_goes_by_its_own_name(tmp_path: Path) -> None:
     ("evaluator", "told"), [("groundednes", "did you mean 'groundedness'"), ("faithfulness", "needs a judge")]
 )
 def test_a_rule_that_cannot_run_is_refused_at_the_start(tmp_path: Path, evaluator: str, told: str) -> None:
-    """An unknown evaluator is named with the nearest one, a judge that is missing with the mend."""
+    """An unknown evaluator is named with the nearest one, a judge that is missing with the fix."""
     settings = configured(tmp_path, f'[[rule]]\nname = "r"\nevaluators = ["{evaluator}"]\nrate = 1.0\n')
     settings = settings.with_options("collector", {"db": str(tmp_path / "x.duckdb"), "port": 0})
     with pytest.raises(SettingsError, match=told):
@@ -74,3 +78,54 @@ def test_every_evaluator_is_described() -> None:
     for entry in Catalog().describe():
         assert entry["description"], entry["name"]
         assert entry["cost_class"], entry["name"]
+
+
+WRONG = {
+    "file": (
+        '[evaluators]\nfiles = ["own.py", "onw.py"]\n',
+        "ragpulse.toml:2: {folder}/onw.py is no file; did you mean 'own.py'",
+    ),
+    "code": ('\n[evaluators]\nfiles = ["broken.py"]\n', "ragpulse.toml:3: {folder}/broken.py:2: ModuleNotFoundError"),
+    "module": (
+        '[evaluators]\nmodules = ["jsno"]\n',
+        "ragpulse.toml:2: there is no module 'jsno'; did you mean 'json'?",
+    ),
+    "use": (
+        '[[evaluator]]\nname = "a"\nuse = "guidlines"\n',
+        "evaluator 'a': no evaluator is called 'guidlines'; did you",
+    ),
+    "parameter": (
+        '[[evaluator]]\nname = "a"\nuse = "refusal"\n\n[[evaluator]]\nname = "b"\nuse = "regex"\npatern = "x"\n',
+        "ragpulse.toml:5: evaluator 'b': regex has no parameter 'patern'; did you mean 'pattern'?",
+    ),
+    "rule": (
+        '[[rule]]\nname = "r"\nrate = 1.0\nevaluators = ["groundednes"]\n',
+        "ragpulse.toml:4: rule 'r': no evaluator is called 'groundednes'; did you mean 'groundedness'?",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_configuration_refuses_the_start(tmp_path: Path, name: str) -> None:
+    """One wrong file, module, parameter or name: line and nearest name, whether or not a rule asks for it."""
+    text, told = WRONG[name]
+    (tmp_path / "broken.py").write_text("x = 1\nimport no_such_module\n")
+    settings = configured(tmp_path, text).with_options("collector", {"db": str(tmp_path / "x.duckdb"), "port": 0})
+    with pytest.raises(SettingsError, match=re.escape(told.format(folder=tmp_path))):
+        Collector(settings).start()
+
+
+def test_the_command_lists_what_is_configured_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ragpulse evaluators` reads ./ragpulse.toml, and says what is wrong with it."""
+    named = '[[evaluator]]\nname = "short"\nuse = "regex"\npattern = "^.$"\n'
+    configured(tmp_path, f'[evaluators]\nfiles = ["own.py"]\n\n{named}')
+    monkeypatch.chdir(tmp_path)
+    assert run(["evaluators", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert (listed["has_metres"]["version"], len(listed["has_metres"]["source_digest"])) == ("2", 12)
+    assert (listed["short"]["needs"], listed["refusal"]["source_digest"]) == (["response"], None)
+    configured(tmp_path, WRONG["module"][0])
+    assert run(["evaluators"]) == 1
+    assert "did you mean 'json'?" in capsys.readouterr().err

@@ -192,7 +192,7 @@ def test_feedback_on_spans_becomes_scores() -> None:
 
 
 def test_remap_keeps_texts_that_came_from_a_log_event() -> None:
-    """A query that no attribute holds is not forgotten when columns are derived anew."""
+    """A query that no attribute holds is not forgotten when columns are derived again."""
     record = spans_of(decode_json({"attributes": {"gen_ai.operation.name": "chat"}}))[0]
     record.query = "from a log event"
     assert remapped(record).query == "from a log event"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spans import spans_of
+from wire_support import decode_json
 
 from ragpulse_collector.conventions.dedupe import Node, context_spans, silent_spans, token_spans
 
@@ -128,3 +132,17 @@ def test_silent_spans_neither_contain_nor_lie_in_a_span_that_states_usage() -> N
     spans = [_llm("outer", None, 1, usage=False), _llm("call", "outer", 2), _llm("inner", "call", 3, usage=False)]
     silent = _llm("silent", "outer", 4, usage=False)
     assert silent_spans([*spans, silent], {"outer", "inner", "silent"}) == ["silent"]
+
+
+@pytest.mark.parametrize(("nested", "counted"), [(True, ["outer"]), ("true", ["outer"]), (False, ["outer", "inner"])])
+def test_a_nested_invocation_is_no_call_of_its_own(nested: Any, counted: list[str]) -> None:
+    """`gen_ai.invocation.is_nested`: the call around it reports the same usage under another response id."""
+    usage = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5}
+    outer = {"attributes": {**usage, "gen_ai.response.id": "r1"}}
+    inner = {"attributes": {**usage, "gen_ai.response.id": "r2", "gen_ai.invocation.is_nested": nested}}
+    first, second = spans_of(decode_json(outer, {**inner, "spanId": "00000000000000ff"}))
+    nodes = [
+        Node("outer", None, 1, first.kind, first.response_id, first.input_tokens is not None),
+        Node("inner", "outer", 2, second.kind, second.response_id, second.input_tokens is not None),
+    ]
+    assert token_spans(nodes) == counted

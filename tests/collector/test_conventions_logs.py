@@ -100,3 +100,15 @@ def test_ordinary_logs_are_accepted_and_not_kept() -> None:
 
 def _body(content: dict[str, Any]) -> dict[str, Any]:
     return {"kvlistValue": {"values": attribute_pairs(content)}}
+
+
+def test_an_exception_on_a_log_record_belongs_to_its_span() -> None:
+    """Under either event name; without a span it is an ordinary record, which is counted for its service."""
+    attributes = {"exception.type": "openai.BadRequestError", "exception.message": "too long"}
+    names = ("exception", "gen_ai.client.operation.exception")
+    batch = _decode(*({"eventName": name, "attributes": attributes} for name in names))
+    assert [(c.error_type, c.status_message, c.query) for c in batch.contents] == [
+        ("openai.BadRequestError", "too long", None)
+    ] * 2
+    alone = _decode({"eventName": "exception", "spanId": "", "attributes": attributes})
+    assert (alone.contents, alone.not_stored) == ([], {"unknown_service": 1})

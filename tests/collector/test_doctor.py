@@ -1,4 +1,4 @@
-"""`ragpulse doctor`: each thing that is usually wrong is found, and the mend is named."""
+"""`ragpulse doctor`: each thing that is usually wrong is found, and the fix is named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wrong(url: str = NOBODY) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "mend"),
+    ("name", "value", "fix"),
     [
         ("OTEL_SDK_DISABLED", "true", "unset OTEL_SDK_DISABLED"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4328", "RAGPULSE_URL="),
@@ -51,15 +51,15 @@ def wrong(url: str = NOBODY) -> list[Finding]:
         ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT", "unset"),
     ],
 )
-def test_the_environment_is_looked_at(monkeypatch: pytest.MonkeyPatch, name: str, value: str, mend: str) -> None:
+def test_the_environment_is_looked_at(monkeypatch: pytest.MonkeyPatch, name: str, value: str, fix: str) -> None:
     """A variable that keeps spans from arriving is named with what to do."""
     monkeypatch.setenv(name, value)
-    assert any(mend in (finding.mend or "") for finding in wrong())
+    assert any(fix in (finding.fix or "") for finding in wrong())
 
 
 def test_a_collector_that_is_not_there_is_started_by_hand() -> None:
-    """Nobody listens: the command that helps is the mend."""
-    assert [finding.mend for finding in wrong()] == ["ragpulse serve"]
+    """Nobody listens: the command that helps is the fix."""
+    assert [finding.fix for finding in wrong()] == ["ragpulse serve"]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_somebody_else_on_the_port_is_recognised(stranger: str) -> None:
     """An answer that is not ours names the likely owner."""
     (finding,) = wrong(stranger)
     assert "not a ragpulse collector" in finding.what
-    assert "OpenTelemetry Collector" in (finding.mend or "")
+    assert "OpenTelemetry Collector" in (finding.fix or "")
 
 
 def test_a_mistake_in_the_configuration_is_told(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_mistake_in_the_configuration_is_told(tmp_path: Path) -> None:
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than a gigabyte free is worth a word."""
     has_room(monkeypatch, 10**6)
-    assert any("retention_gb" in (finding.mend or "") for finding in wrong())
+    assert any("retention_gb" in (finding.fix or "") for finding in wrong())
 
 
 def test_the_data_is_looked_at(collector: Callable[..., Collector]) -> None:
@@ -107,7 +107,7 @@ def test_the_data_is_looked_at(collector: Callable[..., Collector]) -> None:
     send(running.url, rag_trace(0, model="in-house-7b", start_ns=time.time_ns() + 3600 * 10**9))
     with pytest.raises(ClientError):
         connect(running.url).request("POST", "/v1/traces", body=[])
-    told = " ".join(f"{finding.what} {finding.mend}" for finding in wrong(running.url))
+    told = " ".join(f"{finding.what} {finding.fix}" for finding in wrong(running.url))
     for part in ("refused with 400", "in the future", '[prices."in-house-7b"]'):
         assert part in told
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.environment import variables
-from ragpulse_collector.settings import Settings, SettingsError, load_settings
+from ragpulse_collector.settings import Settings, SettingsError
 
 KEY = f"app:ingest+read:{'a' * 64}"
 

@@ -9,7 +9,20 @@ from types import ModuleType
 
 import pytest
 
-NAMES = ("unweighted", "weighted", "risk", "day", "peeking", "labels", "assisted", "change", "salts")
+NAMES = (
+    "unweighted",
+    "weighted",
+    "clustered",
+    "unlike",
+    "a/a",
+    "risk",
+    "day",
+    "peeking",
+    "labels",
+    "assisted",
+    "change",
+    "salts",
+)
 
 
 @pytest.fixture(scope="module")

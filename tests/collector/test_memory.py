@@ -18,8 +18,7 @@ from waiting import eventually
 from wire_support import JSON, PROTOBUF, app_of, span_body
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.otlp.handover import hand_over
-from ragpulse_collector.otlp.intake import Limits, Refusal
+from ragpulse_collector.otlp.intake import Limits, Refusal, hand_over
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import EmbeddedStore, Transaction
 

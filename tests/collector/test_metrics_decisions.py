@@ -41,7 +41,7 @@ def test_two_versions_are_paired(store: EmbeddedStore) -> None:
     """Twenty answers flip to failing: worse by 0.1, McNemar, flips with both explanations."""
     versions(store, 200, flips=20)
     told = compare(store, {"a": "judge@v1", "b": "judge@v2"}, clock=now)
-    assert (told["paired"], told["verdict"], told["test"]["name"]) == (True, "worse", "McNemar")
+    assert (told["paired"], told["verdict"], told["test"]["name"]) == (True, "stricter", "McNemar")
     assert told["difference"]["value"] == pytest.approx(-0.1)
     assert told["test"]["p"] < 1e-4
     assert (len(told["flips"]), told["flips"][0]["a"], told["flips"][0]["b"]) == (20, 1.0, 0.0)
@@ -49,8 +49,8 @@ def test_two_versions_are_paired(store: EmbeddedStore) -> None:
 
 
 def test_equal_versions_do_not_differ(store: EmbeddedStore) -> None:
-    """No flip at all: no difference, and no test can be significant."""
-    versions(store, 50, flips=0)
+    """No flip at all: no difference, and no test can be significant; fifty could still hide one of 7 %."""
+    versions(store, 100, flips=0)
     told = compare(store, {"a": "judge@v1", "b": "judge@v2"}, clock=now)
     assert (told["verdict"], told["test"]["p"], told["flips"]) == ("no difference", 1.0, [])
 
@@ -110,6 +110,19 @@ def test_each_stratum_has_its_own_verdict(store: EmbeddedStore) -> None:
     assert {value: one["verdict"] for value, one in liked.items() if one["verdict"] == "worse"} == {"billing": "worse"}
     assert all(one["p_adjusted"] >= one["p"] for one in liked.values())
     assert all((one["need_more"] is None) == (one["verdict"] != "not enough data") for one in liked.values())
+
+
+def test_questions_that_both_prompts_answered_are_counted_and_their_changes_shown(store: EmbeddedStore) -> None:
+    """Separate requests are no pairs, but 32 questions were asked under both; the answer that fell is among them."""
+    units = Units(store)
+    for number in range(80):
+        version, question = ("v6", number) if number < 40 else ("v7", number - 32)
+        facts = {"prompt_version": version, "query": f"question {question}"}
+        units.scored(number, "judge", float(number != 50), facts=facts)
+    units.save()
+    found = compare(store, {"a": "prompt:v6", "b": "prompt:v7"}, clock=now)
+    assert (found["paired"], found["shared"]) == (False, 32)
+    assert [(one["query"], one["a"], one["b"]) for one in found["flips"]] == [("question 18", 1.0, 0.0)]
 
 
 def test_paired_strata_are_adjusted_for_having_looked_at_all(store: EmbeddedStore) -> None:

@@ -11,11 +11,11 @@ import pytest
 from stored_units import T0, Units, open_store, trace_id
 
 from ragpulse_collector.analysis.attribution import cost_per_good_answer, failure_attribution, verdict_on
-from ragpulse_collector.analysis.coverage import coverage
 from ragpulse_collector.analysis.documents import documents
 from ragpulse_collector.analysis.explain import exemplars, explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.series import series
+from ragpulse_collector.analysis.traffic import coverage
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 
@@ -246,6 +246,18 @@ def test_documents_show_who_hurts(store: EmbeddedStore) -> None:
     assert first["text"] == "one"
 
 
+def test_a_document_of_many_questions_but_few_requests_is_no_hub(store: EmbeddedStore) -> None:
+    """16 of 200 requests retrieved it, 16 of 47 different questions: the other questions are asked again and again."""
+    units = Units(store)
+    for number in range(200):
+        rare = number < 16
+        units.scored(number, "groundedness", 1.0, facts={"query": f"q{number}" if rare else f"often{number % 31}"})
+        units.contexts(number, ["one"], ids=["rare" if rare else "common"])
+    units.save()
+    hubs = {one["id"]: one["hub"] for one in documents(store, DAY, clock=now)["documents"]}
+    assert hubs == {"common": True, "rare": False}
+
+
 def test_a_document_without_scores_is_listed_without_numbers(store: EmbeddedStore) -> None:
     """Retrieved but never scored is null."""
     units = Units(store)
@@ -266,3 +278,39 @@ def test_cost_per_good_answer(store: EmbeddedStore) -> None:
     assert row["value"] == pytest.approx(0.0125)
     assert row["lo"] < 0.0125 < row["hi"]
     assert (row["good_share"], row["unknown_share"]) == (0.8, 0.0)
+
+
+def test_explain_finds_the_stretch_of_bad_answers_and_folds_what_follows_from_it(store: EmbeddedStore) -> None:
+    """One document spoils the answers of two hours; the service that alone retrieves it says nothing more.
+
+    The order is that of lift, which a larger but weaker cause does not change.
+    """
+    units = Units(store)
+    for number in range(600):
+        hours = number // 100
+        bad = hours in (2, 3) and number % 3 == 0
+        facts = {"service": "legacy" if bad else "main", "model": "b" if bad or number % 2 else "a"}
+        units.scored(number, "judge", float(not bad), at=T0 - timedelta(hours=6 - hours, minutes=-5), facts=facts)
+        units.contexts(number, ["text"], ids=["stale" if bad or number == 5 else f"doc{number}"])
+    units.save()
+    found = explain(store, {"metric": "quality:judge", "bad": True, "step": "1h", "from": "-7h"}, clock=now)
+    assert (found["n_selected"], found["n_baseline"]) == (67, 533)
+    assert found["dip"] == {"from": "2026-11-20T08:00:00Z", "to": "2026-11-20T10:00:00Z"}
+    rows = [(one["attribute"], one["value"], one["explained_by"]) for one in found["attributes"][:3]]
+    assert rows[0] == ("service", "legacy", None)
+    assert rows[1] == ("document", "stale", {"attribute": "service", "value": "legacy"})
+    assert rows[2][2] is not None
+    sure = [one["lift"] or 1e9 for one in found["attributes"] if one["p_adjusted"] <= 0.05]
+    assert sure == sorted(sure, reverse=True)
+    assert sum(bar["bad"] for bar in found["bars"]) == 67
+
+
+def test_explain_takes_errors_as_what_failed(store: EmbeddedStore) -> None:
+    """A request without a status did not fail; the error itself does not explain the error rate."""
+    units = Units(store)
+    for number in range(100):
+        units.unit(number, error=number < 20, model="b" if number < 20 else "a")
+    units.save()
+    found = explain(store, {"metric": "error_rate", "bad": True, **DAY}, clock=now)
+    assert found["n_selected"] == 20
+    assert (found["attributes"][0]["attribute"], found["attributes"][0]["value"]) == ("model", "b")

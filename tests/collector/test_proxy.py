@@ -20,6 +20,7 @@ from traffic import rag_trace, send
 from waiting import eventually, until
 
 from ragpulse_collector.client import connect
+from ragpulse_collector.settings import CollectorSettings
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -42,6 +43,8 @@ http {{
     listen 127.0.0.1:{port} ssl;
     ssl_certificate {certificate}; ssl_certificate_key {key};
     location / {{ proxy_pass {collector}; {headers} }}
+    location /rag/ {{ proxy_pass {collector}/; {headers} }}
+    location /whole/ {{ proxy_pass {collector}; {headers} }}
   }}
 }}
 """
@@ -75,6 +78,12 @@ class Proxy:
             connection.request(method, path, body, {"Host": f"{NAME}:{self.port}", **kind, **headers})
             response = connection.getresponse()
             return Answer(response.status, dict(response.getheaders()), response.read().decode())
+
+    def events(self, path: str, headers: dict[str, str]) -> str:
+        """Return the first line of a stream that does not end."""
+        with closing(self._connection()) as connection:
+            connection.request("GET", path, headers={"Host": f"{NAME}:{self.port}", **headers})
+            return connection.getresponse().readline().decode()
 
     def _connection(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self.port, context=self._context, timeout=60)
@@ -148,3 +157,65 @@ def test_a_person_logs_in_and_submits_a_form(
     assert labelled.status == 303, labelled.text
     assert client.sql("select count(*) as n from raw.labels").rows() == [{"n": 1}]
     assert urlsplit(labelled.headers["location"]).netloc in ("", f"{NAME}:{front.port}")
+
+
+@pytest.mark.parametrize(("root", "headers"), [("/rag", BARE), ("/rag", USUAL), ("/whole", USUAL)])
+def test_everything_works_below_a_path(
+    collector: Start, proxy: Callable[[str, str], Proxy], root: str, headers: str
+) -> None:
+    """Login, label, rule, replay, live tail and export; nginx removes the path or not; every link leads below it."""
+    key = {"name": "ops", "scopes": ["admin"], "sha256": hashlib.sha256(b"secret").hexdigest()}
+    running = collector(api_keys=[key], public_url=f"https://{NAME}{root}", trusted_proxies=["127.0.0.1"])
+    send(running.url, rag_trace(0), api_key="secret")
+    until(connect(running.url, api_key="secret"), "select 1 from traces where decided")
+    front = proxy(running.url, headers)
+    own = {"Origin": f"https://{NAME}", "Sec-Fetch-Site": "same-origin"}
+    login = front.ask("POST", f"{root}/login", own, {"key": "secret", "to": f"/traces/{TRACE}"})
+    assert (login.status, login.headers["location"]) == (303, f"{root}/traces/{TRACE}")
+    assert {f"path={root}", "secure", "samesite=lax", "httponly"} <= _attributes(login.headers["set-cookie"])
+    session = {"Cookie": login.headers["set-cookie"].partition(";")[0]}
+    page = front.ask("GET", f"{root}/traces/{TRACE}", session)
+    links = set(re.findall(r'(?:href|src|action|hx-get)="(/[^"#?]*)', page.text))
+    assert len(links) > 15
+    assert {link for link in links if not link.startswith(f"{root}/")} == set()
+    assert {link: front.ask("GET", link, session).status for link in links if "/static/" in link or "." in link} != {}
+    for link in links:
+        assert front.ask("GET", link, session).status in (200, 303, 405), link
+    forms = {
+        f"{root}/traces/{TRACE}/label": {"verdict": "bad", "evaluator": "groundedness"},
+        f"{root}/rules": {"name": "mine", "evaluators": "groundedness", "rate": "0.5"},
+        f"{root}/replays": {"evaluators": "groundedness", "last": "10"},
+    }
+    for path, form in forms.items():
+        answer = front.ask("POST", path, session | own, form)
+        assert answer.status == 303, (path, answer.text)
+        assert answer.headers["location"].startswith(f"{root}/"), path
+    export = front.ask("GET", f"{root}/traces.csv", session)
+    assert (export.status, TRACE in export.text) == (200, True)
+    assert front.ask("GET", f"{root}/api/v1/traces", session).status == 200
+    assert front.events(f"{root}/live/events", session).startswith(("event:", "data:", ":", "id:", "retry:"))
+    outside = front.ask("GET", f"{root}/traces", {"Accept": "text/html"})
+    assert outside.headers["location"] == f"{root}/login?to=%2Ftraces"
+
+
+def _attributes(cookie: str) -> set[str]:
+    return {part.strip().lower() for part in cookie.split(";")}
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_only_a_trusted_proxy_names_the_host(collector: Start, trusted: bool) -> None:
+    """X-Forwarded-Host counts from an address that is configured; from any other it is one more header."""
+    running = collector(trusted_proxies=["127.0.0.0/8"] if trusted else ["10.0.0.0/8"])
+    with closing(http.client.HTTPConnection(urlsplit(running.url).netloc, timeout=60)) as connection:
+        connection.request("GET", "/api/v1/status", headers={"X-Forwarded-Host": "evil.example"})
+        assert connection.getresponse().status == (403 if trusted else 200)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("public_url", "rag.example.org"), ("root_path", "rag/"), ("trusted_proxies", ["proxy"])],
+)
+def test_a_wrong_address_is_refused(name: str, value: object) -> None:
+    """The message names the setting's fault."""
+    with pytest.raises(ValueError, match=r"write the whole address|begin with /|does not appear to be"):
+        CollectorSettings.model_validate({name: value})

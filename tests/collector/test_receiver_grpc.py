@@ -115,7 +115,12 @@ async def test_partial_success_counts_refused_spans() -> None:
 
 async def test_keys_are_asked_for_where_needed() -> None:
     """The application decides who may send."""
-    async with _channel(MemoryStore(), authorize=lambda value: value == "Bearer good") as channel:
+
+    def authorize(value: str | None) -> None:
+        if value != "Bearer good":
+            raise PermissionError
+
+    async with _channel(MemoryStore(), authorize=authorize) as channel:
         assert (await _refused(channel, b"")).code() is grpc.StatusCode.UNAUTHENTICATED
         await channel.unary_unary(TRACES)(b"", metadata=(("authorization", "Bearer good"),))
 

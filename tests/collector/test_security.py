@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -31,10 +32,11 @@ from waiting import eventually, until
 import ragpulse_collector
 import ragpulse_dashboards
 import ragpulse_evaluators
-from ragpulse_collector.api import prometheus
+from ragpulse_collector.api.handlers.status import render
 from ragpulse_collector.api.operations import Operation
-from ragpulse_collector.app import protocol
+from ragpulse_collector.app.server import BoundedProtocol
 from ragpulse_collector.client import Client, ClientError, connect
+from ragpulse_collector.store.reading import QueryTimes
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -115,7 +117,7 @@ def test_no_json_value_is_a_500(collector: Start) -> None:
     """Numbers, lists and objects where something else is meant: refused or ignored, never a failure."""
     running = collector()
     send(running.url, rag_trace(0))
-    for operation in running.parts.operations:
+    for operation in running.components.operations:
         if operation.method not in ("POST", "PUT"):
             continue
         target = "/api/v1/" + re.sub(r"\{[^}]+\}", "probe", operation.path)
@@ -131,7 +133,7 @@ def test_no_request_makes_the_collector_call_an_address(collector: Start, sentin
     """Every parameter of every operation as a URL: nobody is called, nothing fails with 500."""
     running = collector()
     send(running.url, rag_trace(0))
-    for operation in running.parts.operations:
+    for operation in running.components.operations:
         target = "/api/v1/" + re.sub(r"\{[^}]+\}", "probe", operation.path)
         for params in hostile_requests(operation, sentinel.address):
             if operation.method in ("POST", "PUT"):
@@ -164,7 +166,7 @@ def test_pages_pass_no_address_either(collector: Start, sentinel: Sentinel) -> N
 
 @pytest.mark.parametrize("name", ["loads", "prompts"])
 def test_files_are_not_taken_over_http(collector: Start, tmp_path: Path, name: str) -> None:
-    """A Python file named in a replay, in body or query, is not run; the answer names the mend."""
+    """A Python file named in a replay, in body or query, is not run; the answer names the fix."""
     running = collector()
     send(running.url, rag_trace(0))
     marker, evil = tmp_path / "ran", tmp_path / "evil.py"
@@ -344,17 +346,29 @@ def test_a_terminal_obeys_no_span(collector: Start, capsys: pytest.CaptureFixtur
 def test_metrics_have_a_bounded_number_of_labels() -> None:
     """A million names make fifty lines, and a name cannot break out of its quotes."""
     status = {
-        "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0, "uptime_s": 1,
+        "received": {"requests": 1, "spans": 1, "logs": 0, "bytes": 1}, "duplicates": 0, "late": 0,
+        "misdated": 0, "uptime_s": 1,
         "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
         "evaluations": {"by_status": {}, "dropped": {}, "pending": 0, "oldest_s": 0.0},
         "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "undecided": {"traces": 0, "oldest_s": 0.0},
-        "db": {"size_bytes": 0}, "judge": {"spent_today_usd": 0.0},
+        "db": {"size_bytes": 0, "wal_bytes": 0}, "judge": {"spent_today_usd": 0.0}, "disk": {"free_bytes": None},
+        "unknown_price": {"calls": 0}, "queries": asdict(QueryTimes()),
+        "problems": [{"name": f"problem {number}"} for number in range(100_000)],
     }  # fmt: skip
     quality: list[Mapping[str, Any]] = [
-        {"evaluator": f'e{n}"}} 1\nfake{{a="', "value": 0.5, "n": 1} for n in range(100_000)
+        {
+            "evaluator": f'e{n}"}} 1\nfake{{a="',
+            "value": 0.5,
+            "least": 0.4,
+            "most": 0.6,
+            "n": 1,
+            "users": 1,
+            "missing_share": 0.0,
+        }
+        for n in range(100_000)
     ]
-    text = prometheus.render(status, quality)
-    assert len(text.splitlines()) < 300
+    text = render(status, quality)
+    assert len(text.splitlines()) < 600
     assert not re.search(r"^fake", text, re.MULTILINE)
 
 
@@ -403,10 +417,10 @@ def test_a_long_range_header_costs_nothing(collector: Start) -> None:
 
 def test_a_slow_head_is_cut_off(collector: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that dribbles its headers gets 408 and loses its connection, kept-alive ones included."""
-    monkeypatch.setattr(protocol.BoundedProtocol, "head_within_s", 0.2)
+    monkeypatch.setattr(BoundedProtocol, "head_within_s", 0.2)
     running = collector()
     assert rude(running.url, b"GET / HT").startswith(b"HTTP/1.1 408")
-    monkeypatch.setattr(protocol.BoundedProtocol, "head_within_s", 60.0)
+    monkeypatch.setattr(BoundedProtocol, "head_within_s", 60.0)
     assert rude(running.url, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200")
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
@@ -414,22 +428,22 @@ def test_a_slow_head_is_cut_off(collector: Start, monkeypatch: pytest.MonkeyPatc
         answer = b""
         while not answer.endswith(b"ok\n"):
             answer += connection.recv(4096)
-        monkeypatch.setattr(protocol.BoundedProtocol, "head_within_s", 0.2)
+        monkeypatch.setattr(BoundedProtocol, "head_within_s", 0.2)
         connection.sendall(b"GET /again")
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
 
 
 def test_an_answer_that_nobody_reads_is_dropped(collector: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks for much and never reads loses its connection; one that reads slowly gets everything."""
-    monkeypatch.setattr(protocol.BoundedProtocol, "unread_within_s", 0.1)
+    monkeypatch.setattr(BoundedProtocol, "unread_within_s", 0.1)
     dropped = threading.Event()
-    lost = protocol.BoundedProtocol.connection_lost
+    lost = BoundedProtocol.connection_lost
 
-    def connection_lost(self: protocol.BoundedProtocol, error: Exception | None) -> None:
+    def connection_lost(self: BoundedProtocol, error: Exception | None) -> None:
         dropped.set()
         lost(self, error)
 
-    monkeypatch.setattr(protocol.BoundedProtocol, "connection_lost", connection_lost)
+    monkeypatch.setattr(BoundedProtocol, "connection_lost", connection_lost)
     parts = urlsplit(collector().url)
     query = json.dumps({"query": "select repeat('x', 1000) as a from range(20000)"}).encode()
     head = "POST /api/v1/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -360,7 +360,7 @@ def test_a_port_is_taken_from_the_moment_it_is_bound() -> None:
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_grpc_port_that_is_taken_meanwhile(tmp_path: Path, asked: bool) -> None:
-    """Asked for, the start ends and names the mend; the usual port being taken, it goes on without."""
+    """Asked for, the start ends and names the fix; the usual port being taken, it goes on without."""
     pytest.importorskip("grpc")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

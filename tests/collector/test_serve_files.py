@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import signal
 import urllib.error
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,8 @@ from served import Served
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.client import connect
+from ragpulse_collector.client import ClientError, connect
+from ragpulse_collector.settings import ApiKey
 
 REQUESTS = 12
 BYTES_A_SPAN = 800
@@ -138,3 +140,36 @@ def test_a_clean_stop_leaves_a_compact_file(tmp_path: Path) -> None:
         assert process.terminate() == 0
     assert [file.name for file in tmp_path.glob("ragpulse.duckdb*")] == [db.name]
     assert db.stat().st_size / (requests * traces * 3) <= BYTES_A_SPAN
+
+
+def test_a_hangup_reloads_rules_monitors_prices_and_keys(tmp_path: Path) -> None:
+    """A file that is wrong changes nothing and is named in the log; a right one holds at once, without a restart."""
+    config = tmp_path / "ragpulse.toml"
+    rule = '[[rule]]\nname = "live"\nevaluators = ["{}"]\nrate = {}\n'
+    monitor = '[[monitor]]\nname = "slow"\nmetric = "latency_p95"\ncondition = "> 3000"\n'
+    secret, key = ApiKey.generated("ops", ("admin",))
+    keys = f'[collector]\nsettle_s = 1\napi_keys = [{{ name = "ops", scopes = ["admin"], sha256 = "{key.sha256}" }}]\n'
+    prices = "[prices.own]\ninput = 1\noutput = 1\n"
+    config.write_text(rule.format("refusal", 0.5))
+    with Served(tmp_path / "t.duckdb", "--config", str(config)) as served:
+        client = connect(served.url)
+
+        def reload(text: str, logged: str) -> None:
+            config.write_text(text)
+            served.process.send_signal(signal.SIGHUP)
+            eventually(lambda: served.errors, lambda errors: logged in errors)
+
+        mistakes = ((rule.format("refusl", 1), "refusl"), ("[collector\n", "Expected ']'"), (monitor * 2, "twice"))
+        for wrong, reason in mistakes:
+            reload(prices + wrong, reason)
+            assert "the settings stay as they are" in served.errors
+            assert [one["rate"] for one in client.call("GET rules")["rules"]] == [0.5]
+        reload(keys + prices + rule.format("refusal", 0.25) + monitor, "and need a restart: [collector] settle_s")
+        with pytest.raises(ClientError, match="an API key is needed"):
+            client.call("GET rules")
+        client = connect(served.url, api_key=secret)
+        assert [one["rate"] for one in client.call("GET rules")["rules"]] == [0.25]
+        assert [one["name"] for one in client.call("GET monitors")["monitors"]] == ["slow"]
+        send(served.url, rag_trace(0, model="own"), api_key=secret)
+        (call,) = client.sql("SELECT cost_usd, cost_unknown_reason FROM spans WHERE kind = 'llm'").rows()
+        assert call == {"cost_usd": pytest.approx(120e-6), "cost_unknown_reason": None}

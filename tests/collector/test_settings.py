@@ -1,10 +1,11 @@
-"""ragpulse.toml is read once and refused with the place and the mend."""
+"""ragpulse.toml is read once and refused with the place and the fix."""
 
 from pathlib import Path
 
 import pytest
 
-from ragpulse_collector.settings import Settings, SettingsError, is_loopback, load_settings
+from ragpulse_collector.configuration import load_settings
+from ragpulse_collector.settings import Settings, SettingsError, is_loopback
 
 GOOD = """
 [collector]
@@ -78,7 +79,7 @@ def test_equal_rule_names_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_public_address_needs_a_key() -> None:
-    """Listening beyond loopback without a key is refused with the mend."""
+    """Listening beyond loopback without a key is refused with the fix."""
     settings = Settings().with_options("collector", {"host": "0.0.0.0"})
     with pytest.raises(SettingsError, match="ragpulse key"):
         settings.check()

@@ -14,9 +14,9 @@ import duckdb
 import pytest
 from served import Served
 
-from ragpulse_collector.app.front import Front
+from ragpulse_collector.app.background import Job, Ticker
 from ragpulse_collector.app.memory import release_startup_code
-from ragpulse_collector.app.ticker import Job, Ticker
+from ragpulse_collector.app.server import StartingApp
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -90,7 +90,7 @@ async def test_a_request_before_its_time_waits() -> None:
     from concurrent.futures import Future
 
     rest: Future[ASGIApp] = Future()
-    front, answered = Front(rest), []
+    front, answered = StartingApp(rest), []
 
     async def app(scope: object, receive: object, send: object) -> None:
         answered.append(scope)
@@ -112,7 +112,7 @@ async def test_a_request_is_waited_for_until_its_answer_begins() -> None:
     from concurrent.futures import Future
 
     rest: Future[ASGIApp] = Future()
-    front, seen = Front(rest), []
+    front, seen = StartingApp(rest), []
 
     async def app(scope: object, receive: object, send: Any) -> None:
         seen.append(front.waiting)

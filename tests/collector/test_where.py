@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from stored_units import Units, open_store
 
-from ragpulse_collector.analysis.filters import filter_of
 from ragpulse_collector.analysis.overview import overview
-from ragpulse_collector.api.data import Download
+from ragpulse_collector.analysis.selection import filter_of
+from ragpulse_collector.api.handlers.data import Download
+from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import TraceList
 from ragpulse_collector.api.operations import ApiError
-from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.sampling import RuleError, check_where
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Rows
-from ragpulse_collector.store.user_sql import Question
-from ragpulse_collector.store.where import WHERE_COLUMNS, condition
+from ragpulse_collector.store.sql.limits import Question
+from ragpulse_collector.store.sql.where import WHERE_COLUMNS, condition
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_users_condition_is_answered_in_the_reader_process(
 
 def _call(collector: Collector, operation: str, params: dict[str, Any]) -> None:
     with contextlib.suppress(ApiError):  # such as too few scores to compare, which the store was asked for
-        answer = asyncio.run(collector.parts.operations.call(operation, params))
+        answer = asyncio.run(collector.components.operations.call(operation, params))
         if isinstance(answer, Download):
             answer.discard()
 

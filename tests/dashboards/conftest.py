@@ -188,7 +188,6 @@ def browser() -> Iterator[Browser]:
 def _nothing_is_slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine too a browser gets its pages whole; a test of pages that come in parts says so itself."""
     if "browser" in request.fixturenames:
-        monkeypatch.setattr("ragpulse_dashboards.cache.SLOW_S", inf)
         monkeypatch.setattr("ragpulse_dashboards.pages.overview.SLOW_S", inf)
 
 

@@ -20,7 +20,7 @@ class FakeApi(FakeFigures):
         """Answer one operation; unknown ones are 404 as in the collector."""
         self.calls.append((operation, dict(params)))
         method, _, path = operation.partition(" ")
-        parts = path.split("/")
+        parts = path.split("/", 1 if path.startswith("sessions/") else -1)
         name = f"{method.lower()}_{parts[0]}" + ("" if len(parts) == 1 else "_one")
         answer: Callable[..., Any] | None = getattr(self, name, None)
         if answer is None:
@@ -134,6 +134,7 @@ class FakeApi(FakeFigures):
             {
                 "t": iso(NOW - timedelta(hours=4)),
                 "state": "firing",
+                "group": {"prompt_version": "v7"},
                 "text": "groundedness fell 0.90 to 0.74 since Sat 04:00; prompt v7 started 03:52",
                 "delivery": "webhook 200",
             }
@@ -147,14 +148,22 @@ class FakeApi(FakeFigures):
             "false_alarm_rate": "at most 4 a year",
             "window": "1h",
             "text": "",
+            "where": None,
+            "source": "api",
+            "mute_until": None,
+            "notify": ["on call"],
+            "detects": "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes",
         }
         return {
+            "destinations": [] if self.empty else ["on call", "team"],
             "monitors": []
             if self.empty
             else [
                 {
                     **base,
                     "name": "latency",
+                    "source": "file",
+                    "mute_until": iso(NOW + timedelta(hours=8)),
                     "metric": "latency_p95",
                     "condition": "> 3000",
                     "state": "ok",
@@ -172,8 +181,32 @@ class FakeApi(FakeFigures):
                     "text": "quality:groundedness fell from its level of 0.865",
                     "history": history,
                 },
-            ]
+            ],
         }
+
+    def get_datasets(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One dataset."""
+        found = {"name": "bad ones", "items": 3, "created_at": iso(NOW), "changed_at": iso(NOW)}
+        return {"datasets": [] if self.empty else [found]}
+
+    def get_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Three questions, one of them a formula, one that failed."""
+        if self.empty or name != "bad ones":
+            raise ApiError(404, f"there is no dataset {name!r}")
+        rows = [
+            dict(row, response=None if number == 2 else row["response"]) for number, row in enumerate(self.rows[:3])
+        ]
+        kept = ("query", "response", "trace_id", "latency_ms", "cost_usd")
+        items = [{**{key: row[key] for key in kept}, "at": row["start_time"], "retrieved": None} for row in rows]
+        return {"name": name, "items": [{**items[0], "query": "=1+1"}, *items[1:]]}
+
+    def post_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Filled."""
+        return {"name": name, "added": 3, "more": False}
+
+    def delete_datasets_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Deleted."""
+        return {"ok": True}
 
     def get_status(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A healthy collector with one drop."""
@@ -190,11 +223,15 @@ class FakeApi(FakeFigures):
             "truncated": 1,
             "queue": {"bodies": 1, "bytes": 20_000, "oldest_s": 0.1},
             "undecided": {"traces": 0, "oldest_s": 0.0},
+            "problems": [{"text": "9 calls have no price", "fix": "add it to [prices]"}],
             "newest_span": None if self.empty else iso(NOW),
             "evaluations": {
                 "pending": 0 if self.empty else 4,
                 "due": 0 if self.empty else 4,
                 "oldest_s": 0.0 if self.empty else 7.4,
+                "done_per_s": 0.0 if self.empty else 2.5,
+                "new_per_s": 0.0,
+                "clears_in_s": None if self.empty else 1.6,
                 "done": 4816,
                 "dropped": {"budget": 3},
                 "by_status": {"ok": 4700, "skipped": 110, "invalid": 2, "error": 4},
@@ -245,6 +282,28 @@ class FakeApi(FakeFigures):
         """Cancel or resume."""
         return {"ok": True}
 
+    def get_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What a draft would have done; a bad metric is refused."""
+        self.post_monitors(params)
+        text = "groundedness = 0.74 (0.72 to 0.77) over 1h: is < 0.8"
+        detects = "with your 100 answers per hour a drop of 0.10 is seen after about 50 minutes"
+        firings = [{"t": iso(NOW - timedelta(hours=4)), "group": {}, "text": text}]
+        return {"days": 7, "would_have_fired": 1, "firings": firings, "detects": detects}
+
+    def post_monitors(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Kept, unless the condition is none."""
+        if params["condition"] in ("< ", "<"):
+            raise ApiError(400, "condition '<': write '< 0.85', '> 3000', 'change' or 'no data'")
+        return {"name": params["name"], "metric": params["metric"], "condition": params["condition"]}
+
+    def put_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Changed."""
+        return self.post_monitors(params)
+
     def post_monitors_one(self, name: str, params: Mapping[str, Any], action: str) -> dict[str, Any]:
-        """A test delivery."""
+        """A test delivery, or a time without messages."""
+        return {"ok": True}
+
+    def delete_monitors_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Deleted."""
         return {"ok": True}

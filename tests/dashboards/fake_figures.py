@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ragpulse_dashboards import ApiError
@@ -28,7 +28,7 @@ class FakeFigures(FakeTraces):
         ] or [{}]
         versions: list[str | None] = (
             ["a1b2c3d4e5f6", "0f9e8d7c6b5a"]
-            if name == "quality:groundedness" and not params.get("group_by")
+            if name in ("quality:groundedness", "quality:faithfulness") and not params.get("group_by")
             else [None]
         )
         series = []
@@ -175,8 +175,24 @@ class FakeFigures(FakeTraces):
             "queued": 3,
             "coverage": coverage,
             "demo": self.young,
-            "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044},
+            "cost_per_good_answer": {"value": 0.000412, "lo": 0.00039, "hi": 0.00044, "evaluators": ["groundedness"]},
+            "as_of": iso(self.as_of or datetime.now(UTC)),
+            "changes": [] if self.young else self._changes(),
         }
+
+    def _changes(self) -> list[dict[str, Any]]:
+        """Quality fell with a prompt, and what an answer costs rose a little."""
+
+        def level(value: float) -> dict[str, float]:
+            return {"value": value, "lo": value - 0.02, "hi": value + 0.02, "n": 412}
+
+        at = iso(NOW - timedelta(hours=8))
+        return [
+            {"metric": "quality:groundedness", "unit": "share", "t": at, "before": level(0.93), "after": level(0.71),
+             "sureness": 9.4, "worse": True, "cause": "prompt qa v7"},
+            {"metric": "cost_usd", "unit": "USD", "t": at, "before": level(0.0096), "after": level(0.012),
+             "sureness": 3.4, "worse": True, "cause": None},
+        ]  # fmt: skip
 
     def get_targets(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One target of each state."""
@@ -229,17 +245,32 @@ class FakeFigures(FakeTraces):
                 "baseline": {"n": 300, "share": base},
                 "lift": share / base,
                 "p_adjusted": p,
+                "explained_by": by,
             }
-            for name, value, share, base, p in (
-                ("prompt_version", "v7", 0.96, 0.34, 1e-12),
-                ("model", "claude-haiku-5", 0.41, 0.22, 0.003),
-                ("document", "operations/backups.md", 0.5, 0.31, 0.04),
+            for name, value, share, base, p, by in (
+                ("document", "operations/backups.md", 0.5, 0.05, 1e-9, None),
+                (
+                    "contexts retrieved",
+                    "4",
+                    0.6,
+                    0.2,
+                    1e-6,
+                    {"attribute": "document", "value": "operations/backups.md"},
+                ),
+                ("prompt_version", "v7", 0.96, 0.34, 1e-12, None),
+                ("model", "claude-haiku-5", 0.41, 0.22, 0.3, None),
             )
         ]
-        selected = bool(params.get("sel_from") or params.get("sel_lo"))
+        selected = not self.empty and bool(params.get("sel_from") or "sel_lo" in params or params.get("bad"))
         return {
             "n_selected": 83 if selected else 0,
             "n_baseline": 1207,
+            "sampled": False,
+            "dip": {"from": x[32], "to": x[47]} if selected else None,
+            "bars": [
+                {"t": t, "n": sum(column), "bad": sum(column) // (3 if number > 31 else 9)}
+                for number, (t, column) in enumerate(zip(x, cells, strict=True))
+            ],
             "heatmap": {"x": x, "y": [150.0 * number for number in range(16)], "cells": cells},
             "attributes": attributes if selected else [],
         }
@@ -274,6 +305,7 @@ class FakeFigures(FakeTraces):
             "verdict": "not enough data" if small else "worse",
             "need_more": 27 if small else None,
             "need_more_of": "users" if small else "answers",
+            "shared": 32,
             "flips": [] if small else flips,
             "strata": [self._stratum(value, verdict) for value, verdict in (("a", "worse"), (None, "not enough data"))]
             if params.get("by")

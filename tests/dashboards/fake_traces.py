@@ -12,8 +12,15 @@ from .fake_day import EVALUATORS, NOW, TOPICS, hexid, iso, moment_of
 
 BRIEF = (
     "span_id", "parent_span_id", "start_time", "latency_ms", "name", "kind", "status", "error_type", "input_tokens",
-    "output_tokens",
+    "output_tokens", "cost_usd", "ttft_ms", "status_message",
 )  # fmt: skip
+
+
+EXCEPTION = {
+    "exception.type": "openai.RateLimitError",
+    "exception.message": "too many requests: try again in 20 s",
+    "exception.stacktrace": 'Traceback (most recent call last):\n  File "app.py", line 3, in generate',
+}
 
 
 class FakeTraces:
@@ -24,6 +31,7 @@ class FakeTraces:
         self.hostile = hostile
         self.n_spans = n_spans
         self.young = False
+        self.as_of: datetime | None = None
         """Whether all there is came in the last half hour."""
         self.fresh = 0
         """How many traces the next look at the tail finds."""
@@ -79,7 +87,7 @@ class FakeTraces:
         start, end = moment_of(params.get("from"), NOW - timedelta(days=30)), moment_of(params.get("to"), NOW)
         alive = self.rows[:2] if self.young else self.rows
         rows = [row for row in alive if start <= datetime.fromisoformat(row["start_time"]) <= end]
-        for name in ("service", "model", "prompt_version", "variant", "environment"):
+        for name in ("service", "model", "prompt_version", "variant", "environment", "user_id", "session_id"):
             if params.get(name):
                 rows = [row for row in rows if row[name] == params[name]]
         if params.get("q"):
@@ -101,6 +109,7 @@ class FakeTraces:
             "traces": page,
             "next": str(offset + limit) if len(rows) > offset + limit else None,
             "newest": "0",
+            "total": len(rows) if params.get("total") else None,
         }
         if params.get("facets"):
             answer["facets"] = {
@@ -108,6 +117,36 @@ class FakeTraces:
                 for name in ("service", "model", "prompt_version", "variant", "environment")
             }
         return answer
+
+    def get_sessions(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Every session, the newest first; of one user where asked."""
+        rows = [row for row in self.rows if params.get("user_id") in (None, row["user_id"])]
+        names = list(dict.fromkeys(row["session_id"] for row in rows))
+        return {"sessions": [self._session(name) for name in names], "next": None}
+
+    def get_sessions_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A session with its turns, the first one first."""
+        turns = [row for row in reversed(self.rows) if name.endswith(row["session_id"])]
+        if not turns:
+            raise ApiError(404, f"no session {name!r}")
+        return {"session": self._session(name), "turns": turns}
+
+    def _session(self, name: str) -> dict[str, Any]:
+        turns = [row for row in self.rows if name.endswith(row["session_id"])]
+        return {
+            "session_id": name,
+            "start_time": turns[-1]["start_time"],
+            "end_time": turns[0]["start_time"],
+            "n_turns": len(turns),
+            "user_id": turns[-1]["user_id"],
+            "service": "helpdesk",
+            "cost_usd": 0.004,
+            "input_tokens": 9000,
+            "output_tokens": 900,
+            "error": any(row["error"] for row in turns),
+            "worst_score": 0.31,
+            "query": turns[-1]["query"],
+        }
 
     def _facet(self, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         values = sorted({row[name] for row in rows})
@@ -119,6 +158,8 @@ class FakeTraces:
         if index is None:
             raise ApiError(404, "No trace has this id; it may have been pruned after 30 days.")
         row = self.rows[index]
+        if rest == ("html",):
+            return {"filename": f"trace-{trace_id[:12]}.html", "text": "<!doctype html><title>Trace</title>"}
         if rest == ("pytest",):
             return {"filename": f"test_{trace_id[:8]}.py", "text": "def test_trace() -> None:\n    assert True\n"}
         near = [{"trace_id": one["trace_id"], "start_time": one["start_time"]} for one in self.rows]
@@ -201,29 +242,36 @@ class FakeTraces:
                 "input_tokens": row["input_tokens"] if kind == "llm" else None,
                 "output_tokens": row["output_tokens"] if kind == "llm" else None,
                 "cost_usd": row["cost_usd"] if kind == "llm" else None,
+                "ttft_ms": row["ttft_ms"] if kind == "llm" else None,
+                "status_message": "429 from the provider" if row["error"] and kind == "llm" else None,
                 "attributes": {"ragpulse.span.kind": kind, "gen_ai.request.model": row["model"], "tags": ["a", "b"]},
                 "mapped_from": "ragpulse",
                 "events": [{"name": "cache miss", "time": row["start_time"], "attributes": {"key": "q"}}]
                 if number == 1
+                else [{"name": "exception", "time": row["start_time"], "attributes": EXCEPTION}]
+                if row["error"] and kind == "llm"
                 else [],
             }
             for number, (name, kind, parent, offset, share) in enumerate(shape)
         ]
 
     def _contexts(self, row: Mapping[str, Any], index: int) -> list[dict[str, Any]]:
-        order = [index % len(TOPICS), (index + 1) % len(TOPICS), (index + 2) % len(TOPICS)]
+        """Three after the reranker, and the six that it was given."""
+        order = [number % len(TOPICS) for number in range(index, index + 6)]
         return [
             {
                 "trace_id": row["trace_id"],
-                "span_id": hexid(f"{row['trace_id']}1", 16),
+                "span_id": hexid(f"{row['trace_id']}{1 if superseded else 3}", 16),
                 "rank": rank,
                 "id": TOPICS[topic][2],
-                "score": round(0.86 - 0.17 * rank, 3),
+                "score": round(0.86 - 0.07 * rank, 3),
                 "text": TOPICS[topic][1].rpartition(". ")[0] + ". See the handbook for details.",
                 "metadata": {"lang": "en"},
                 "hash": hexid(TOPICS[topic][2], 64),
+                "superseded": superseded,
             }
-            for rank, topic in enumerate(order, 1)
+            for superseded, topics in ((False, order[:3]), (True, order))
+            for rank, topic in enumerate(topics, 1)
         ]
 
     def _scores(self, row: Mapping[str, Any], index: int) -> list[dict[str, Any]]:

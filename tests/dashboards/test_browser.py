@@ -7,6 +7,7 @@ from .fake_api import FakeApi
 from .fake_day import HOSTILE, hexid
 
 TRACE = f"/traces/{FakeApi().rows[2]['trace_id']}"
+ERROR = f"/traces/{FakeApi().rows[5]['trace_id']}"
 SPAN = f"{TRACE}/spans/{hexid(FakeApi().rows[2]['trace_id'] + '4', 16)}"
 PAGES = (
     "/",
@@ -24,10 +25,18 @@ PAGES = (
     "/replays",
     "/replays?from=-24h&model=gpt-5-mini",
     f"/replays/{hexid('run0', 16)}",
-    "/live",
+    "/traces?live=true",
+    "/traces?columns=time&columns=user&columns=session&columns=version&sort=oldest",
+    ERROR,
+    "/sessions",
+    "/sessions/session-3",
+    "/users/user-2",
+    "/datasets",
+    "/datasets/bad%20ones",
     "/documents",
     "/label",
     "/alerts",
+    "/alerts/new?preset=quality",
     "/health",
     "/login?failed=1&lacks=admin",
     "/exemplars?metric=quality:groundedness&t=2026-11-21T04:00:00Z&step=900",
@@ -66,6 +75,25 @@ def test_pages_are_accessible_and_fit(browser: Browser, site: str, path: str) ->
         assert visit.axe("color-contrast", "target-size", "scrollable-region-focusable") == []
 
     browser.visit(site, steps)
+
+
+def test_the_width_of_a_window_is_used(browser: Browser, site: str) -> None:
+    """A question has room beside its scores on a small laptop, and a wide screen is not empty at its side."""
+
+    def width(visit: Visit, selector: str) -> float:
+        return float(visit.page.locator(selector).first.bounding_box()["width"])
+
+    def small(visit: Visit) -> None:
+        visit.open("/traces")
+        assert width(visit, ".list tbody .question") >= 300
+
+    def wide(visit: Visit) -> None:
+        for path in ("/", "/traces"):
+            visit.open(path)
+            assert width(visit, ".lead" if path == "/" else "main .scroll") >= (0.85 if path == "/" else 0.75) * 2560
+
+    browser.visit(site, small, width=1024)
+    browser.visit(site, wide, width=2560)
 
 
 def test_empty_pages_are_accessible_and_fit(browser: Browser, empty_site: str) -> None:

@@ -1,6 +1,14 @@
 """Sentences tied to evidence."""
 
-from ragpulse_dashboards.evidence import answer_pieces, context_views, find_sentences
+import re
+from html import unescape
+
+import pytest
+
+from ragpulse_dashboards.evidence import context_views, find_sentences
+from ragpulse_dashboards.markdown import render_answer
+
+from .fake_day import HOSTILE
 
 SENTENCES = [
     {
@@ -16,20 +24,54 @@ SENTENCES = [
 ]
 
 
-def test_pieces_of_an_answer_are_the_answer() -> None:
-    """Cutting an answer at its sentences loses no character, and marks the unsupported one."""
-    pieces = answer_pieces("A is one. B is two. Bye", SENTENCES)
-    assert "".join(piece.text for piece in pieces) == "A is one. B is two. Bye"
-    assert [piece.supported for piece in pieces] == [True, None, False, None]
-    assert pieces[2].reasons == "no match"
+def marked(html: str) -> list[tuple[str, str, str]]:
+    """Kind, number and text of every marked stretch."""
+    found = re.findall(r'class="sentence (\w+)" data-sentence="(\d+)">(?:<svg.*?</svg>)?(.*?)</(?:a|span)>', html)
+    return [(kind, number, unescape(text)) for kind, number, text in found]
 
 
-def test_a_sentence_without_offsets_is_found_by_its_text() -> None:
-    """Evidence without start and end still lands on its sentence; text that is not there is passed over."""
-    pieces = answer_pieces(
-        "X. A is one.", [{"text": "A is one.", "supported": True}, {"text": "nowhere", "supported": False}]
-    )
-    assert [(piece.text, piece.supported) for piece in pieces] == [("X. ", None), ("A is one.", True)]
+def test_sentences_are_marked_in_rendered_markdown() -> None:
+    """Markup inside a sentence splits its mark, white space and link targets do not hide it; the rest is unmarked."""
+    text = "# Plans\n\n**Team** has\n[SSO](https://a.example/x). Trials last `90` days.\n\n- Hello!\n\nBye"
+    parts = ("**Team** has\n[SSO](https://a.example/x).", "Trials last `90` days.", "Hello!", "nowhere")
+    sentences = [
+        {"text": part, "supported": number != 1, "claim": number != 2, "context": 0, "reasons": ["no 90"],
+         "evidence_start": 4, "evidence_end": 8}
+        for number, part in enumerate(parts)
+    ]  # fmt: skip
+    html = render_answer(text, sentences, [{"id": "a<b", "text": "see this"}])
+    assert marked(html) == [
+        ("supported", "0", "Team"), ("supported", "0", "has"), ("supported", "0", "SSO"),
+        ("unsupported", "1", "Trials last"), ("unsupported", "1", "90"), ("unsupported", "1", "days."),
+    ]  # fmt: skip
+    assert 'Not in any context. Closest: <a href="#context-0">a&lt;b</a>, <q>this</q>' in html
+    assert '<span class="muted">(no 90)</span></span></p>' in html
+    assert '<span class="no-claim" title="no claim: nothing to support">Hello!</span>' in html
+    assert '<p class="heading">Plans</p>' in html
+    assert "Bye" in html
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *HOSTILE,
+        "[x](javascript:alert(1)) ![x](https://evil.example/x.png) <https://evil.example> <javascript:alert(1)>",
+        "[x](data:text/html,x) [y][z]\n\n[z]: vbscript:x\n\n| a |\n|:--|\n| <b onclick=x> |",
+        '`<script>`\n\n```<script>\n<img src=x onerror=y>\n```\n\n[a](https://a.example "t" onclick=x)',
+        "> " * 500 + "x" + "[" * 5000 + "*" * 5000,
+    ],
+)
+def test_markdown_makes_nothing_that_acts(text: str) -> None:
+    """Only listed tags come out; links lead to http and https and carry rel; no image, no handler, no style."""
+    html = render_answer(text, [{"text": text, "supported": False, "context": 0, "reasons": [text]}], [{"id": text}])
+    tags = set(re.findall(r"<([a-z]\w*)", html))
+    assert tags <= {"p", "a", "span", "svg", "path", "code", "pre", "table", "thead", "tbody", "tr", "th", "td", "br",
+                    "ul", "ol", "li", "blockquote", "em", "strong", "s", "q", "hr"}  # fmt: skip
+    for attributes in re.findall(r"<[a-z]\w*((?:[^>\"]|\"[^\"]*\")*)>", html):
+        names = set(re.findall(r"([\w-]+)=\"", attributes))
+        assert not names & {"src", "style", "srcset", "onclick", "onerror", "onload"}
+    for url in re.findall(r'href="([^"]*)"', html):
+        assert url.startswith(("https://", "http://", "#"))
 
 
 def test_contexts_know_whether_they_were_used() -> None:
@@ -41,6 +83,16 @@ def test_contexts_know_whether_they_were_used() -> None:
         (" A is on", (0,)),
         ("e, yes", ()),
     ]
+
+
+def test_evidence_counts_the_contexts_that_evaluators_see() -> None:
+    """Contexts without text and superseded ones have no number, so evidence lands on the right one; unused fold."""
+    rows = [{"text": None}, {"text": "see: A is one, yes"}, {"text": "other"}, {"text": "A is one", "superseded": True}]
+    views = context_views(rows, [*SENTENCES, {"text": "C", "supported": False, "context": 1}])
+    assert [one.index for one in views] == [None, 0, 1, None]
+    assert [(one.used, one.closest, one.shown) for one in views] == [
+        (False, False, False), (True, False, True), (False, True, True), (False, False, False)
+    ]  # fmt: skip
 
 
 def test_overlapping_evidence_shares_a_piece() -> None:
@@ -57,4 +109,4 @@ def test_without_evidence_nothing_is_claimed() -> None:
     """No score with sentence evidence: plain text, and used is unknown rather than false."""
     assert find_sentences([{"evaluator": "groundedness", "parts": {"sentences": []}}, {"parts": None}]) == []
     assert context_views([{"text": "t"}], [])[0].used is None
-    assert answer_pieces("plain", [])[0].text == "plain"
+    assert render_answer("plain") == "<p>plain</p>"

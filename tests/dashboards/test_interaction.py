@@ -1,6 +1,7 @@
 """Pages in use: charts, drawer, evidence, keyboard, labels, rules, live tail."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -57,20 +58,35 @@ def test_dragging_zooms_every_chart_and_a_double_click_returns(browser: Browser,
     browser.visit(site, steps)
 
 
-def test_figures_shown_again_are_replaced_by_new_ones(
-    browser: Browser, base: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_shown_again_are_replaced_by_new_ones(browser: Browser, base: str, api: FakeApi) -> None:
     """A page of figures read a while ago says so, and takes the new reading when it is there, charts and all."""
-    monkeypatch.setattr("ragpulse_dashboards.cache.SLOW_S", 0.0)
-    monkeypatch.setattr("ragpulse_dashboards.cache.FRESH_S", 0.0)
 
     def steps(visit: Visit) -> None:
+        api.as_of = datetime.now(UTC) - timedelta(seconds=80)
         assert "read again" in visit.page.request.get(f"{base}/?from=-24h").text()
+        visit.page.on("requestfinished", lambda request: setattr(api, "as_of", None))
         visit.open("/?from=-24h")
         visit.page.locator("main:not(:has([data-renew])) #chart-latency canvas").wait_for()
         assert "newest span 2\xa0s ago" in visit.page.inner_text(".pulse")
+        assert [bool(params.get("max_age")) for operation, params in api.calls if operation == "GET overview"][
+            -1
+        ] is False
 
-    browser.visit(base, lambda visit: visit.open("/?from=-24h"))
+    browser.visit(base, steps)
+
+
+def test_the_facts_of_an_open_page_are_renewed(browser: Browser, base: str, api: FakeApi) -> None:
+    """An overview that stays open says what is true now, every five seconds, while its charts stay as they are."""
+
+    def steps(visit: Visit) -> None:
+        visit.page.add_init_script("const real = setInterval; window.setInterval = (act, ms) => real(act, ms / 50);")
+        visit.open("/?from=-24h")
+        visit.page.locator(".happened.bad").wait_for()
+        chart = visit.page.locator("#chart-lead canvas").element_handle()
+        api.young = True
+        visit.page.get_by_text("Nothing changed in this range.").wait_for()
+        assert chart.evaluate("one => one.isConnected")
+
     browser.visit(base, steps)
 
 
@@ -79,7 +95,7 @@ def test_a_click_on_a_point_opens_examples(browser: Browser, base: str, api: Fak
 
     def steps(visit: Visit) -> None:
         visit.open("/")
-        visit.page.locator("#chart-quality-groundedness .u-over").click(position={"x": 300, "y": 40})
+        visit.page.locator("#chart-lead .u-over").click(position={"x": 300, "y": 40})
         visit.page.locator("#drawer .example").first.wait_for()
         assert "Worst" in visit.page.inner_text("#drawer")
         assert "All traces of it" in visit.page.inner_text("#drawer")
@@ -168,12 +184,66 @@ def test_a_sentence_lights_its_evidence(browser: Browser, site: str) -> None:
     browser.visit(site, steps)
 
 
+def test_the_parts_of_a_trace_are_tabs(browser: Browser, site: str) -> None:
+    """One part shows at a time; evidence, verdicts and the address lead to theirs; the session comes by itself."""
+
+    def steps(visit: Visit) -> None:
+        visit.open(TRACE)
+        shown = "[...document.querySelectorAll('[data-tab]')].filter(one => !one.hidden).map(one => one.id)"
+        assert visit.page.evaluate(shown) == ["contexts"]
+        visit.page.locator(".chip", has_text="faithfulness").click()
+        visit.page.wait_for_function(f"{shown}.join() === 'verdicts'")
+        visit.page.locator("[data-sentence='0']").click()
+        visit.page.wait_for_function(f"{shown}.join() === 'contexts'")
+        visit.page.locator("[data-tabs] a", has_text="Session").click()
+        visit.page.locator("#session .turn[aria-current]").wait_for()
+        visit.page.reload()
+        visit.page.wait_for_function(f"{shown}.join() === 'session'")
+
+    browser.visit(site, steps)
+
+
+def test_a_copy_says_that_it_was_one(browser: Browser, site: str) -> None:
+    """The link of a trace and its test go to the clipboard, and the button says so."""
+
+    def steps(visit: Visit) -> None:
+        visit.open(TRACE)
+        visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        visit.page.locator(".menu", has_text="Share").locator("summary").click()
+        for name, expected in (("Copy the link", f"{site}{TRACE}?at="), ("Copy as pytest case", "def test_trace")):
+            link = visit.page.get_by_role("link", name=name)
+            link.click()
+            visit.page.get_by_role("link", name="Copied").wait_for()
+            assert visit.page.evaluate("navigator.clipboard.readText()").startswith(expected)
+            link.wait_for()
+
+    browser.visit(site, steps)
+
+
+def test_times_are_local_with_utc_on_hover(browser: Browser, site: str) -> None:
+    """The page of the server says UTC; the browser says its own time, and a picked date becomes UTC again."""
+
+    def steps(visit: Visit) -> None:
+        session = visit.page.context.new_cdp_session(visit.page)
+        session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+        visit.open("/traces")
+        first = visit.page.locator("td time").first
+        assert (first.inner_text(), first.get_attribute("title")) == ("Nov 21 20:56:00", "Nov 21 11:56:00 UTC")
+        visit.page.get_by_text("Custom").click()
+        visit.page.locator("[data-pick=from]").fill("2026-11-21T17:00")
+        with visit.page.expect_navigation():
+            visit.page.get_by_role("button", name="Show", exact=True).first.click()
+        assert query_of(visit)["from"] == ["2026-11-21T08:00:00.000Z"]
+
+    browser.visit(site, steps, fresh=True)
+
+
 def test_a_long_waterfall_costs_what_is_seen_of_it(browser: Browser) -> None:
     """Rows below the window are not laid out; looking for one finds it, and it is a row of a table like the others."""
     api = FakeApi(n_spans=190)
 
     def steps(visit: Visit) -> None:
-        visit.open(f"/traces/{api.rows[2]['trace_id']}")
+        visit.open(f"/traces/{api.rows[2]['trace_id']}#spans")
         last = visit.page.locator(".waterfall tr").last
         seen = "row => row.checkVisibility({ contentVisibilityAuto: true })"
         assert not last.evaluate(seen)
@@ -286,7 +356,7 @@ def test_an_alert_is_tested(browser: Browser, base: str, api: FakeApi) -> None:
         visit.open("/alerts")
         with visit.page.expect_navigation():
             visit.page.locator(".monitor", has_text="latency p95").get_by_role("button", name="Send a test").click()
-        assert "A test delivery for latency was sent" in visit.page.inner_text("[role=status].flash")
+        assert "A test message for latency was sent" in visit.page.inner_text("[role=status].flash")
 
     browser.visit(base, steps)
     assert [operation for operation, _ in api.calls if operation.startswith("POST")] == ["POST monitors/latency/test"]
@@ -303,7 +373,7 @@ def test_the_overview_paints_before_the_scores_are_read(
             visit.open("/")
         assert "Reading the scores of 12.9k traces" in first.value.text()
         assert "chart-latency" in first.value.text()
-        visit.page.locator("#chart-quality-groundedness canvas").wait_for()
+        visit.page.locator("#chart-lead canvas").wait_for()
         visit.page.locator("#chart-latency canvas").wait_for()
         assert "reading" not in visit.page.inner_text("main").lower()
         visit.page.locator("#chart-latency summary").click()
@@ -319,7 +389,7 @@ def test_the_overview_is_whole_without_scripts(browser: Browser, base: str, monk
     def steps(visit: Visit) -> None:
         visit.page.goto(f"{base}/?from=-7d")
         visit.page.wait_for_url("**/?from=-7d&whole=true")
-        assert "groundedness 0.861" in " ".join(visit.page.inner_text("main").split())
+        assert "groundedness 0.86 ± 0.02" in " ".join(visit.page.text_content("main").split())
 
     browser.visit(base, steps, js=False)
 
@@ -329,9 +399,9 @@ def test_new_traces_appear_live_and_the_rest_is_counted(browser: Browser, base: 
     api.fresh = 30
 
     def steps(visit: Visit) -> None:
-        visit.open("/live")
+        visit.open("/traces?live=true")
         visit.page.locator("[data-live-skipped]", has_text="22 skipped").wait_for()
-        assert visit.page.locator("[data-row]").count() == 28
+        assert visit.page.locator("[data-row]").count() == 58
         visit.page.locator("[data-live-pause]").click()
         assert visit.page.inner_text("[data-live-state]") == "paused"
 
@@ -342,7 +412,7 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
     """Dragging a box puts its edges into the URL and ranks the attributes."""
 
     def steps(visit: Visit) -> None:
-        visit.open("/explain")
+        visit.open("/explain?metric=latency_ms")
         box = visit.box("[data-heatmap] svg")
         visit.page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)
         visit.page.mouse.down()
@@ -362,7 +432,7 @@ def test_a_box_on_the_heatmap_is_explained(browser: Browser, site: str) -> None:
         with visit.page.expect_navigation():
             visit.page.mouse.up()
         assert set(query_of(visit)) & {"sel_lo", "sel_hi"} == {"sel_lo"}  # the top row also holds what is beyond it
-        visit.open("/explain?sel_from=2026-11-21T11:30:00Z")
+        visit.open("/explain?metric=latency_ms&sel_from=2026-11-21T11:30:00Z")
         assert [marked.get_attribute(edge) for edge in ("x", "width", "height")] == ["47", "1", "16"]
 
     browser.visit(site, steps)
@@ -405,9 +475,8 @@ def test_without_scripts_nothing_is_lost_but_the_drawing(browser: Browser, site:
 
     def steps(visit: Visit) -> None:
         visit.page.goto(f"{site}/")
-        visit.page.locator("#chart-latency summary").click()
-        visit.page.get_by_role("link", name="Latency as a table").click()
-        assert "p95" in visit.page.inner_text("table")
+        visit.page.wait_for_url("**/?whole=true")
+        assert "p95" in visit.page.inner_text("#chart-latency table")
         visit.page.locator("table a").first.click()
         assert "Worst" in visit.page.inner_text("main")
 

@@ -1,15 +1,20 @@
 """Pages without a browser: what a person without JavaScript, or a test, can read."""
 
+import csv
+import io
+import json
 import re
-import tomllib
+from collections.abc import Mapping
 from html import unescape
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from ragpulse_dashboards import CONTENT_SECURITY_POLICY, routes
+from ragpulse_dashboards import CONTENT_SECURITY_POLICY, ApiError, routes
+from ragpulse_dashboards.formats import by_unit
 
 from .fake_api import FakeApi
 
@@ -29,16 +34,66 @@ def text_of(html: str) -> str:
 def test_overview_reads_without_scripts() -> None:
     """Estimate, interval, n and verdict of each evaluator are text in the page."""
     text = text_of(client().get("/").text)
-    assert "groundedness 0.861 0.842–0.879" in text
-    assert "1,204" in text
+    assert "groundedness 0.86 ± 0.02 · 1,204 of 1,290 answers" in text
+    assert "answered 68 % ± 1.9 % · 1,201 of 1,290 answers" in text
     assert "worse was 0.903" in text
-    assert "groundedness as a table" in text
+    assert "Groundedness as a table" in text
+
+
+def test_the_first_screen_says_what_changed() -> None:
+    """The surest change is a sentence with its levels, its time and what began then; the worst are a click away.
+
+    Words that only a statistician reads stand in tooltips.
+    """
+    html = unescape(client().get("/").text)
+    text = text_of(html)
+    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00, when prompt qa v7 began. Why? Worst answers" in text
+    assert "Cost per answer rose $0.0096 → $0.012" in text
+    assert "/traces?from=2026-11-21T04%3A00%3A00Z&evaluator=groundedness&sort=worst" in html
+    assert text.index("Groundedness fell") < text.index("Cost $4.28") < text.index("Quality") < text.index("Efficiency")
+    for private in ("n eff.", "Waiting, dropped", "Never selectable"):
+        assert private not in text
+    quiet = FakeApi()
+    quiet.young = True
+    assert "Nothing changed in this range." in text_of(client(quiet).get("/").text)
+
+
+def test_the_worst_answers_name_the_sentence_and_the_document() -> None:
+    """Each with what is not supported and what is closest to it; above them what the bad ones share."""
+    text = text_of(client().get("/worst?evaluator=groundedness&since=2026-11-21T04:00:00Z").text)
+    assert "80 of 83 bad answers (50 %) retrieved operations/backups.md ; of the others 5.0 %" in text
+    assert "✕ " in text
+    assert text.count("groundedness 0.") >= 5
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0096, "$0.0096"), (0.01, "$0.010"), (0.4567, "$0.46"), (1.234, "$1.23"), (4.2e-7, "$0.00000042")],
+)
+def test_money_keeps_two_digits_below_a_dollar(value: float, shown: str) -> None:
+    """An interval's ends and its middle are told apart."""
+    assert by_unit(value, "USD") == shown
+
+
+def test_a_grouped_overview_has_one_row_a_group() -> None:
+    """Every metric of a group beside the others', over the whole range."""
+    html = client().get("/?group_by=prompt_version").text
+    (table,) = re.findall(r'aria-label="One row a group">(.*?)</table>', html, re.DOTALL)
+    assert [text_of(row) for row in re.findall(r'<th scope="row">(.*?)</th>', table)] == ["v6", "v7", "none"]
+    assert "Answered" in text_of(table)
+
+
+def test_without_scripts_every_chart_is_a_table() -> None:
+    """A browser without JavaScript is sent to the page on which the drawings' tables stand open."""
+    assert '<noscript><meta http-equiv="refresh" content="0; url=/?whole=true">' in client().get("/").text
+    html = client().get("/?whole=true").text
+    assert html.count('as a table"') == html.count("<figure")
 
 
 def test_figures_of_the_overview_lead_to_the_rows_behind_them() -> None:
     """What a good answer costs leads to the answers that pass, each count of an evaluator's coverage to its answers."""
     html = unescape(client().get("/?model=gpt-5-mini").text)
-    assert re.search(r'href="/traces\?model=gpt-5-mini&failing=false">\$', html)
+    assert re.search(r'href="/traces\?model=gpt-5-mini&failing=false&evaluator=groundedness">\$', html)
     skipped = "/traces?model=gpt-5-mini&evaluator=groundedness&outcome=skipped"
     assert f'href="{skipped}"' in html
     assert html.count('href="/traces?model=gpt-5-mini&evaluator=groundedness&outcome=scored"') == 2
@@ -59,8 +114,38 @@ def test_a_document_leads_to_the_traces_that_found_it() -> None:
 
 def test_health_says_how_long_evaluations_wait() -> None:
     """The age of the oldest is beside how many are due; with nothing due there is none."""
-    assert "Pending 4 Oldest pending 7 s Done" in text_of(client().get("/health").text)
-    assert "Oldest pending – Done" in text_of(client(FakeApi(empty=True)).get("/health").text)
+    assert "Pending 4 Oldest pending 7 s Results a second 2.5 Done in about 2 s Done" in text_of(
+        client().get("/health").text
+    )
+    assert "9 calls have no price: add it to [prices]." in text_of(client().get("/health").text)
+    assert "Oldest pending – Results a second 0 Done in about – Done" in text_of(
+        client(FakeApi(empty=True)).get("/health").text
+    )
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "words"),
+    [
+        ({"done_per_s": 90.0, "clears_in_s": 4081.4}, "90 a second are done: done in about 1 h 8 min."),
+        (
+            {"done_per_s": 9.0, "new_per_s": 12.0, "clears_in_s": None},
+            "12 a second are new, so the backlog does not shrink",
+        ),
+    ],
+)
+def test_health_is_not_green_with_a_backlog(evaluations: dict[str, object], words: str) -> None:
+    """Backlog, rate and when it ends."""
+
+    class Behind(FakeApi):
+        def get_status(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            status = super().get_status(params)
+            behind = {"pending": 367_328, "oldest_s": 9000.0, **evaluations}
+            return {**status, "evaluations": {**status["evaluations"], "dropped": {}, **behind}}
+
+    text = text_of(client(Behind()).get("/health").text).replace("\xa0", " ")
+    assert "367,328 evaluations pending, the oldest for 2 h 30 min" in text
+    assert words in text
+    assert "nothing waits too long" not in text
 
 
 def test_a_table_twin_comes_when_it_is_opened() -> None:
@@ -146,7 +231,7 @@ def test_a_started_replay_is_looked_at() -> None:
     assert response.headers["location"].startswith("/replays/")
     assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "since": "7d", "limit": 100, "max_usd": 2.0}
     run = response.headers["location"].rpartition("/")[2]
-    assert f"/compare?b=run%3A{run}" in client(api).get(response.headers["location"]).text
+    assert f"/compare?b=run%3A{run}" in unescape(client(api).get(response.headers["location"]).text)
     form = client(api).get(f"/compare?b=run:{run}").text
     assert f'value="run:{run}"' in form
     assert '<option value="faithfulness@' in form
@@ -165,31 +250,124 @@ def test_trace_list_pages_and_keeps_filters() -> None:
     html = client().get("/traces?sort=slow&from=-30d").text
     (link,) = re.findall(r'rel="next" href="([^"]+)"', html)
     assert unescape(link) == "/traces?from=-30d&sort=slow&cursor=50"
+    assert "Traces 60" in text_of(html)
     second = client().get(unescape(link)).text
     assert second.count("data-row>") == 10
     assert 'href="/traces?from=-30d&amp;sort=slow">First page' in second
 
 
-def test_csv_cells_are_no_formulas() -> None:
-    """Text that a spreadsheet would run is quoted."""
-    api = FakeApi()
+def test_csv_has_all_rows_and_scores_and_no_formulas() -> None:
+    """Every page of the list, users, sessions, a column for each evaluator; a spreadsheet runs nothing."""
+    api = FakeApi(n_traces=2100)
     api.rows[0]["query"] = "=HYPERLINK(1)"
-    assert "'=HYPERLINK(1)" in client(api).get("/traces.csv").text
+    api.rows[2050]["scores"] = {"seldom": {"normalized": 0.5}}
+    rows = list(csv.DictReader(io.StringIO(client(api).get("/traces.csv?from=-3650d").text)))
+    assert len(rows) == 2100
+    assert (rows[0]["query"], rows[0]["user_id"], rows[0]["session_id"]) == ("'=HYPERLINK(1)", "user-0", "session-0")
+    assert float(rows[0]["groundedness"]) == api.rows[0]["scores"]["groundedness"]["normalized"]
+    assert rows[2050]["other_scores"] == "seldom=0.5"
+
+
+def test_headers_sort_and_columns_are_chosen() -> None:
+    """A header leads to its order and back, and says which holds; chosen columns stay in every link."""
+    page = unescape(client().get("/traces?sort=slow&columns=latency&columns=user").text)
+    assert 'aria-sort="descending"><a href="/traces?sort=fast&columns=latency&columns=user">Latency' in page
+    assert 'href="/users/user-0"' in page
+    assert "Tokens</a></th>" not in page
+    assert "sort=worst" in unescape(client().get("/traces").text)
+
+
+def test_a_bad_condition_keeps_its_text() -> None:
+    """The list says what is wrong beside the field that still holds what was typed."""
+
+    class Refusing(FakeApi):
+        def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            if params.get("where"):
+                raise ApiError(400, "where: unexpected 'and'")
+            return super().get_traces(params)
+
+    response = client(Refusing()).get("/traces?where=latency_ms+>+and&model=gpt-5-mini")
+    assert response.status_code == 400
+    assert 'name="where" value="latency_ms &gt; and"' in response.text
+    assert "unexpected 'and'" in text_of(response.text)
+    assert 'name="model" value="gpt-5-mini"' in response.text
+
+
+def test_a_trace_id_in_the_search_opens_the_trace() -> None:
+    """However old it is; any other text is looked for in the list."""
+    api = FakeApi()
+    trace_id = api.rows[3]["trace_id"]
+    assert client(api).get(f"/traces?q={trace_id.upper()}+").headers["location"] == f"/traces/{trace_id}"
+    assert client(api).get("/traces?q=backups").status_code == 200
+
+
+def test_a_session_is_a_conversation() -> None:
+    """The first turn first, with answers, scores and cost; from a trace one click, as a user's over all sessions."""
+    api = FakeApi()
+    turns = [row for row in api.rows if row["session_id"] == "session-3"][::-1]
+    page = client(api).get("/sessions/session-3").text
+    assert re.findall(r'href="/traces/([0-9a-f]{32})', page) == [row["trace_id"] for row in turns]
+    text = text_of(page)
+    assert turns[1]["response"].split(". ")[0] in text
+    assert "groundedness" in text
+    assert "$" in text
+    assert 'href="/sessions/session-3"' in client(api).get("/sessions").text
+    assert 'href="/sessions/session-3"' in client(api).get(f"/traces/{turns[0]['trace_id']}").text
+    asked = re.findall(r'<p class="asked"[^>]*><a href="/traces/([0-9a-f]{32})', client(api).get("/users/user-2").text)
+    assert asked == [row["trace_id"] for row in api.rows if row["user_id"] == "user-2"][::-1]
+    assert client(api).get("/users/nobody").status_code == 404
+
+
+def test_an_error_is_named_with_its_span() -> None:
+    """Exception, message, stack trace and the failing span stand on top of the trace."""
+    api = FakeApi()
+    row = next(row for row in api.rows if row["error"])
+    page = client(api).get(f"/traces/{row['trace_id']}").text
+    assert "openai.RateLimitError in generate : too many requests: try again in 20 s" in text_of(page)
+    assert "Traceback (most recent call last):\n" in page
+
+
+def test_contexts_before_the_reranker_stand_apart() -> None:
+    """Three were answered from, six were found; the trace is linked as a file that needs no collector."""
+    api = FakeApi()
+    path = f"/traces/{api.rows[2]['trace_id']}"
+    page = client(api).get(path).text
+    assert "before rerank (6)" in page
+    assert "Contexts 3 " in text_of(page)
+    assert f'href="{path}/html" download' in page
+    answer = client(api).get(f"{path}/html")
+    assert answer.headers["content-disposition"].startswith("attachment; filename*=UTF-8''trace-")
+
+
+def test_labels_are_suggested_until_none_is_left() -> None:
+    """When the first suggestions all have labels, the page asks for more before it says that there are none."""
+
+    class Labelled(FakeApi):
+        def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            return super().get_labels_one(name, params) if params.get("limit") == 200 else {"traces": []}
+
+    assert "1 of " in text_of(client(Labelled()).get("/label").text)
+
+
+@pytest.mark.parametrize(("needs_key", "words"), [(True, "asks for a key"), (False, "listens only on this computer")])
+def test_the_login_knows_whether_a_key_is_needed(needs_key: bool, words: str) -> None:
+    """On loopback nobody is sent for a key that is not asked for."""
+    pages = TestClient(Starlette(routes=routes(FakeApi(), needs_key=needs_key)))
+    assert words in text_of(pages.get("/login").text)
 
 
 def test_a_trace_shows_question_contexts_answer_and_verdicts() -> None:
     """Everything about one answer is on its page, the unsupported sentence by name."""
     api = FakeApi()
     page = client(api).get(f"/traces/{api.rows[2]['trace_id']}").text
-    assert 'href="/traces?session_id=session-' in page
-    assert 'href="/traces?user_id=user-' in page
+    assert 'href="/users/user-' in page
     text = text_of(page)
     for words in (
         "How long are backups kept?",
         "operations/backups.md",
         "2 of 3 sentences supported",
         "faithfulness",
-        "chosen with probability 0.05",
+        "sampled at 5.0\xa0%".replace("\xa0", " "),
         "Is every statement of the answer supported",
     ):
         assert words in text
@@ -236,9 +414,9 @@ def test_every_page_carries_the_policy_and_no_inline_code() -> None:
 def test_targets_say_met_missed_or_undecided() -> None:
     """Each target stands below the headline with its bound, its estimate and its interval."""
     text = text_of(client().get("/").text)
-    assert "missed groundedness at least 0.900: 0.861 0.842–0.879 n 1,204" in text
+    assert "missed groundedness at least 0.900: 0.861 0.842–0.879 1,204 answers" in text
     assert "met latency p95 at most 2.00 s: 1.45 s" in text
-    assert "undecided refusal" in text
+    assert "undecided answered" in text
 
 
 def test_a_target_stands_in_its_charts_legend_and_table() -> None:
@@ -300,6 +478,7 @@ def test_a_comparison_that_cannot_be_made_keeps_its_form() -> None:
 def test_evaluators_in_use_stand_apart() -> None:
     """Those that a rule names show what they did; the others only what they need."""
     used, others = client().get("/evaluators").text.split("Also here")
+    assert "evaluator=groundedness&amp;outcome=scored&amp;evaluated_from=-24h" in used
     assert "1,204" in used
     assert "exact_match" not in used.split("In use")[1]
     assert "exact_match" in others
@@ -324,23 +503,84 @@ def test_blame_is_drawn_over_time() -> None:
     assert columns[0] == ("2026-11-20T12%3A00%3A00Z", "2026-11-20T13%3A00%3A00Z")
 
 
-def test_the_monitor_to_paste_is_one_the_settings_take() -> None:
-    """With nothing watched the page shows lines for ragpulse.toml, as the collector reads them."""
-    html = client(FakeApi(empty=True)).get("/alerts").text
-    (lines,) = re.findall(r"(\[\[monitor\]\].*?)</pre>", html, re.DOTALL)
-    (monitor,) = tomllib.loads(unescape(lines))["monitor"]
-    assert monitor["condition"] == "change"
+def test_an_alert_is_made_in_the_page() -> None:
+    """A preset fills in a limit from the last week; the preview counts firings before anything is kept."""
+    api = FakeApi()
+    assert "quality-2" not in client(api).get("/alerts/new?preset=latency").text
+    form = unescape(client(api).get("/alerts/new?preset=quality").text)
+    assert 'name="name" value="quality-2"' in form  # the name is taken
+    assert '<option value="quality:groundedness" selected>' in form
+    (limit,) = re.findall(r'name="limit" value="(0\.\d+)"', form)
+    draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": limit, "window": "1h"}
+    seen = text_of(client(api).get("/alerts/preview", params={**draft, "where": "error"}).text)
+    assert "It would have fired 1 time in the last 7 days" in seen
+    assert "a drop of 0.10 is seen after about 50 minutes" in seen
+    assert client(api).post("/alerts", data={**draft, "notify": ["team"]}).headers["location"].endswith("name=mine")
+    operation, kept = api.calls[-1]
+    assert operation == "POST monitors"
+    assert kept["condition"] == f"< {limit}"
+    assert kept["notify"] == ["team"]
+
+
+def test_an_alert_that_is_refused_comes_back_as_it_was_typed() -> None:
+    """With the reason beside it, as a form."""
+    page = client().post("/alerts", data={"name": "mine", "metric": "latency_p95", "sign": "<", "where": "model = 'x'"})
+    assert page.status_code == 400
+    assert "write '< 0.85'" in unescape(page.text)
+    assert "model = 'x'" in unescape(page.text)
+    assert 'value="mine"' in page.text
+
+
+def test_an_alert_is_changed_muted_and_deleted() -> None:
+    """Those of the file only muted; a firing leads to its range and to its worst traces."""
+    api = FakeApi()
+    pages = client(api)
+    html = unescape(pages.get("/alerts").text)
+    assert "/alerts/latency/edit" not in html
+    assert 'action="/alerts/latency/unmute"' in html
+    window = "prompt_version=v7&t=2026-11-21T07%3A00%3A00Z&step=3600"
+    assert f"/exemplars?metric=quality%3Agroundedness&{window}" in html
+    assert "/figures?metric=quality%3Agroundedness&prompt_version=v7&from=2026-11-20T20%3A00%3A00Z" in html
+    assert 'name="existing" value="quality"' in pages.get("/alerts/quality/edit").text
+    assert pages.get("/alerts/latency/edit").status_code == 404
+    pages.post("/alerts", data={"existing": "quality", "metric": "error_rate", "sign": "no data"})
+    pages.post("/alerts/quality/mute", data={"for": "8h"})
+    pages.post("/alerts/quality/delete")
+    asked = [(name, params.get("for")) for name, params in api.calls if not name.startswith("GET")]
+    assert asked == [
+        ("PUT monitors/quality", None),
+        ("POST monitors/quality/mute", "8h"),
+        ("DELETE monitors/quality", None),
+    ]
 
 
 def test_the_heatmap_has_a_table_that_marks_without_a_mouse() -> None:
     """Each time says how many traces it has and where most lie; its link explains just that time."""
-    html = unescape(client().get("/explain").text)
-    table = html.partition("The heatmap as a table")[2]
+    html = unescape(client().get("/explain?metric=latency_ms").text)
+    table = html.partition("The heatmap as a table")[2].partition("</table>")[0]
     assert table.count('<th scope="row"') == 48
     assert re.search(r"Nov 21 11:30</th><td class=\"num\">\d+</td><td class=\"num\">1\.\d+\ss–1\.\d+\ss</td>", table)
     link = re.findall(r'href="(/explain[^"]+)"', table)[-1]
     assert "sel_from=2026-11-20T12%3A00%3A00Z&sel_to=2026-11-20T12%3A30%3A00Z" in link
-    assert "83 marked against" in text_of(client().get(link).text)
+    assert "83 slow requests against" in text_of(client().get(link).text)
+
+
+def test_why_is_said_in_sentences_and_leads_on() -> None:
+    """The first causes in words, at most eight rows, the explained folded under their cause; links keep the metric."""
+    api = FakeApi()
+    html = unescape(client(api).get("/explain?metric=quality:groundedness").text)
+    text = text_of(html)
+    assert "80 of 83 bad answers (50 %) retrieved operations/backups.md ; elsewhere 5.0 %: 10.0×" in text.replace(
+        "\xa0", " "
+    )
+    assert "explains 1 more contexts retrieved 4" in text
+    assert "claude-haiku-5" not in text.partition("What differs")[2]
+    assert [params["bad"] for operation, params in api.calls if operation == "GET explain"] == [True]
+    failing = "evaluator=groundedness&failing=true&sort=worst"
+    assert re.search(rf'href="/traces\?from=2026-11-21T04[^"]+&{failing}&document=operations%2Fbackups.md"', html)
+    assert "/compare?b=prompt%3Av7&evaluator=groundedness" in html
+    assert "/alerts/new?metric=quality%3Agroundedness&preset=quality&where=prompt_version+%3D+%27v7%27" in html
+    assert 'name="sel_from" value="2026-11-21T04' in html  # the stretch that was found is marked
 
 
 def test_a_watched_metric_is_told_with_its_unit_and_leads_to_its_chart() -> None:
@@ -360,12 +600,27 @@ def test_a_missing_page_has_words_for_people_only() -> None:
     assert client().get("/nothing/here", headers={"accept": "application/json"}).text == "Not Found"
 
 
+def test_a_replay_leads_on() -> None:
+    """What the run changed against the version in use, its worst traces, and a rule that uses it from now on."""
+    api = FakeApi()
+    run = next(run for run in api.get_replays({})["replays"] if run["status"] == "done")
+    html = unescape(client(api).get(f"/replays/{run['run_id']}").text)
+    asked = next(params for operation, params in api.calls if operation == "GET compare")
+    assert (asked["a"], asked["b"]) == ("faithfulness@a1b2c3d4e5f6", f"run:{run['run_id']}")
+    assert "Stricter than faithfulness@a1b2c3d4e5f6" in text_of(html)
+    assert "the last sentence is nowhere in the contexts" in html
+    assert "/traces?evaluator=faithfulness&sort=worst&from=-7d" in html
+    (rule,) = re.findall(r'href="(/rules/new[^"]+)"', html)
+    form = client(api).get(rule).text
+    assert re.search(r'value="faithfulness" checked', form)
+
+
 def test_sums_are_drawn_as_rates() -> None:
     """Requests per minute and cost per hour read the same in every range; shares and bounds have their units."""
     text = text_of(client().get("/").text)
     assert "Requests per minute 1." in text
     assert "Cost per hour $0.0" in text
-    assert "Error rate 1.3 % 1.1 %–1.5 %" in text
+    assert "Errors 1.3 % 1.1 %–1.5 %" in text
     rows = text_of(client().get("/figures/rows?metric=cost_usd&title=Cost+per+hour").text)
     assert "Cost per hour per hour" not in rows
 
@@ -411,3 +666,32 @@ def test_what_narrows_a_list_is_said_where_nothing_is_left() -> None:
     html = client().get("/traces?evaluator=groundedness&sort=worst").text
     assert re.search(r'evaluator</span> groundedness <a href="/traces\?sort=worst"', html)
     assert "Your verdict on" in text_of(client(FakeApi(empty=True)).get("/label").text)
+
+
+def test_traces_are_kept_as_a_dataset_and_downloaded() -> None:
+    """All that match the filters, or the marked ones; files for a program, a spreadsheet and pytest."""
+    api = FakeApi()
+    pages = client(api)
+    html = unescape(pages.get("/traces?from=-7d&model=gpt-5-mini&failing=true").text)
+    form = html.partition('id="dataset-form"')[2].partition("</form>")[0]
+    fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form))
+    response = pages.post("/datasets", data={**fields, "dataset_name": "bad ones"})
+    assert response.headers["location"] == "/datasets/bad%20ones"
+    assert api.calls[-1] == (
+        "POST datasets/bad ones",
+        {"from": "-7d", "model": "gpt-5-mini", "failing": "true"},
+    )
+    pages.post("/datasets", data={"dataset_name": "bad ones", "trace_id": ["a", "b"], "from": "-7d"})
+    assert api.calls[-1] == ("POST datasets/bad ones", {"trace_ids": ["a", "b"]})
+    page = unescape(pages.get("/datasets/bad%20ones").text)
+    assert "/compare?dataset=bad+ones&from=-30d" in page
+    assert "/replays?dataset=bad+ones&from=-30d" in page
+    lines = [json.loads(line) for line in pages.get("/datasets/bad%20ones/jsonl").text.splitlines()]
+    assert lines[0]["query"] == "=1+1"
+    assert "\r\n'=1+1," in pages.get("/datasets/bad%20ones/csv").text
+    test = pages.get("/datasets/bad%20ones/py")
+    assert 'filename="test_bad_ones.py"' in test.headers["content-disposition"]
+    namespace: dict[str, Any] = {"__name__": "test_bad_ones"}
+    exec(compile(test.text, "test_bad_ones.py", "exec"), namespace)
+    namespace["test_answer"](namespace["CASES"][0])
+    assert test.text.count("'query':") == 2  # an answer that failed is nothing to be like

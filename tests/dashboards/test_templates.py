@@ -19,8 +19,13 @@ SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html"
     "pattern", [r"\|\s*safe\b", r"\bMarkup\b", r"autoescape\s*=?\s*false", r"from_string", r"\bhx-on"]
 )
 def test_nothing_switches_escaping_off(pattern: str) -> None:
-    """No template or module marks text as safe, compiles text as a template, or puts code into attributes."""
-    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == []
+    """No template or module marks text as safe, compiles text as a template, or puts code into attributes.
+
+    Only `markdown.py` makes HTML itself: test_evidence.py reads what comes out.
+    """
+    assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == ["markdown.py"] * (
+        pattern == r"\bMarkup\b"
+    )
 
 
 def test_there_is_one_environment_and_it_is_sandboxed() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-Answer = Callable[[dict[str, Any]], dict[str, Any] | tuple[int, str]]
+Answer = Callable[[dict[str, Any]], dict[str, Any] | tuple[int, str] | tuple[int, str, str]]
 
 
 @dataclass
@@ -42,12 +42,15 @@ class ChatServer:
         self.bodies.append(body)
         self.headers.append(head)
         answer = self.answer(body)
-        status, text = answer if isinstance(answer, tuple) else (200, json.dumps(answer))
+        status, text, *headers = answer if isinstance(answer, tuple) else (200, json.dumps(answer))
         data = text.encode()
-        writer.write(
-            f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            + data
-        )
+        head_lines = [
+            f"HTTP/1.1 {status} X",
+            "Content-Type: application/json",
+            f"Content-Length: {len(data)}",
+            *headers,
+        ]
+        writer.write("\r\n".join([*head_lines, "", ""]).encode() + data)
         await writer.drain()
         return not self.close_after_each
 

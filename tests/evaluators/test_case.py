@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ragpulse_evaluators import Case, Context
+from ragpulse_evaluators import Case, Context, Turn
 
 
 def test_contexts_are_typed_from_strings_mappings_and_objects() -> None:
@@ -25,10 +25,35 @@ def test_ids_are_strings_and_plain_relevant_ids_have_grade_one() -> None:
     assert (case.retrieved_ids, case.relevant_ids) == (("3", "x"), {"3": 1})
 
 
-def test_unknown_fields_are_refused() -> None:
-    """A misspelt field is an error, not silently lost."""
-    with pytest.raises(ValidationError):
-        Case(answer="x")  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("respones", "respones"), ("question", "'query'"), ("answer", "'response'"), ("ground_truths", "'reference'")],
+)
+def test_unknown_fields_are_refused(column: str, said: str) -> None:
+    """A misspelt field is an error, not silently lost; columns of other packages are answered with our names."""
+    with pytest.raises(ValidationError, match=said):
+        Case.model_validate({column: "x"})
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [("q1", "a1"), ("q2", None)],
+        [{"query": "q1", "response": "a1"}, {"query": "q2"}],
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "q1"},
+            {"role": "assistant", "content": "a1"},
+            {"role": "user", "content": "q2"},
+        ],
+    ],
+)
+def test_the_turns_before_come_as_pairs_mappings_or_chat_messages(history: list[Any]) -> None:
+    """Each form gives the same turns; no turn at all counts as no history."""
+    case = Case(history=history)
+    assert case.history == (Turn(query="q1", response="a1"), Turn(query="q2"))
+    assert Case.model_validate_json(case.model_dump_json()) == case
+    assert Case(history=[]).lacks("history")
 
 
 class Node:

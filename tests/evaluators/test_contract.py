@@ -1,14 +1,27 @@
 """One contract for every registered evaluator: whoever keeps it can be sampled, stored, drawn and replayed."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluator_cases import FULL, JUDGED, made
+from evaluator_cases import FULL, JUDGED, ReadableJudge, made
+from pydantic import BaseModel
 
-from ragpulse_evaluators import Case, EvaluationResult, Evaluator, ScriptedJudge, default_registry, list_evaluators
+from ragpulse_evaluators import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    JudgeCall,
+    ScriptedJudge,
+    default_registry,
+    list_evaluators,
+)
 from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.judges.chat import strict_schema
+from ragpulse_evaluators.judges.parsing import LANGUAGES
+from ragpulse_evaluators.judges.protocol import MAX_TOKENS, transcript
 
 NOT_INSTALLED = {"bertscore"}
 NAMES = [name for name in list_evaluators() if name not in NOT_INSTALLED]
@@ -98,11 +111,11 @@ def test_versions_change_with_parameters_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", JUDGED)
 async def test_an_unreadable_judge_is_invalid(name: str) -> None:
-    """A judge that only ever says "hmm" gives no score at all."""
-    case = FULL.model_copy(update={"contexts": FULL.contexts})
-    result = await made(name, judge=ScriptedJudge(["hmm"] * 100))(case)
+    """A judge that only ever says "hmm" gives no score at all; what that costs is within the reservation."""
+    evaluator = made(name, judge=ScriptedJudge(["hmm"] * 100))
+    result = await evaluator(FULL)
     assert (result.status, result.score, result.normalized) == ("invalid", None, None)
-    assert result.calls
+    assert 0 < len(result.calls) * MAX_TOKENS <= evaluator.estimate(FULL).max_output_tokens
 
 
 @pytest.mark.parametrize("name", JUDGED)
@@ -142,3 +155,43 @@ def test_a_byte_of_the_prompt_breaks_the_version(name: str, tmp_path: Path) -> N
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "en.jinja").write_text(source.read_text(encoding="utf-8") + " ", encoding="utf-8")
     assert made(name, prompts=tmp_path).version != evaluator.version
+
+
+def named(schema: Any) -> Iterator[str]:
+    """Every property name and every text of an enum in a schema."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from named(item)
+    elif isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        yield from (value for value in schema.get("enum", ()) if isinstance(value, str))
+        for key in ("properties", "$defs"):
+            yield from named(list(schema.get(key, {}).values()))
+        yield from named([schema.get("items"), schema.get("anyOf")])
+
+
+class Noting(ReadableJudge):
+    """Answers readably and keeps prompt and schema of every question."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked: list[tuple[str, type[BaseModel]]] = []
+
+    async def ask(self, messages: Any, **options: Any) -> list[JudgeCall]:
+        """Keep, then answer."""
+        if options.get("schema"):
+            self.asked.append((transcript(messages), options["schema"]))
+        return await super().ask(messages, **options)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", [name for name in JUDGED if name not in ("geval", "custom_yaml")])
+async def test_schemas_ask_for_what_prompts_ask_for(name: str, language: str) -> None:
+    """Every property and every allowed word of the schema stands in the prompt, reasons before verdicts."""
+    judge = Noting(name)
+    await made(name, judge=judge, language=language)(FULL)
+    assert judge.asked
+    for prompt, schema in judge.asked:
+        words = list(named(strict_schema(schema)))
+        assert [word for word in words if f'"{word}"' not in prompt] == []
+        assert words[0] not in ("verdict", "score", "winner", "rating")

@@ -1,12 +1,25 @@
 """The contract of an evaluator: needs, scale, version, and failures as values."""
 
 import asyncio
+import linecache
 import math
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragpulse_evaluators import Case, EvaluationResult, Evaluator, Outcome, Scale, evaluator
+from ragpulse_evaluators import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Outcome,
+    Scale,
+    evaluate,
+    evaluator,
+    get_evaluator,
+    load,
+)
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 
 
@@ -33,6 +46,8 @@ async def test_a_function_is_an_evaluator_by_its_parameter_names() -> None:
         (None, "skipped", None, None),
         (math.nan, "invalid", None, None),
         ({"score": 0.5, "label": "so"}, "ok", 0.5, "so"),
+        ({"key": "cited", "score": 1}, "ok", 1.0, None),
+        ({"key": "tone", "value": "dry", "comment": "why"}, "ok", None, "dry"),
         ({"points": 1}, "invalid", None, None),
         ([1], "invalid", None, None),
         (Outcome(score=0.5, explanation="why"), "ok", 0.5, None),
@@ -168,3 +183,44 @@ async def test_a_subclass_may_block_and_keep_its_own_constructor() -> None:
     """Neither async nor super().__init__ is demanded."""
     result = await Plain("a")(Case(response="abc"))
     assert (result.score, result.passing, len(result.version)) == (1.0, True, 12)
+
+
+async def test_plain_functions_and_classes_of_users_block_nobody() -> None:
+    """Each runs in a thread: one waits for what another does, and the event loop goes on meanwhile."""
+    opened = [threading.Event() for _ in range(3)]
+
+    @evaluator
+    def waits(response: str) -> bool:
+        return opened[0].wait(60)
+
+    class WaitsToo(Evaluator):
+        name = "waits_too"
+
+        def run(self, case: Case) -> bool:
+            opened[0].set()
+            return opened[1].wait(60)
+
+    @evaluator
+    async def opens(response: str) -> bool:
+        opened[1].set()
+        return True
+
+    found = await evaluate([Case(response="r")], [waits, WaitsToo(), opens])
+    assert [results[0].score for results in found.values()] == [1.0] * 3
+
+
+def test_the_digest_of_the_source_stands_beside_the_version_of_a_user(tmp_path: Path) -> None:
+    """It changes with the code where the hand-set version stays; built-in evaluators have none."""
+    digests = []
+    for body in ("True", "True", "False"):
+        (tmp_path / "own.py").write_text(
+            f"from ragpulse_evaluators import evaluator\n@evaluator(version='4')\ndef own(query):\n    return {body}\n"
+        )
+        linecache.checkcache()
+        (own,) = load(tmp_path / "own.py")
+        assert isinstance(own, Evaluator)
+        assert own.version == "4"
+        digests.append(own.source_digest)
+    assert digests[0] == digests[1] != digests[2]
+    assert None not in digests
+    assert get_evaluator("exact_match").source_digest is None

@@ -1,12 +1,14 @@
 """Evaluators from Python files, YAML files and configuration."""
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from ragpulse_evaluators import Case, ScriptedJudge, default_registry, evaluate, get_evaluator
 from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.loading import configure_evaluators, load
+from ragpulse_evaluators.loading import configure_evaluators, load, load_module
 
 MODULE = '''
 from __future__ import annotations
@@ -65,8 +67,9 @@ async def test_a_yaml_file_is_an_evaluator_by_its_name(tmp_path: Path) -> None:
     ("name", "text", "match"),
     [
         ("a.py", "x = 1", "holds no evaluator"),
-        ("b.py", "import no_such_module", "ModuleNotFoundError"),
-        ("c.py", "def (", "SyntaxError"),
+        ("b.py", "\nimport no_such_module", "b.py:2: ModuleNotFoundError"),
+        ("c.py", "x = 1\n\ndef (", "c.py:3: SyntaxError"),
+        ("f.py", "def f():\n    return 1 / 0\nf()", "f.py:2: ZeroDivisionError"),
         ("d.yaml", "promt: x", "promt"),
         ("e.txt", "", r"\.py, \.yaml"),
     ],
@@ -78,6 +81,32 @@ def test_a_wrong_file_is_named(tmp_path: Path, name: str, text: str, match: str)
         load(tmp_path / name)
     with pytest.raises(ConfigurationError, match="is no file"):
         load(tmp_path / "absent.py")
+
+
+@pytest.mark.parametrize(
+    ("module", "match"),
+    [
+        ("own_evalutaors", "there is no module 'own_evalutaors'; did you mean 'own_evaluators'?"),
+        ("own_evaluators.judgd", "there is no module 'own_evaluators.judgd'; did you mean 'judged'?"),
+        ("own_evaluators.broken", "own_evaluators.broken: ModuleNotFoundError: No module named 'no_such'"),
+        ("own_evaluators", "own_evaluators holds no evaluator"),
+    ],
+)
+def test_a_wrong_module_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, match: str) -> None:
+    """The nearest module is named; what a module lacks itself is said of it."""
+    for loaded in [name for name in sys.modules if name.startswith("own_evaluators")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    package = tmp_path / "own_evaluators"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "judged.py").write_text(MODULE)
+    (package / "broken.py").write_text("import no_such")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=re.escape(match)):
+        load_module(module)
+    with pytest.raises(ConfigurationError, match=r"is no file; did you mean 'judged\.py'"):
+        load(package / "jugded.py")
+    assert {item.name for item in load_module("own_evaluators.judged")} == {"short", "shouting", "polite"}
 
 
 async def test_configured_evaluators_are_usable_by_name() -> None:

@@ -113,3 +113,19 @@ def test_an_installed_distribution_brings_evaluators(tmp_path: Path, monkeypatch
     (tmp_path / "acme_evals.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert "loud" in default_registry.__wrapped__().names
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "ours"),
+    [
+        ("correctness", "score_threshold", "threshold"),
+        ("pairwise", "enforce_consensus", "consensus"),
+        ("custom_yaml", "yaml_specs", "spec"),
+        ("match", "match_rule", "rule"),
+        ("geval", "evaluation_steps", "steps"),
+    ],
+)
+def test_parameter_names_of_other_packages_are_refused_with_ours(name: str, theirs: str, ours: str) -> None:
+    """LlamaIndex's, PolyEval's and DeepEval's names."""
+    with pytest.raises(ConfigurationError, match=f"no parameter '{theirs}'; it is called '{ours}' here"):
+        get_evaluator(name, **{theirs: 1})

@@ -124,7 +124,7 @@ async def test_mistakes_are_told_before_the_first_question() -> None:
 
 async def test_a_budget_is_never_exceeded() -> None:
     """With 0.035 USD and cents a call, what would exceed it is an error without being asked."""
-    prices = (0.0, 0.01 / 1024)
+    prices = (0.0, 0.01 / 4096)
     found = await evaluate(CASES, "faithfulness", judge=EchoJudge(), max_usd=0.035, prices_usd=prices, concurrency=1)
     statuses = [result.status for result in found["faithfulness"]]
     assert statuses == ["ok"] * 3 + ["error"] * 3

@@ -22,6 +22,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "faithfulness canary": {"name": "faithfulness", "canary": True, "repair": False},
     "faithfulness trained": {"name": "faithfulness", "examples": [{"query": "q", "score": 1}], "task": "Be strict."},
     "rouge rouge1": {"name": "rouge", "variant": "rouge1"},
+    "geval criterion": {"name": "geval", "criterion": "Polite.", "steps": ["Read.", "Mark."], "span": (1, 4)},
     "rubric criterion": {"name": "rubric", "criterion": "Cites a source."},
     "custom_yaml spec": {
         "name": "custom_yaml",
@@ -52,7 +53,9 @@ class Recording(ReadableJudge):
 
 def versions() -> dict[str, str]:
     """The version of every built-in evaluator, in every language, and of some configured ones."""
-    found = {entry.name: made(entry.name).version for entry in default_registry().entries}
+    entries = default_registry().entries
+    found = {entry.name: made(entry.name).version for entry in entries if entry.name != "bertscore"}
+    found["bertscore"] = next(entry for entry in entries if entry.name == "bertscore").factory().version
     for name in JUDGED:
         found |= {f"{name} {language}": made(name, language=language).version for language in ("zh", "pt")}
     for label, variant in VARIANTS.items():

@@ -141,6 +141,17 @@ def test_current_span_adds_and_wins(ragpulse_spans: RecordedSpans) -> None:
     assert json.loads(told["metadata"]) == {"a": 1, "b": 2}
 
 
+def test_usage_is_set_in_any_providers_form(ragpulse_spans: RecordedSpans) -> None:
+    """An object or a mapping; one without counts is a mistake of the application."""
+    with ragpulse.llm("object") as call:
+        call.set(usage=SimpleNamespace(input_tokens=3, output_tokens=2))
+    with ragpulse.llm("mapping") as call:
+        call.set(usage={"prompt_tokens": 3, "completion_tokens": 2})
+    assert [span.usage for span in ragpulse_spans] == [ragpulse.Usage(input_tokens=3, output_tokens=2)] * 2
+    with ragpulse.llm("none") as call, pytest.raises(ValueError, match="no token counts"):
+        call.set(usage=5)
+
+
 def test_current_span_outside_a_span_is_a_no_op() -> None:
     """Nothing to set, nothing raised."""
     ragpulse.current_span().set(query="q", response="r")

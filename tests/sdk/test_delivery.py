@@ -361,5 +361,7 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(pulse: Collector) -> None:
     answer("q")
     ragpulse.flush(timeout=20)
     assert "collector: answers" in ragpulse.doctor()
-    ragpulse.configure(endpoint="http://127.0.0.1:9")
-    assert "fix: start the collector" in ragpulse.doctor(timeout=0.5)
+    ragpulse.configure(endpoint="http://joe:hunter2@127.0.0.1:9")
+    said = ragpulse.doctor(timeout=0.5)
+    assert "fix: start the collector" in said
+    assert "hunter2" not in said

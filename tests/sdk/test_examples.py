@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,11 +15,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from loopback import LoopbackModel
 from waiting import eventually
+
+import ragpulse
+from ragpulse._instrument import run
 
 from .conftest import Collector
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def model() -> Iterator[LoopbackModel]:
+    """A model that knows one answer, behind OpenAI's interface."""
+    started = LoopbackModel(lambda prompt: "Paris.")
+    yield started
+    started.close()
 
 
 def _environment(collector: Collector) -> dict[str, str]:
@@ -35,14 +48,14 @@ def _run(name: str, collector: Collector) -> str:
 
 
 @contextmanager
-def _serving(collector: Collector, *command: str) -> Iterator[str]:
+def _serving(collector: Collector, *command: str, **more: str) -> Iterator[str]:
     """A server started on a free port; stopped by SIGTERM, as a supervisor does it."""
     with socket.socket() as place:
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         place.bind(("127.0.0.1", 0))  # kept while the server starts: nobody else is given the port
         port = place.getsockname()[1]
         parts = [part.replace("PORT", str(port)) for part in command]
-        process = subprocess.Popen([sys.executable, *parts], cwd=EXAMPLES, env=_environment(collector))
+        process = subprocess.Popen([sys.executable, *parts], cwd=EXAMPLES, env={**_environment(collector), **more})
         try:
             eventually(lambda: _listens(port) or process.poll())
             assert process.poll() is None
@@ -77,11 +90,12 @@ def test_plain(collector: Collector) -> None:
 
 
 def test_starlette_stream(collector: Collector) -> None:
-    """The root lasts until the stream is read, keeps the text and the session, and the server's stop flushes."""
+    """The root lasts until the stream is read, keeps the text and the session."""
     with _serving(
         collector, "-m", "uvicorn", "starlette_stream:app", "--port", "PORT", "--log-level", "warning"
     ) as url:
         assert _get(f"{url}/ask?q=capital", **{"x-session": "s7"}) == "Paris is the capital of France. "
+        eventually(lambda: len(collector.spans) == 3)
     root, tokens = collector.one("answer"), collector.one("tokens")
     assert (root.attributes["session.id"], tokens.parent) == ("s7", root.id)
     assert root.attributes["output.value"] == "Paris is the capital of France. "
@@ -93,6 +107,7 @@ SERVERS = {
     "uvicorn": ("multiworker.py", "PORT", "2"),
     "gunicorn": GUNICORN,
     "gunicorn, preloaded": (*GUNICORN, "--preload"),
+    "gunicorn, gevent": (*GUNICORN, "--worker-class", "gevent"),
 }
 
 
@@ -116,9 +131,61 @@ def test_workers_deliver_what_they_answered(collector: Collector, server: str) -
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: _gone(killed))
         later = ask(range(20, 40))
+        if server == "uvicorn":  # ends itself by a signal: the last moment's spans race with its shutdown
+            eventually(lambda: _arrived(collector), lambda numbers: numbers == list(range(40)))
     assert killed not in later
     assert _arrived(collector) == list(range(40))
     assert len({span.resource["service.instance.id"] for span in collector.spans}) == len({killed, *first, *later})
+
+
+HELD = """
+import pathlib, time, ragpulse
+ragpulse.configure()
+held = pathlib.Path("held")
+
+@ragpulse.rag
+def answer(question):
+    held.touch()
+    while held.exists():
+        time.sleep(0.01)
+    return question
+
+def app(environ, start_response):
+    body = answer("in flight").encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+
+@pytest.mark.parametrize("worker", ["gevent", "gthread"])
+def test_a_request_in_flight_at_sigterm_is_answered_and_recorded(
+    collector: Collector, tmp_path: Path, worker: str
+) -> None:
+    """Our signal handler neither raises nor blocks: under gevent it runs where nothing may wait."""
+    (tmp_path / "held_app.py").write_text(HELD, encoding="utf-8")
+    place, options = tmp_path / "place.sock", ("--worker-class", worker, "--log-level", "error", "--bind")
+    command = [sys.executable, "-m", "gunicorn", "held_app:app", *options, f"unix:{place}"]
+    server = subprocess.Popen(command, cwd=tmp_path, env=_environment(collector))
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            eventually(lambda: place.exists() and client.connect_ex(str(place)) == 0)
+            client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            eventually((tmp_path / "held").exists)
+            server.send_signal(signal.SIGTERM)
+            eventually(lambda: not place.exists() or _refuses(place))
+            (tmp_path / "held").unlink()
+            heard = b"".join(iter(lambda: client.recv(4096), b""))
+        assert heard.endswith(b"in flight")
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.wait(60)
+    assert collector.one("answer").attributes["output.value"] == "in flight"
+
+
+def _refuses(place: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(place)) != 0
 
 
 def _gone(pid: int) -> bool:
@@ -154,9 +221,98 @@ def test_frameworks(collector: Collector, script: str, module: str) -> None:
     assert (document["content"], document["score"]) == ("Paris is the capital of France.", 0.9)
 
 
+@pytest.mark.parametrize(
+    ("script", "root", "answered"),
+    [
+        ("existing_langchain.py", "RunnableSequence", "Paris."),
+        ("existing_llamaindex.py", "RetrieverQueryEngine", "text"),
+    ],
+)
+def test_existing_applications_are_recorded_without_a_decorator(
+    collector: Collector, script: str, root: str, answered: str
+) -> None:
+    """The chain or query is the root, with question and answer; retriever, documents and model are below it."""
+    _run(script, collector)
+    top = next(span for span in collector.spans if span.name.startswith(root) and not span.parent)
+    below = [span for span in collector.spans if span.trace == top.trace]
+    assert top.attributes["input.value"] == "What is the capital of France?"
+    assert top.attributes["output.value"].startswith(answered)
+    assert {"RETRIEVER", "LLM", "CHAIN"} <= {span.attributes["openinference.span.kind"] for span in below}
+    found = {span.attributes.get("retrieval.documents.0.document.content") for span in below}
+    assert "Paris is the capital of France." in found
+
+
+def test_an_existing_fastapi_application(collector: Collector, model: LoopbackModel) -> None:
+    """The genuine OpenAI client's call is below the decorated answer, with its tokens and the session."""
+    command = ("-m", "uvicorn", "existing_fastapi:app", "--port", "PORT", "--log-level", "warning")
+    with _serving(collector, *command, OPENAI_BASE_URL=model.url, OPENAI_API_KEY="k") as url:
+        assert _get(f"{url}/ask?q=capital&session=s9") == '"Paris."'
+        eventually(lambda: len(collector.spans) == 3)
+    root, call = collector.one("answer"), collector.one("ChatCompletion")
+    assert (call.parent, call.attributes["session.id"]) == (root.id, "s9")
+    assert (call.attributes["llm.token_count.prompt"], call.attributes["llm.token_count.completion"]) == (120, 5)
+    assert collector.one("search").parent == root.id
+
+
+ASKING = """
+import sys
+from openai import OpenAI
+print(sys.argv[1:], __name__)
+OpenAI().chat.completions.create(model="gpt-5-mini", messages=[{"role": "user", "content": "Where?"}])
+"""
+
+
+@pytest.mark.parametrize("module", [(), ("-m",)])
+def test_ragpulse_run_records_an_unchanged_program(
+    collector: Collector, model: LoopbackModel, tmp_path: Path, module: tuple[str, ...]
+) -> None:
+    """Without the collector's packages: `ragpulse[instrument]` alone has none of them."""
+    (tmp_path / "asking.py").write_text(ASKING, encoding="utf-8")
+    without = "import sys; sys.modules |= dict.fromkeys(['click', 'duckdb', 'starlette', 'uvicorn'])\n"
+    code = f"{without}from ragpulse_collector.__main__ import main\nsys.exit(main())"
+    command = [sys.executable, "-c", code, "run", *module, "asking" if module else "asking.py", "--flag", "x"]
+    environment = {**_environment(collector), "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "k"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout == "['--flag', 'x'] __main__\n"
+    call = collector.one("ChatCompletion")
+    assert call.resource["service.name"] == "asking"
+    assert call.attributes["llm.token_count.prompt"] == 120
+
+
+def test_what_ragpulse_run_cannot_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing program, and no program."""
+    assert run(["no-such-program"]) == 2
+    assert "no program 'no-such-program'" in capsys.readouterr().err
+    assert run([]) == 2
+    assert "usage: ragpulse run PROGRAM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("langchian", "instrument() has no 'langchian': did you mean 'langchain'?"),
+        ("crewai", "the package crewai is not installed"),
+        ("groq", "pip install openinference-instrumentation-groq"),
+        ("openai", "pip install 'ragpulse[instrument]'"),
+    ],
+)
+def test_what_cannot_be_instrumented_is_named_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    """An unknown name, a missing library, a missing instrumentor; without names it is passed over."""
+    (tmp_path / "groq.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "openinference.instrumentation.openai", None)
+    with pytest.raises((ValueError, ImportError), match=re.escape(said)):
+        ragpulse.instrument(name)
+
+
 def test_fastapi_stream(collector: Collector) -> None:
     """As the Starlette example."""
     _needs("fastapi")
     with _serving(collector, "-m", "uvicorn", "fastapi_stream:app", "--port", "PORT", "--log-level", "warning") as url:
         assert _get(f"{url}/ask?q=capital&session=s8") == "Paris is the capital of France. "
+        eventually(lambda: len(collector.spans) == 2)
     assert collector.one("answer").attributes["session.id"] == "s8"

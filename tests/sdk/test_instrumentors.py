@@ -1,21 +1,35 @@
 """Genuine instrumentations on our provider: they use our spans as they use the OpenTelemetry SDK's."""
 
+import asyncio
+import contextlib
+import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from loopback import LoopbackModel
+from openai import OpenAI
+from openinference.instrumentation.openai import OpenAIInstrumentor
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFlags
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from waiting import eventually
 
 import ragpulse
 
@@ -135,6 +149,125 @@ def test_a_decorator_of_our_tracer_makes_a_span_a_call(pulse: Collector) -> None
     steps = [span for span in pulse.spans if span.name == "step"]
     assert [span.message.status.code for span in steps] == [0, 2]
     assert {span.parent for span in pulse.spans if span not in steps} == {span.id for span in steps}
+
+
+@pytest.fixture
+def model() -> Iterator[LoopbackModel]:
+    """A model for a genuine client."""
+    running = LoopbackModel(lambda _: "yes")
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["own provider", "the application's provider"])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_a_model_call_that_returns_a_text_has_the_usage_of_its_client(
+    collector: Collector, model: LoopbackModel, foreign: bool, streamed: bool
+) -> None:
+    """OpenInference sees tokens and model of two calls below it; the decorated function returns words only."""
+    given = TracerProvider() if foreign else None
+    ragpulse.configure(endpoint=collector.url, tracer_provider=given)
+    instrumentor = OpenAIInstrumentor()
+    instrumentor.instrument(tracer_provider=given or ragpulse.tracer_provider())
+    client = OpenAI(base_url=model.url, api_key="none")
+    messages: Any = [{"role": "user", "content": "Why?"}]
+    usage: Any = {"include_usage": True}
+
+    @ragpulse.llm
+    def words(question: str) -> str:
+        client.chat.completions.create(model="m", messages=messages)
+        return str(client.chat.completions.create(model="m", messages=messages).choices[0].message.content)
+
+    @ragpulse.llm
+    def stream(question: str) -> Iterator[str]:
+        client.chat.completions.create(model="m", messages=messages)
+        for chunk in client.chat.completions.create(model="m", messages=messages, stream=True, stream_options=usage):
+            yield chunk.choices[0].delta.content or "" if chunk.choices else ""
+
+    try:
+        assert "".join((stream if streamed else words)("Why?")) == "yes"
+    finally:
+        instrumentor.uninstrument()
+        client.close()
+    ragpulse.shutdown(timeout=20)
+    told = collector.one("stream" if streamed else "words").attributes
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (240, 10)
+    assert (told["gen_ai.response.model"], told["output.value"]) == ("m", "yes")
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+def test_a_client_nests_in_the_span_that_a_callback_opened(pulse: Collector, decorated: bool) -> None:
+    """LangChain's instrumentation never makes its spans current; the client's span is the same call all the same."""
+    provider = ragpulse.tracer_provider()
+    framework = provider.get_tracer("openinference.instrumentation.langchain")
+    client = provider.get_tracer("openinference.instrumentation.openai")
+    with ragpulse.llm("call") if decorated else contextlib.nullcontext():
+        chain = framework.start_span("chain")
+        chat = framework.start_span("chat", trace.set_span_in_context(chain))
+        client.start_span("completion", attributes={"llm.token_count.prompt": 5}).end()
+        chat.set_attribute("llm.token_count.prompt", 5)
+        chat.end()
+        chain.end()
+        client.start_span("after").end()
+    ragpulse.flush(timeout=20)
+    assert pulse.one("completion").parent == pulse.one("chat").id
+    assert pulse.one("chat").parent == pulse.one("chain").id
+    assert pulse.one("after").parent == pulse.one("chain").parent
+    if decorated:
+        assert pulse.one("call").attributes["gen_ai.usage.input_tokens"] == 5
+
+
+def test_a_client_nests_in_a_span_of_a_callback_in_another_thread(pulse: Collector) -> None:
+    """As async calls of LangChain have it; spans that have no span above stay in their own thread."""
+    provider = ragpulse.tracer_provider()
+    framework = provider.get_tracer("openinference.instrumentation.langchain")
+    client = provider.get_tracer("openinference.instrumentation.openai")
+    with ThreadPoolExecutor(1) as pool:
+        alone = pool.submit(framework.start_span, "alone").result()
+        client.start_span("apart").end()
+        with ragpulse.llm("call"):
+            chat = ragpulse.traced_executor(pool).submit(framework.start_span, "chat").result()
+            client.start_span("completion").end()
+            chat.end()
+        alone.end()
+    ragpulse.flush(timeout=20)
+    assert pulse.one("completion").parent == pulse.one("chat").id
+    assert pulse.one("chat").parent == pulse.one("call").id
+    assert pulse.one("apart").parent == ""
+
+
+def test_a_closed_tab_is_no_error(pulse: Collector) -> None:
+    """Starlette cancels a stream whose reader has gone: each span below it is marked and has its part."""
+
+    @ragpulse.llm
+    async def tokens(question: str) -> AsyncIterator[str]:
+        yield "Paris"
+        await asyncio.Event().wait()
+
+    @ragpulse.rag
+    async def ask(question: str) -> AsyncIterator[str]:
+        async for token in tokens(question):
+            yield token
+
+    async def page(request: Request) -> StreamingResponse:
+        return StreamingResponse(ask("Where?"))
+
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route("/", page)]), log_level="error"))
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
+        thread.start()
+        with socket.create_connection(place.getsockname()) as tab:
+            tab.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            received = b""
+            while b"Paris" not in received:
+                received += tab.recv(4096)
+        eventually(lambda: ragpulse.flush(timeout=20) and len(pulse.spans) == 2)
+        server.should_exit = True
+        thread.join()
+    for span in pulse.spans:
+        assert (span.message.status.code, span.attributes["output.value"]) == (0, "Paris")
+        assert span.attributes["ragpulse.ended_early"] is True
+        assert "error.type" not in span.attributes
 
 
 class Marking(SpanProcessor):

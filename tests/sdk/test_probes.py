@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -229,7 +230,7 @@ def test_probe_6_a_provider_stream_keeps_its_own_attributes(pulse: Collector) ->
         def __next__(self) -> str:
             raise StopIteration
 
-    returned = ragpulse.llm(name="provider")(Stream)()
+    returned = ragpulse.llm(name="provider")(lambda: Stream())()
     assert isinstance(returned, Stream)
     assert (returned.response, list(returned)) == ("headers", [])
 
@@ -252,8 +253,28 @@ def test_probe_7_an_exception_is_recorded_and_raised_untouched(pulse: Collector)
     assert (span.message.status.code, span.attributes["error.type"]) == (2, "KeyError")
 
 
+def test_probe_7_a_deep_stack_is_shown_by_its_ends(pulse: Collector) -> None:
+    """Each of 200 spans has the outermost and the innermost frames, and none of ours."""
+
+    def outermost() -> None:
+        deep(200)
+
+    @ragpulse.span
+    def deep(left: int) -> None:
+        raise LookupError("innermost") if not left else _relay[left % 2](left - 1)
+
+    _relay = (lambda left: deep(left), lambda left: deep(left))
+    with pytest.raises(LookupError):
+        outermost()
+    stacks = [span.events[0][1]["exception.stacktrace"] for span in _flushed(pulse).spans]
+    assert len(stacks) == 201
+    assert not any("_decorators.py" in stack for stack in stacks)
+    assert max(stack.count('  File "') for stack in stacks) <= 64
+    assert all("frames left out" in stack and stack.endswith("LookupError: innermost\n") for stack in stacks[64:])
+
+
 async def test_probe_7_cancellation_is_recorded_and_passed_on(pulse: Collector) -> None:
-    """A cancelled coroutine's span says CancelledError; the task is cancelled as before."""
+    """A cancelled coroutine's span is marked and no error; the task is cancelled as before."""
     started = asyncio.Event()
 
     @ragpulse.rag
@@ -267,8 +288,8 @@ async def test_probe_7_cancellation_is_recorded_and_passed_on(pulse: Collector) 
     with pytest.raises(asyncio.CancelledError):
         await task
     span = _flushed(pulse).one("waiting")
-    assert span.attributes["error.type"] == "asyncio.exceptions.CancelledError"
-    assert span.events[0][1]["exception.stacktrace"]
+    assert (span.message.status.code, span.events, "error.type" in span.attributes) == (0, [], False)
+    assert span.attributes["ragpulse.ended_early"] is True
 
 
 async def test_probe_8_context_reaches_tasks_threads_and_executors(pulse: Collector) -> None:
@@ -328,6 +349,39 @@ def test_probe_9_forked_and_spawned_children_deliver_once(collector: Collector, 
     assert queries == ["fork", "forked child", "parent after", "parent before", "spawn"]
     assert len([span for span in collector.spans if span.name == "open across the fork"]) == 1
     assert len({span.id for span in collector.spans}) == len(collector.spans)
+
+
+UNANNOUNCED = """
+import multiprocessing, os, sys, ragpulse
+ragpulse.configure(endpoint=sys.argv[1])
+search = ragpulse.retriever(name="search")(lambda query: ["found"])
+
+@ragpulse.rag
+def answer(who):
+    search("q")
+    return who
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool, ragpulse.span("around"):
+            pool.map(answer, [f"{method} {number}" for number in range(10)])
+    with ragpulse.span("around"):
+        if not (pid := os.fork()):
+            answer("job")
+            os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_workers_that_end_unannounced_deliver(collector: Collector, tmp_path: Any) -> None:
+    """`with Pool()` ends its workers by SIGTERM, a job queue's worker leaves by `os._exit`: no hook of ours runs."""
+    script = tmp_path / "unannounced.py"
+    script.write_text(UNANNOUNCED)
+    subprocess.run([sys.executable, str(script), collector.url], check=True, timeout=60)
+    spans = list(collector.spans)
+    expected = sorted(["job", *[f"{method} {number}" for method in ("fork", "spawn") for number in range(10)]])
+    assert sorted(span.attributes["input.value"] for span in spans if span.name == "answer") == expected
+    assert len([span for span in spans if span.name == "search"]) == len(expected)
 
 
 class Hostile:
@@ -437,14 +491,49 @@ def test_methods_of_every_sort_are_recorded(pulse: Collector) -> None:
     assert queries == {"method": "a", "of_class": "b", "static": "c", "streamed": "d"}
 
 
-def test_unconfigured_decorators_do_nothing(tmp_path: Any) -> None:
-    """Without configure: no thread, no socket, the bare result."""
+def test_unconfigured_decorators_do_nothing_and_say_so_once(tmp_path: Any) -> None:
+    """Without configure: no thread, no socket, the bare result, one log line."""
     code = """
         import threading, ragpulse
-        assert ragpulse.rag(lambda q: q)("x") == "x"
         with ragpulse.span("s") as s: s.set(query="q")
         assert s.trace_id == "" and ragpulse.flush() and ragpulse.stats().exported == 0
+        assert ragpulse.rag(lambda q: q)("x") == "x"
+        ragpulse.feedback("1" * 32)
         ragpulse.configure(endpoint="http://127.0.0.1:9")
         assert threading.active_count() == 1
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=30)
+    for wanted, lines in (("1", 1), ("0", 0)):
+        environment = {**_environment(), "RAGPULSE_ENABLED": wanted}
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        done = subprocess.run(command, check=True, timeout=30, env=environment, capture_output=True, text=True)
+        assert done.stderr.count("nothing is recorded") == lines
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without what would configure ragpulse."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("RAGPULSE_", "OTEL_"))}
+
+
+SPAWNED = """
+import multiprocessing, ragpulse
+answer = ragpulse.rag(name="answer")(lambda who: who)
+
+def child(trace):
+    answer("child")
+    ragpulse.feedback("1" * 32)
+
+if __name__ == "__main__":
+    answer("parent")
+    process = multiprocessing.get_context("spawn").Process(target=child, args=("",))
+    process.start(); process.join()
+"""
+
+
+def test_the_environment_configures_at_the_first_span(collector: Collector, tmp_path: Any) -> None:
+    """Where it names the collector: also in spawned children, which do not run the parent's `configure`."""
+    script = tmp_path / "spawned.py"
+    script.write_text(SPAWNED)
+    environment = {**_environment(), "RAGPULSE_ENDPOINT": collector.url}
+    subprocess.run([sys.executable, str(script)], check=True, timeout=60, env=environment)
+    assert sorted(span.attributes["input.value"] for span in collector.spans) == ["child", "parent"]
+    assert len(collector.logs) == 1

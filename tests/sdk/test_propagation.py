@@ -3,7 +3,11 @@
 import json
 from collections import Counter
 
+import httpx
 import pytest
+from opentelemetry import propagate
+from opentelemetry.context import attach, detach
+from opentelemetry.instrumentation.httpx import HTTPXClientInstrumentor
 
 import ragpulse
 from ragpulse.testing import RecordedSpans, ragpulse_spans
@@ -71,6 +75,46 @@ def test_what_a_request_brings_reaches_all_spans_below(ragpulse_spans: RecordedS
     with ragpulse.extract({"baggage": "session.id=s1"}), ragpulse.rag("root"):
         step()
     assert [span.attributes.get("session.id") for span in ragpulse_spans] == ["s1", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "host", "travels"),
+    [
+        ((), "api.example.org", False),
+        (["other.example.org"], "api.example.org", False),
+        (["API.example.org:80"], "api.example.org", True),
+        (["*.example.org"], "api.example.org", True),
+        (["*.example.org"], "example.org", False),
+    ],
+)
+def test_identities_reach_listed_hosts_only(
+    collector: Collector, listed: tuple[str, ...], host: str, travels: bool
+) -> None:
+    """With the genuine instrumentor of httpx; also those that came with a request to this service."""
+    ragpulse.configure(endpoint=collector.url, propagate_to=listed, capture_content=False)
+    requests: list[httpx.Headers] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request.headers)
+        return httpx.Response(204)
+
+    incoming: dict[str, str] = {}
+    with ragpulse.attributes(user_id="jane", session_id="s1"):
+        ragpulse.inject(incoming)
+    with httpx.Client(transport=httpx.MockTransport(answer), base_url=f"http://{host}") as client:
+        HTTPXClientInstrumentor.instrument_client(client, tracer_provider=ragpulse.tracer_provider())
+        with ragpulse.attributes(user_id="jane"), ragpulse.rag("root"):
+            client.get("/")
+        with ragpulse.extract(incoming):
+            client.get("/")
+        received = attach(propagate.extract(incoming))  # as an instrumented server does it
+        with ragpulse.rag("root"):
+            client.get("/")
+        detach(received)
+    ragpulse.shutdown(timeout=20)
+    assert ["jane" in str(headers) for headers in requests] == [travels] * 3
+    assert all("traceparent" in headers for headers in requests)
+    assert [span.attributes["user.id"] for span in collector.spans] == ["jane"] * 5
 
 
 def test_broken_headers_are_ignored(ragpulse_spans: RecordedSpans) -> None:

@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
 
 import ragpulse
 
@@ -297,6 +297,26 @@ def test_samplers_of_the_environment_are_honoured(collector: Collector) -> None:
     assert len(collector.spans) == 0
     _run(code, collector.url, OTEL_TRACES_SAMPLER="parentbased_traceidratio", OTEL_TRACES_SAMPLER_ARG="0.25")
     assert 50 < len(collector.spans) < 150
+    # The collector weights each trace by this probability: a quarter of the 56 random bits reaches the threshold.
+    assert {span.message.trace_state for span in collector.spans} == {"ot=th:c"}
+    assert all(int(span.trace[-14:], 16) >= 0xC << 52 for span in collector.spans)
+
+
+@pytest.mark.parametrize("sampler", [TraceIdRatioBased(0.75), ParentBased(TraceIdRatioBased(0.75))])
+def test_the_share_that_the_applications_sampler_chose_is_sent(collector: Collector, sampler: Sampler) -> None:
+    """With each span of a trace that began here, also below a root that the collector does not receive."""
+    provider = TracerProvider(sampler=sampler)
+    ragpulse.configure(endpoint=collector.url, tracer_provider=provider)
+    for _ in range(40):
+        answer("q")
+        with provider.get_tracer("http").start_as_current_span("request"):
+            answer("q")
+    with ragpulse.extract({"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}):
+        answer("remote")
+    ragpulse.shutdown(timeout=20)
+    states = {span.message.trace_state for span in collector.spans if span.trace != "1" * 32}
+    assert states == {"ot=th:4"}
+    assert {span.message.trace_state for span in collector.spans if span.trace == "1" * 32} <= {""}
 
 
 def test_an_unsampled_remote_parent_is_followed(pulse: Collector) -> None:

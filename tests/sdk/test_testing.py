@@ -69,3 +69,17 @@ def test_errors_are_told_by_type(ragpulse_spans: RecordedSpans) -> None:
     with pytest.raises(LookupError):
         failing()
     assert ragpulse_spans.one("failing").error == "LookupError"
+
+
+def test_figures_of_a_model_call_are_at_hand(ragpulse_spans: RecordedSpans) -> None:
+    """Usage, model and cost of a call; the text of a context under both of its names."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}, "cost": 0.5}
+    ragpulse.llm(name="ask")(lambda question: {"content": "yes", "model": "m", "usage": usage})("q")
+    span = ragpulse_spans.one("ask")
+    assert span.usage == ragpulse.Usage(input_tokens=3, output_tokens=2, cached_tokens=1)
+    assert (span.model, span.cost_usd) == ("m", 0.5)
+    answer("Where is Paris?")
+    found = ragpulse_spans.one("search")
+    assert (found.usage, found.model, found.cost_usd) == (None, None, None)
+    (context,) = found.contexts
+    assert context.text == context["text"] == context["content"] == "Paris is in France."

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import assert_type
 
+from openai.types.chat import ChatCompletion
+
 import ragpulse
 from ragpulse.testing import RecordedSpans, capture
 
@@ -50,7 +52,7 @@ class Service:
         return ""
 
 
-async def uses() -> None:
+async def uses(completion: ChatCompletion) -> None:
     """Every public name, with the type that it gives."""
     assert_type(bare("q"), list[str])
     assert_type(bare("q", k=2), list[str])
@@ -67,6 +69,8 @@ async def uses() -> None:
     with ragpulse.rag("turn") as span:
         assert_type(span, ragpulse.CurrentSpan)
         span.set(usage=ragpulse.Usage(input_tokens=1), cost_usd=0.1, contexts=["a"])
+        span.set(usage={"prompt_tokens": 1, "completion_tokens": 2})
+        span.set(usage=completion.usage)
         span.set(tokens=1)  # type: ignore[call-arg]
     assert_type(ragpulse.current_span().trace_id, str)
     assert_type(ragpulse.variant("x", by="u", options=("a", "b")), str)

@@ -8,11 +8,11 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
-from ragpulse_collector.analysis.window import Window, iso, window_of
+from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, iso, window_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.scores import evaluators_in, judge_cost, sample_of
+from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, Moments
 
@@ -23,6 +23,7 @@ __all__ = [
     "cost_per_good_answer",
     "failure_attribution",
     "first_of",
+    "good_by",
     "good_share",
     "verdict_on",
 ]
@@ -44,20 +45,21 @@ def cost_per_good_answer(
     keep, groups = filter_of(params), dimensions(params)
     listed = "".join(f", {group}" for group in groups)
     rows = store.read(
-        f"SELECT sum(cost_usd), count(*), avg((cost_usd IS NULL)::INTEGER){listed} FROM traces"
-        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY ALL",
+        f"SELECT sum(cost_usd), count(*), avg((cost_usd IS NULL)::INTEGER){listed}"
+        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first"
+        f" AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY ALL",
         {**window.parameters, **keep.parameters},
     ).rows
-    names = _pair(evaluators_in(store, window.parameters))
+    names = good_by(evaluators_in(store, window.parameters))
     shares = _good_shares(store, window, keep, groups, names)
     found = []
     for cost, n, unknown, *group in rows:
         share = shares.get(tuple(group))
-        told = cost_of_good(cost, n, share)
+        cost_good = cost_of_good(cost, n, share)
         found.append(
             {
-                "group": dict(zip(groups, group, strict=True)),
-                **(told or {"value": None, "lo": None, "hi": None}),
+                "group": dict(zip(map(public_name, groups), group, strict=True)),
+                **(cost_good or {"value": None, "lo": None, "hi": None}),
                 "good_share": None if share is None else share.estimate,
                 "n": 0 if share is None else share.n,
                 "cost_usd": cost,
@@ -70,7 +72,7 @@ def cost_per_good_answer(
 
 def good_share(store: Store, window: Window, keep: Filter, names: Sequence[str]) -> Estimate | None:
     """The estimated share of good answers in the whole window, by the evaluators at hand; None where unknown."""
-    return _good_shares(store, window, keep, (), _pair(names)).get(())
+    return _good_shares(store, window, keep, (), good_by(names)).get(())
 
 
 def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
@@ -93,7 +95,8 @@ def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def _pair(known: Sequence[str]) -> list[str]:
+def good_by(known: Sequence[str]) -> list[str]:
+    """Return the evaluators that a good answer passes, of those at hand: a faithfulness and a relevancy."""
     chosen = (_first(FAITHFUL, known), _first(RELEVANT, known))
     return [name for name in chosen if name is not None]
 
@@ -116,9 +119,10 @@ def _good_shares(
         good, pi = f"{good} AND {_GOOD.format('b')}", "least(a.pi, b.pi)"
     listed = "".join(f", a.{group}" for group in groups)
     rows = store.read(
-        f"SELECT {MOMENTS.format(y='y')}{listed.replace('a.', '')} FROM ("
-        f"SELECT ({good})::INTEGER AS y, {pi} AS pi{listed} FROM ({first.sql}) a{joined}"
-        " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL",
+        f"SELECT {MOMENTS}{listed.replace(', a.', ', ')} FROM ("
+        f"SELECT cluster, {CLUSTER_SUMS.format(y='y')}{listed.replace(', a.', ', ')} FROM ("
+        f"SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster{listed} FROM ({first.sql}) a{joined}"
+        " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL) GROUP BY ALL",
         parameters,
     ).rows
     sums = len(fields(Moments))
@@ -160,7 +164,7 @@ def failure_attribution(
     return {
         "evaluators": chosen,
         "cells": [
-            {"t": iso(key[0]), "group": dict(zip(groups, key[1:], strict=True)), **found[key]}
+            {"t": iso(key[0]), "group": dict(zip(map(public_name, groups), key[1:], strict=True)), **found[key]}
             for key in sorted(found, key=lambda key: (key[0], str(key[1:])))
         ],
     }
@@ -198,10 +202,9 @@ def _patterns(
     if not parts:
         return []
     roles = ", ".join(f"bool_or(ok) FILTER (role = '{role}') AS {role}" for role in chosen)
-    kept = "".join(f", any_value({group}) AS {group}" for group in groups)
     units = (
-        f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {roles}{kept}"
-        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit"
+        f"SELECT any_value(request_time) AS request_time, min(pi) AS pi, {roles}{listed}"
+        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY unit{listed}"
     )
     return store.read(
         f"SELECT {window.bucket('request_time')}, count(*), sum(1 / pi), {', '.join(chosen)}{listed}"

@@ -9,22 +9,23 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.analysis.filters import Filter, filter_of
-from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.window import Window, iso, window_of
+from ragpulse_collector.analysis.quality import moved, point
+from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.decisions import COVERED, ELIGIBLE
 from ragpulse_collector.store.queries.scores import FIRST_SCORES, LABELS, sample_of
-from ragpulse_collector.store.queries.traces import facts_of, trace_rows
+from ragpulse_collector.store.queries.traces import Filter, facts_of, trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
+    NOT_ENOUGH_USERS,
     Interval,
     assisted_mean,
     bootstrap_ci,
     cohen_kappa,
+    hajek,
     plus,
     ppi_mean,
-    weighted_mean,
 )
 
 __all__ = ["assist", "calibration", "correct", "suggest"]
@@ -35,6 +36,8 @@ _REACH = timedelta(days=90)
 """Labels of this long before the window still tell how the judge errs."""
 _LEAST_LABEL_PI = 0.05
 """Every suggested trace had at least this chance: the k most uncertain ones alone would tell nothing of the rest."""
+_ROUNDS = 200
+"""After so many draws hardly a trace is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class _Judged:
     judge: str | None
     value: float
     pi: float
+    cluster: Any
     human: float | None
     label_pi: float | None
 
@@ -54,7 +58,7 @@ class _Judged:
 def _judged(store: Store, evaluator: str, window: Window, keep: Filter) -> list[_Judged]:
     sample = sample_of(store, evaluator, window.parameters, keep)
     rows = store.read(
-        f"SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, l.human, l.label_pi"
+        "SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, s.cluster, l.human, l.label_pi"
         f" FROM ({sample.sql}) s LEFT JOIN ({LABELS}) l ON l.trace_id = s.trace_id AND l.span_id = s.span_id"
         " WHERE s.pi IS NOT NULL AND s.status = 'ok' AND s.normalized IS NOT NULL",
         sample.parameters,
@@ -63,73 +67,93 @@ def _judged(store: Store, evaluator: str, window: Window, keep: Filter) -> list[
 
 
 def correct(store: Store, evaluator: str, window: Window, keep: Filter, lines: list[dict[str, Any]]) -> None:
-    """Move each point of a quality series by the mean error of the judge (person minus judge, Hajek-weighted).
+    """Move each point of a quality series by what people's labels show the judge to be wrong by (PPI++).
 
-    The error is estimated from the labels of the line's version in the window and 90 days before it, and taken to be
-    the same throughout; its own uncertainty enters each interval. With fewer than 30 labels nothing is moved.
+    The correction rests on the labels of the line's version in the window and 90 days before it, and is taken to be
+    the same throughout; its own uncertainty enters each interval. Only labels count whose chance of being asked for is
+    known: those that people chose themselves (`labels_chosen`) say nothing about the others. With fewer than 30 labels
+    nothing is moved.
     """
-    judged = _judged(store, evaluator, Window(window.first - _REACH, window.last, 0), keep)
+    judged = _judged(store, evaluator, _reach(window), keep)
     for line in lines:
-        labelled = [
-            one
-            for one in judged
-            if one.human is not None and (one.version, one.judge) == (line["version"], line["judge"])
-        ]
-        line["labels"], line["corrected"] = len(labelled), len(labelled) >= _ENOUGH
-        if line["corrected"]:
-            error = _error_of(labelled)
+        mine = [one for one in judged if (one.version, one.judge) == (line["version"], line["judge"])]
+        found = _correction(mine)
+        labels = [one for one in mine if one.human is not None]
+        line["labels"] = sum(one.label_pi is not None for one in labels)
+        line["labels_chosen"] = len(labels) - line["labels"]
+        line["corrected"] = found is not None
+        if found is not None:
             for shown in line["points"]:
-                _move(shown, error)
+                _move(shown, found)
 
 
-def _error_of(labelled: Sequence[_Judged]) -> Interval:
-    """The judge's mean error, with one pseudo-error each way so that none seen is not none."""
-    errors = [float(one.human or 0.0) - one.value for one in labelled]
-    weights = [1.0 / (one.pi * (one.label_pi or 1.0)) for one in labelled]
-    typical = sum(weights) / len(weights)
-    mean, se = weighted_mean([*errors, 1.0, -1.0], [*weights, typical, typical])
-    return Interval.normal(mean, se)
+def _reach(window: Window) -> Window:
+    """The range whose labels correct the numbers of a window."""
+    return Window(window.first - _REACH, window.last, 0)
 
 
-def _move(shown: dict[str, Any], error: Interval) -> None:
+@dataclass(frozen=True, slots=True)
+class _Correction:
+    """How far the judge is trusted, and by how much people differ from what is left of its verdicts."""
+
+    lam: float
+    error: Interval
+
+    def __call__(self, judged: Interval) -> Interval:
+        """The corrected number: λ of the judge's, plus the mean of person minus λ of the judge."""
+        part = Interval(*(self.lam * end for end in (judged.value, judged.lo, judged.hi)))
+        return plus(part, self.error).within(0.0, 1.0)
+
+
+def _correction(judged: Sequence[_Judged]) -> _Correction | None:
+    """What the labels with a known chance show; None where they are too few, or of too few users."""
+    labelled = [one for one in judged if one.human is not None and one.label_pi is not None]
+    if len(labelled) < _ENOUGH:
+        return None
+    pi = [one.pi * float(one.label_pi or 1.0) for one in labelled]
+    human = [float(one.human or 0.0) for one in labelled]
+    guesses = [one.value for one in labelled]
+    found = ppi_mean([one.value for one in judged], guesses, human, [one.pi for one in judged], pi)
+    lam = 1.0 if found is None else found.lam
+    errors = [truth - lam * guess for truth, guess in zip(human, guesses, strict=True)]
+    error = Interval.of(hajek(errors, pi, clusters=[one.cluster for one in labelled], bounds=(-1.0, 1.0)))
+    return None if error is None else _Correction(lam, error)
+
+
+def _move(shown: dict[str, Any], correction: _Correction) -> None:
     value, lo, hi = (shown[key] for key in ("value", "lo", "hi"))
-    if value is None:
+    if value is None or lo is None or hi is None:
         return
     shown["uncorrected"] = {"value": value, "lo": lo, "hi": hi}
-    measured = Interval(value, value if lo is None else lo, value if hi is None else hi)
-    shown |= asdict(plus(measured, error).within(0.0, 1.0))
-
-
-def _ppi(judged: Sequence[_Judged], labelled: Sequence[_Judged]) -> Any:
-    if not judged:
-        return None
-    return ppi_mean(
-        [one.value for one in judged],
-        [one.value for one in labelled],
-        [float(one.human or 0.0) for one in labelled],
-        pi_all=[one.pi for one in judged],
-        pi_labelled=[one.pi * (one.label_pi or 1.0) for one in labelled],
-    )
+    moved(shown, asdict(correction(Interval(value, lo, hi))))
 
 
 def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """The judge against people's labels: `evaluator`, `from` (default 90 days) and filters.
 
-    Per version and judge: labels, agreement (kappa with interval, sensitivity, specificity at 0.5), the judge's mean
-    and the corrected one. Below 30 labels `note` says "not enough labels".
+    Per version and judge: labels (`n`; `drawn` with a known chance), agreement (kappa with interval, sensitivity,
+    specificity at 0.5), the judge's mean and the corrected one, which is that of the series over the same range.
+    Where nothing is corrected `note` says why.
     """
     evaluator = str(params.get("evaluator") or "")
     window = window_of({"width": 1, **params}, now=clock(), back="90d").whole
-    judged = _judged(store, evaluator, window, filter_of(params))
+    judged = _judged(store, evaluator, _reach(window), filter_of(params))
     versions = dict.fromkeys((one.version, one.judge) for one in sorted(judged, key=lambda one: one.at, reverse=True))
-    return {"evaluator": evaluator, "versions": [_report(judged, *version) for version in versions]}
+    reports = (_report(judged, *version, since=window.first) for version in versions)
+    return {"evaluator": evaluator, "versions": [report for report in reports if report]}
 
 
-def _report(judged: Sequence[_Judged], version: str | None, judge: str | None) -> dict[str, Any]:
+def _report(
+    judged: Sequence[_Judged], version: str | None, judge: str | None, *, since: datetime
+) -> dict[str, Any] | None:
     mine = [one for one in judged if (one.version, one.judge) == (version, judge)]
     labelled = [one for one in mine if one.human is not None]
     pairs = [(int(one.value >= 0.5), int((one.human or 0.0) >= 0.5)) for one in labelled]
-    found = _ppi(mine, labelled) if labelled else None
+    now, correction = [one for one in mine if one.at >= since], _correction(mine)
+    if not now:
+        return None
+    found = hajek([one.value for one in now], [one.pi for one in now], clusters=[one.cluster for one in now])
+    measured = Interval.of(found)
     kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
     lo, hi = _kappa_interval(pairs) if kappa is not None else (None, None)
     return {
@@ -141,10 +165,21 @@ def _report(judged: Sequence[_Judged], version: str | None, judge: str | None) -
         "hi": hi,
         "sensitivity": _share([a for a, b in pairs if b]),
         "specificity": _share([1 - a for a, b in pairs if not b]),
-        "judged": None if not mine else sum(o.value / o.pi for o in mine) / sum(1 / o.pi for o in mine),
-        "corrected": None if found is None else {"value": found.estimate, "lo": found.lo, "hi": found.hi},
-        "note": None if len(labelled) >= _ENOUGH else "not enough labels",
+        "drawn": sum(one.label_pi is not None for one in labelled),
+        "judged": None if found is None else found.estimate,
+        "corrected": asdict(correction(measured)) if correction and measured else None,
+        "note": _note(labelled, corrected=correction is not None and measured is not None),
     }
+
+
+def _note(labelled: Sequence[_Judged], *, corrected: bool) -> str | None:
+    """Why nothing is corrected."""
+    if corrected:
+        return None
+    chosen = sum(one.label_pi is None for one in labelled)
+    if len(labelled) - chosen >= _ENOUGH:
+        return NOT_ENOUGH_USERS
+    return "not enough labels" + (f": {chosen} were chosen by people, and correct nothing" if chosen else "")
 
 
 def _share(values: Sequence[int]) -> float | None:
@@ -166,34 +201,35 @@ def _kappa_of_rows(rows: Any) -> float:
 def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET labels/suggest`: judged traces worth a person's label, each with the chance it had (`label_pi`).
 
-    `evaluator`, `limit` (about so many, default 20), `from` (7 days), filters. A trace is drawn the likelier the less
-    sure its verdict is, but never with less than 0.05, so that the corrected estimate stays unbiased.
+    `evaluator`, `limit` (default 20), `from` (7 days), filters. A trace is drawn the likelier the less sure its
+    verdict is, but never with less than 0.05, so that the corrected estimate stays unbiased. What was not drawn is
+    drawn again in the next round: suggestions go on until every trace is labelled.
     """
     evaluator = str(params.get("evaluator") or "")
     limit = min(200, max(1, int(params.get("limit") or 20)))
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
     judged = [one for one in _judged(store, evaluator, window, filter_of(params)) if one.human is None]
-    # Of more than ten times what is wanted most would be drawn at the least chance: the newest are asked about.
-    pool = sorted(judged, key=lambda one: (one.at, one.trace_id), reverse=True)[: int(limit / (2 * _LEAST_LABEL_PI))]
-    chances = _chances([4.0 * one.value * (1.0 - one.value) for one in pool], limit)
-    drawn = {one.trace_id: pi for one, pi in zip(pool, chances, strict=True) if _number(evaluator, one) < pi}
-    return {"traces": [row | {"label_pi": drawn[row["trace_id"]]} for row in trace_rows(store, list(drawn))]}
+    drawn = {one.trace_id: _drawn(evaluator, one) for one in judged}
+    first = dict(sorted(drawn.items(), key=lambda entry: entry[1])[:limit])
+    return {"traces": [row | {"label_pi": first[row["trace_id"]][2]} for row in trace_rows(store, list(first))]}
 
 
-def _chances(doubts: Sequence[float], limit: int) -> list[float]:
-    """Chances in [0.05, 1] that grow with doubt (0..1) and add up to about `limit`."""
-    weights = [0.1 + doubt for doubt in doubts]
-    low, high = 0.0, 1e3
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        whole = sum(min(1.0, max(_LEAST_LABEL_PI, middle * weight)) for weight in weights)
-        low, high = (middle, high) if whole < limit else (low, middle)
-    return [min(1.0, max(_LEAST_LABEL_PI, high * weight)) for weight in weights]
+def _drawn(evaluator: str, one: _Judged) -> tuple[int, float, float]:
+    """In which round a trace is drawn, its place in the round (0..1), and the chance of being drawn just then.
+
+    Both follow from the trace and its verdict: who labels a part of a round has labelled a random part of it.
+    """
+    pi = _LEAST_LABEL_PI + 0.45 * 4.0 * one.value * (1.0 - one.value)
+    for sitting in range(_ROUNDS):
+        u = _number(f"{evaluator}:{sitting}" if sitting else evaluator, one)
+        if u < pi:
+            return sitting, u / pi, pi * (1.0 - pi) ** sitting
+    return _ROUNDS, 1.0, (1.0 - pi) ** _ROUNDS
 
 
-def _number(evaluator: str, one: _Judged) -> float:
-    """A number in [0, 1) of its own for each trace, independent of the one that chose it for the judge."""
-    return int(hashlib.sha256(f"label:{evaluator}:{one.trace_id}".encode()).hexdigest()[:13], 16) / 16.0**13
+def _number(draw: str, one: _Judged) -> float:
+    """A number in [0, 1) of its own for each trace and draw, independent of the one that chose it for the judge."""
+    return int(hashlib.sha256(f"label:{draw}:{one.trace_id}".encode()).hexdigest()[:13], 16) / 16.0**13
 
 
 _NO_HELP = "too few judged (below 30, or 10 of the rarer kind), all judged, or the check does not foresee the verdict"
@@ -215,6 +251,7 @@ class _Answer:
     covered: bool
     """Whether the check was to score it, whatever the draw."""
     check: float | None
+    cluster: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +310,7 @@ def _narrow(
             [one.pi for one in answers],
             [one.upstream for one in answers],
             drawn=[one.drawn or got is not None for one, got in pairs],
+            clusters=[one.cluster for one in answers],
         )
     if assisted is not None and not assisted.lam:
         note = _NO_HELP
@@ -285,7 +323,7 @@ def _narrow(
         "note": note,
     }
     if assisted is not None:
-        shown |= point(assisted)
+        moved(shown, {key: found for key, found in point(assisted).items() if key != "users"})
 
 
 def _refuse_what_cannot_help(evaluator: str, check: str, answers: Sequence[_Answer]) -> None:
@@ -312,9 +350,9 @@ def _answers(
         SELECT hash(d.trace_id, d.span_id, $evaluator::VARCHAR), {window.bucket("d.request_time")}{listed}, d.pi,
                coalesce(t.upstream_pi, 1),
                d.sampled OR (d.capped AND d.u * coalesce(t.upstream_pi, 1) < d.pi),
-               coalesce(c.pi, 0) >= coalesce(t.upstream_pi, 1) * (1 - 1e-9), s.value
+               coalesce(c.pi, 0) >= coalesce(t.upstream_pi, 1) * (1 - 1e-9), s.value, t.cluster
         FROM ({ELIGIBLE}) d
-        JOIN ({facts_of(keep, (*groups, "upstream_pi"))}) t ON t.trace_id = d.trace_id
+        JOIN ({facts_of(keep, (*groups, "upstream_pi", f"{CLUSTER} AS cluster"))}) t ON t.trace_id = d.trace_id
         LEFT JOIN ({COVERED}) c ON c.trace_id = d.trace_id AND c.span_id = d.span_id
         LEFT JOIN ({FIRST_SCORES}) s ON s.trace_id = d.trace_id AND s.span_id = d.span_id
         """,

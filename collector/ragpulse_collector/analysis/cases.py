@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans
+from ragpulse_collector.conventions.dedupe import Node, context_spans, token_spans, within
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import documents, traces
-from ragpulse_evaluators import Case, Context, Evaluator
+from ragpulse_evaluators import Case, Context, Evaluator, Turn
 from ragpulse_evaluators.digest import sha256_hex
 
 __all__ = ["ScoreKeys", "Unit", "case_of", "cases_of", "score_key"]
@@ -67,13 +67,13 @@ def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
         return {}
     # Texts carry the time of their span.
     scope = {"ids": list(families), "first": min(starts), "last": max(starts)}
-    texts, contexts = _texts(store, scope), _contexts(store, scope)
+    texts, contexts, turns = _texts(store, scope), _contexts(store, scope), _turns(store, scope)
     built: dict[Unit, Case] = {}
     for unit in units:
         family = families.get(unit.trace_id, {})
         if unit.span_id in family:
             text = texts.get((unit.trace_id, int(unit.span_id, 16)), (None, None))
-            built[unit] = _case(unit, family, text, contexts.get(unit.trace_id, {}))
+            built[unit] = _case(unit, family, text, contexts.get(unit.trace_id, {}), turns.get(unit.trace_id))
     return built
 
 
@@ -113,14 +113,17 @@ class ScoreKeys:
     def __call__(self, unit: Unit, case: Case, evaluator: Evaluator) -> str:
         """Name the evaluator's verdict on the case of this unit."""
         one = evaluator
-        seen = self._seen(unit, case, _FIGURES - one.needs)
+        unseen = _FIGURES - one.needs
+        if not case.history or (one.judge_id is None and "history" not in one.needs):
+            unseen |= {"history"}  # only judges and those that ask for it look at it
+        seen = self._seen(unit, case, unseen)
         return sha256_hex(f"{unit.trace_id}\n{unit.span_id}\n{seen}\n{one.name}\n{one.version}\n{one.judge_id or ''}")
 
     def _seen(self, unit: Unit, case: Case, unseen: frozenset[str]) -> str:
         at = (unit, unseen)
         if at not in self._digests:
-            told = case.model_dump(mode="json", exclude=set(unseen))
-            self._digests[at] = sha256_hex(json.dumps(told, sort_keys=True, separators=(",", ":")))
+            content = case.model_dump(mode="json", exclude=set(unseen))
+            self._digests[at] = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":")))
         return self._digests[at]
 
 
@@ -184,12 +187,29 @@ def _object(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _case(unit: Unit, family: _Family, texts: tuple[str | None, str | None], contexts: _Found) -> Case:
+def _turns(store: Store, scope: dict[str, Any]) -> dict[str, tuple[Turn, ...]]:
+    found: dict[str, tuple[Turn, ...]] = {}
+    for number, query, response in traces.turns_before(store, scope).rows:
+        trace = scope["ids"][number]
+        found[trace] = (*found.get(trace, ()), Turn(query=query, response=response))
+    return found
+
+
+def _case(
+    unit: Unit,
+    family: _Family,
+    texts: tuple[str | None, str | None],
+    contexts: _Found,
+    history: tuple[Turn, ...] | None,
+) -> Case:
     root = family[unit.span_id]
-    nodes = [
-        span.node._replace(has_contexts=span.node.has_contexts or span.node.span_id in contexts)
-        for span in _below(root, family)
-    ]
+    nodes = within(
+        unit.span_id,
+        (
+            span.node._replace(has_contexts=span.node.has_contexts or span.node.span_id in contexts)
+            for span in family.values()
+        ),
+    )
     bearing = context_spans(nodes)
     found = [context for span_id in bearing for context in contexts.get(span_id, [])]
     with_text = [context for context in found if context is not None]
@@ -200,6 +220,7 @@ def _case(unit: Unit, family: _Family, texts: tuple[str | None, str | None], con
     return Case(
         query=texts[0],
         response=texts[1],
+        history=history,
         contexts=tuple(with_text) if bearing and (with_text or not found) else None,
         retrieved_ids=tuple(context.id for context in with_text if context.id is not None) or None,
         latency_s=None if root.duration_us is None else root.duration_us / 1e6,
@@ -214,18 +235,3 @@ def _case(unit: Unit, family: _Family, texts: tuple[str | None, str | None], con
 def _sum(figures: Iterable[Any]) -> Any:
     known = [figure for figure in figures if figure is not None]
     return sum(known) if known else None
-
-
-def _below(root: _Span, family: _Family) -> list[_Span]:
-    """The unit's span and everything under it."""
-    children: dict[str | None, list[_Span]] = defaultdict(list)
-    for span in family.values():
-        children[span.node.parent_span_id].append(span)
-    found: dict[str, _Span] = {}
-    waiting = [root]
-    while waiting:
-        span = waiting.pop()
-        if span.node.span_id not in found:
-            found[span.node.span_id] = span
-            waiting.extend(children[span.node.span_id])
-    return list(found.values())

@@ -6,33 +6,30 @@ Two groups of requests are also compared by latency, cost and people's acceptanc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import pvariance
 from typing import Any
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
-from ragpulse_collector.analysis.filters import Filter, dimensions, filter_of
-from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.window import Window, window_of
+from ragpulse_collector.analysis.quality import in_words, point
+from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
-from ragpulse_collector.store.queries.traces import trace_rows
+from ragpulse_collector.store.queries.traces import Filter, public_name, trace_rows, with_columns
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
-    ClusteredMean,
+    Estimate,
     Interval,
     benjamini_hochberg,
-    clustered_mean,
     compare_arms,
     hajek,
     mcnemar,
+    minus,
     needed_n,
-    two_proportion,
     verdict,
-    weighted_mean,
     wilcoxon,
 )
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
@@ -47,7 +44,15 @@ _COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), "feedb
 _TAU = 0.1
 """The size of difference the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
 _ALPHA = 0.05
-_DIMENSIONS = {"prompt": "prompt_version", "model": "model", "variant": "variant", "service": "service"}
+_DIMENSIONS = {
+    "prompt": "prompt_version",
+    "model": "model",
+    "variant": "variant",
+    "service": "service",
+    "release": "release",
+}
+_OF_VERSIONS = {"better": "more lenient", "worse": "stricter"}
+"""Two versions of an evaluator saw the same answers: not these, but the evaluator differs."""
 _FLIPS = 20
 _STRATA = 50
 """So many values of a dimension are looked at, those with most answers."""
@@ -61,9 +66,12 @@ class _Scored:
     at: datetime
     value: float
     pi: float
-    cluster: str
+    cluster: Any
+    identified: bool
     explanation: str | None
     stratum: str | None
+    question: int | None = None
+    """A hash of its text."""
 
 
 _Units = Mapping[tuple[str, int], _Scored]
@@ -86,9 +94,10 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
 
     Two evaluator versions or runs over the same requests are paired: the interval is that of the mean difference, the
     test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
-    sequentially, so that looking every day does not raise false alarms, with errors clustered by user, else session,
-    else trace. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having looked at all
-    of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one has no scores.
+    sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
+    count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
+    looked at all of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one
+    has no scores.
     """
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
     keep = filter_of(params)
@@ -98,18 +107,33 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     for side, found in zip(sides, (a, b), strict=True):
         if not found:
             raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
-    told = _decided(a, b)
+    outcome = _decided(a, b)
+    if all(side.version for side in sides):
+        outcome["verdict"] = _OF_VERSIONS.get(outcome["verdict"], outcome["verdict"])
     also = _effects(store, sides, window, keep, by)
+    before, after = (a, b) if outcome["paired"] else _same_questions(a, b)
+    both = before.keys() & after.keys()
     return {
         "evaluator": evaluator,
         "a": {"name": sides[0].name, **_point(a.values())},
         "b": {"name": sides[1].name, **_point(b.values())},
-        **told,
-        "flips": _flips(store, a, b, a.keys() & b.keys()) if told["paired"] else [],
+        **outcome,
+        "shared": len(both),
+        "flips": _flips(store, before, after, both),
         "also": also.get(WHOLE, []),
-        "by": by,
+        "by": by and public_name(by),
         "strata": [one | {"also": also.get(one["value"], [])} for one in _strata(a, b)] if by else [],
     }
+
+
+def _same_questions(a: _Units, b: _Units) -> tuple[_Units, _Units]:
+    """The latest answers of both sides to the questions that both were asked, under the unit of b."""
+    asked, again = (
+        {one.question: one for one in sorted(side.values(), key=lambda one: one.at) if one.question is not None}
+        for side in (a, b)
+    )
+    shared = [(asked[question], one) for question, one in again.items() if question in asked]
+    return {after.unit: before for before, after in shared}, {after.unit: after for _, after in shared}
 
 
 def _effects(
@@ -124,8 +148,13 @@ def _decided(a: _Units, b: _Units) -> dict[str, Any]:
     """Difference, test and verdict of two sides: paired where at least half of the smaller one is shared."""
     shared = a.keys() & b.keys()
     paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
-    told = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
-    return {"need_more_of": "answers", **told, "effect_size": _effect_size(told["difference"], a, b), "paired": paired}
+    outcome = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
+    return {
+        "need_more_of": "answers",
+        **outcome,
+        "effect_size": _effect_size(outcome["difference"], a, b),
+        "paired": paired,
+    }
 
 
 def _effect_size(difference: Mapping[str, float] | None, a: _Units, b: _Units) -> float | None:
@@ -165,6 +194,8 @@ def _dimension(by: Any) -> str | None:
     names = dimensions({"group_by": by})
     if len(names) > 1:
         raise ValueError("by: one dimension at a time")
+    if names == ("tag",):
+        raise ValueError("by: a trace may have several tags; compare tag:A with tag:B, or filter by tag")
     return names[0] if names else None
 
 
@@ -177,9 +208,14 @@ def _side(store: Store, text: str) -> _Side:
         return _Side(text, evaluator=run.evaluator.partition("@")[0], run_id=value)
     if colon and kind in _DIMENSIONS:
         return _Side(text, column=_DIMENSIONS[kind], value=value)
+    if colon and (kind == "tag" or kind.startswith("metadata.")):
+        return _Side(text, column=dimensions({"group_by": [kind]})[0], value=value)
     name, at, version = text.partition("@")
     if not at or not name or not version:
-        raise ValueError(f"{text!r}: write NAME@VERSION, prompt:v7, model:..., variant:..., service:... or run:ID")
+        raise ValueError(
+            f"{text!r}: write NAME@VERSION, prompt:v7, model:..., variant:..., service:..., "
+            "release:..., tag:..., metadata.KEY:... or run:ID"
+        )
     return _Side(text, evaluator=name, version=version)
 
 
@@ -198,7 +234,7 @@ def _read(
     store: Store, side: _Side, evaluator: str, window: Window, keep: Filter, by: str | None
 ) -> dict[tuple[str, int], _Scored]:
     """The side's units; of several versions or judges the one with the latest request."""
-    columns = dict.fromkeys(("user_id", "session_id", *_DIMENSIONS.values(), *([by] if by else [])))
+    columns = dict.fromkeys((*_DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
     sample = sample_of(store, evaluator, window.parameters, keep, columns=tuple(columns))
     conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
@@ -213,56 +249,64 @@ def _read(
         extra["run"] = side.run_id
     rows = store.read(
         "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
-        " coalesce(user_id, session_id, trace_id::VARCHAR), explanation,"
-        f" {f'{by}::VARCHAR' if by else 'NULL'}, version, judge"
+        " cluster, identified, explanation,"
+        f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END, version, judge"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
-    newest = max(rows, key=lambda row: (row[2], str(row[8])), default=None)
+    newest = max(rows, key=lambda row: (row[2], str(row[10])), default=None)
     return {
-        (row[0].hex, row[1]): _Scored((row[0].hex, row[1]), *row[2:8])
+        (row[0].hex, row[1]): _Scored((row[0].hex, row[1]), *row[2:10])
         for row in rows
-        if newest is not None and row[8:] == newest[8:]
+        if newest is not None and row[10:] == newest[10:]
     }
 
 
-def _point(scored: Any) -> dict[str, Any]:
+def _estimate(scored: Sequence[_Scored]) -> Estimate | None:
+    return hajek([one.value for one in scored], [one.pi for one in scored], clusters=[one.cluster for one in scored])
+
+
+def _point(scored: Iterable[_Scored]) -> dict[str, Any]:
     found = list(scored)
-    return point(hajek([one.value for one in found], [one.pi for one in found]))
+    figures = point(_estimate(found), identified=any(one.identified for one in found))
+    return figures | {"words": in_words(figures)}
 
 
 def _paired(a: _Units, b: _Units, shared: Sequence[tuple[str, int]]) -> dict[str, Any]:
     differences = [b[unit].value - a[unit].value for unit in shared]
     pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
-    mean, _ = weighted_mean(differences, [1.0 / chance for chance in pi])
-    arm = clustered_mean(differences, [a[unit].cluster for unit in shared], pi=pi)
-    around = arm.interval if arm else Interval(mean, mean, mean)
-    half = (around.hi - around.lo) / 2.0
+    found = hajek(differences, pi, clusters=[a[unit].cluster for unit in shared], bounds=(-1.0, 1.0))
+    assert found is not None
     if {one for unit in shared for one in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
         name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
     else:
         name, test = "Wilcoxon signed rank", wilcoxon(differences)
-    p = 1.0 if test is None else test.p
-    clear = p < 0.05 and (around.lo > 0 or around.hi < 0)
-    call = ("better" if mean > 0 else "worse") if clear else "no difference" if half < 0.05 else "not enough data"
-    return {
-        "difference": {"value": mean, "lo": around.lo, "hi": around.hi},
-        "test": {"name": name, "p": p},
+    half = (found.hi - found.lo) / 2.0 if found.lo is not None and found.hi is not None else None
+    call = "not enough data" if half is None or half >= 0.05 else "no difference"
+    # The interval decides: it counts users, where the test counts answers.
+    if half is not None and ((found.lo or 0.0) > 0 or (found.hi or 0.0) < 0):
+        call = "better" if found.estimate > 0 else "worse"
+    outcome = {
+        "difference": {"value": found.estimate, "lo": found.lo, "hi": found.hi},
+        "test": {"name": name, "p": 1.0 if test is None else test.p},
         "verdict": call,
-        "need_more": more_needed(mean, half, len(shared)) if call == "not enough data" else None,
     }
+    if half is None:
+        return outcome | {"need_more": max(1, ENOUGH_CLUSTERS - found.clusters), "need_more_of": "users"}
+    more = more_needed(found.estimate, half, len(shared)) if call == "not enough data" else None
+    return outcome | {"need_more": more}
 
 
 def _unpaired(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
-    arms = [clustered_mean([o.value for o in s], [o.cluster for o in s], pi=[o.pi for o in s]) for s in (b, a)]
+    arms = [_estimate(side) for side in (b, a)]
     found = compare_arms(arms[0], arms[1], tau=_TAU)
-    told = verdict(arms, found)
+    outcome = verdict(arms, found)
     if found is None:
         return _without_spread(a, b)
-    call = {"undecided": "not enough data"}.get(told, told)
+    call = {"undecided": "not enough data"}.get(outcome, outcome)
     if call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05:
         call = "no difference"
-    short = max(0, ENOUGH_CLUSTERS - min(arm.n_clusters for arm in arms if arm is not None))
+    short = max(0, ENOUGH_CLUSTERS - min(arm.clusters for arm in arms if arm is not None))
     more = more_needed(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
     return {
         "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
@@ -273,9 +317,9 @@ def _unpaired(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
 
 
 def _without_spread(a: Sequence[_Scored], b: Sequence[_Scored]) -> dict[str, Any]:
-    """Both sides are constant: a two-proportion interval is all that can be said."""
-    found = two_proportion(sum(o.value >= 0.5 for o in b), len(b), sum(o.value >= 0.5 for o in a), len(a))
-    shown = None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi}
+    """Both sides are constant: what their own intervals leave room for is all that can be said."""
+    one, other = (Interval.of(_estimate(side)) for side in (b, a))
+    shown = None if one is None or other is None else asdict(minus(one, other))
     need = max(1, needed_n(0.95, 0.05) - min(len(a), len(b)))
     return {"difference": shown, "test": None, "verdict": "not enough data", "need_more": need}
 
@@ -314,7 +358,7 @@ def effects(
         for stratum in a.keys() & b.keys():
             one = _also_one(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
             found.setdefault(stratum, []).append(one)
-    parts = [one for stratum, told in found.items() if stratum != WHOLE for one in told]
+    parts = [one for stratum, outcome in found.items() if stratum != WHOLE for one in outcome]
     for one, p in zip(parts, benjamini_hochberg([one["p"] for one in parts]), strict=True):
         one["p_adjusted"] = p
         if p > _ALPHA and one["verdict"] in ("better", "worse"):
@@ -324,10 +368,11 @@ def effects(
 
 def _arms(
     store: Store, column: str, side: Group, window: Window, keep: Filter, by: str | None
-) -> dict[str | None, ClusteredMean]:
+) -> dict[str | None, Estimate]:
     """One side's mean of a column, clustered by user, in all and by stratum."""
     rows = store.read(
-        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id) FROM traces"
+        f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id)"
+        f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
         f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} AND {side[0]} = $side"
         f" AND {column} IS NOT NULL",
         {**window.parameters, **keep.parameters, "side": side[1]},
@@ -336,22 +381,22 @@ def _arms(
     for stratum, value, cluster in rows if by else ():
         parts.setdefault(stratum, []).append((float(value), cluster))
     found = {
-        key: clustered_mean([value for value, _ in part], [cluster for _, cluster in part])
+        key: hajek([value for value, _ in part], [1.0] * len(part), clusters=[cluster for _, cluster in part])
         for key, part in parts.items()
     }
     return {key: arm for key, arm in found.items() if arm is not None}
 
 
-def _also_one(name: str, a: ClusteredMean, b: ClusteredMean, *, lower_is_better: bool) -> dict[str, Any]:
+def _also_one(name: str, a: Estimate, b: Estimate, *, lower_is_better: bool) -> dict[str, Any]:
     scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
     found = compare_arms(b, a, tau=_TAU * scale)
-    told = verdict([b, a], found)
-    if lower_is_better and told in ("better", "worse"):
-        told = "worse" if told == "better" else "better"
-    call = "not enough data" if told == "undecided" else str(told)
+    outcome = verdict([b, a], found)
+    if lower_is_better and outcome in ("better", "worse"):
+        outcome = "worse" if outcome == "better" else "better"
+    call = "not enough data" if outcome == "undecided" else str(outcome)
     if found is not None and call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05 * scale:
         call = "no difference"
-    short = max(0, ENOUGH_CLUSTERS - min(a.n_clusters, b.n_clusters))
+    short = max(0, ENOUGH_CLUSTERS - min(a.clusters, b.clusters))
     half = 0.0 if found is None else (found.hi - found.lo) / 2.0
     more = None if found is None else more_needed(found.difference / scale, half / scale, a.n + b.n)
     return {

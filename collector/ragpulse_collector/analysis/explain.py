@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.analysis.filters import Filter, filter_of
-from ragpulse_collector.analysis.window import Window, duration_s, instant, iso, window_of
+from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
 from ragpulse_collector.store.queries.scores import MEASURES, sample_of
-from ragpulse_collector.store.queries.traces import trace_rows
+from ragpulse_collector.store.queries.traces import Filter, trace_rows
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import benjamini_hochberg, effective_n, two_proportion
 
@@ -25,7 +24,8 @@ _COUNT = 5
 
 def column_of(metric: str) -> str:
     """The column of `traces` that a traffic metric is made of; latency stands for those that only count."""
-    columns = {"latency": "latency_ms", "ttft": "ttft_ms", "error": "error::INTEGER", "errors": "error::INTEGER"}
+    errors = "coalesce(error, false)::INTEGER"
+    columns = {"latency": "latency_ms", "ttft": "ttft_ms", "error": errors, "errors": errors}
     same = ("cost_usd", "input_tokens", "output_tokens")
     return metric if metric in same else columns.get(metric.partition("_")[0], "latency_ms")
 
@@ -83,7 +83,18 @@ def _source(store: Store, name: str, window: Window, params: Mapping[str, Any]) 
 
 _MOST_ROWS = 20_000
 _COLUMNS, _ROWS = 60, 20
-_ATTRIBUTES = ("service", "environment", "name", "model", "prompt_name", "prompt_version", "variant", "error")
+_ATTRIBUTES = (
+    "service",
+    "environment",
+    "name",
+    "model",
+    "prompt_name",
+    "prompt_version",
+    "variant",
+    "release",
+    "error",
+)
+_COLUMNS_READ = ", ".join((*_ATTRIBUTES, "tags", "metadata"))
 _SCRIPTS = ("Hiragana", "Katakana", "Hangul", "Han", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Thai", "Greek")
 _SCRIPT = (
     "CASE WHEN strlen(query) = length(query) THEN 'Latin' "
@@ -94,77 +105,153 @@ _SCRIPT = (
 _LEAST = 5
 """An attribute value seen fewer times than this among the selected is noise."""
 _SHOWN = 40
+_WORST = 0.1
+"""Where nothing passes or fails, this share counts as bad: the highest values of traffic, the lowest scores."""
+_DIP = 4.0
+"""A stretch of time is marked where its bad requests exceed the expected ones by so many standard deviations."""
+_TESTED = 16
+"""Findings that are looked at for whether an earlier one explains them."""
+_CHANCE = 0.05
+_Key = tuple[str, str]
+_Members = dict[_Key, set[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One request: when, its value, the weight it stands for, and its attributes."""
+    """One request: when, its value, the weight it stands for, its attributes, and whether it is bad."""
 
     trace_id: str
     at: datetime
     value: float
     weight: float
-    attributes: tuple[tuple[str, str], ...]
+    attributes: tuple[_Key, ...]
+    bad: bool
 
 
 def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET explain`: `metric`, `from`, `to`, the box `sel_from sel_to sel_lo sel_hi`, filters.
+    """Answer `GET explain`: `metric`, `from`, `to`, the box `sel_from sel_to sel_lo sel_hi`, `bad`, filters.
 
-    Shares are weighted by 1/pi where the metric is sampled; p is that of a two-proportion test on effective numbers,
-    adjusted for the many values looked at (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
+    `bad` selects failing answers, failed requests, or the highest tenth of a number; without a box it is that of the
+    worst stretch of time, where there is one (`dip`). Attributes are in the order of lift, those that may be chance
+    last; `explained_by` names an earlier one without which an attribute is not more common. Shares are weighted by 1/pi
+    where the metric is sampled; p is that of a two-proportion test on effective numbers, adjusted for the many values
+    looked at (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
     """
     now = clock()
     window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(params, skip=("name",))
     metric = str(params.get("metric") or params.get("name") or "latency_p50")
     rows = _read(store, metric, window, keep)
-    inside = _box(params, now)
-    selected, baseline = [row for row in rows if inside(row)], [row for row in rows if not inside(row)]
-    held = _held(store, rows, [row.trace_id for row in selected], window) if selected and baseline else {}
+    bars, box = _bars(rows, window), dict(params)
+    dip = _dip(bars) if params.get("bad") else None
+    if dip and not any(params.get(edge) for edge in ("sel_from", "sel_to")):
+        box |= {"sel_from": dip[0], "sel_to": dip[1]}
+    inside = _box(box, now)
+    chosen = {at for at, row in enumerate(rows) if inside(row) and (row.bad or not params.get("bad"))}
+    differ = bool(chosen) and len(chosen) < len(rows)
+    held = _held(store, rows, chosen, window) if differ else {}
     return {
         "metric": metric,
-        "n_selected": len(selected),
-        "n_baseline": len(baseline),
+        "n_selected": len(chosen),
+        "n_baseline": len(rows) - len(chosen),
         "sampled": len(rows) >= _MOST_ROWS,
+        "dip": dip and {"from": dip[0], "to": dip[1]},
+        "bars": [{"t": iso(at), "n": n, "bad": bad} for at, n, bad in bars],
         "heatmap": _heatmap(rows, window),
-        "attributes": _compare(selected, baseline, held) if selected and baseline else [],
+        "attributes": _compare(rows, chosen, held, without=metric.partition("_")[0]) if differ else [],
     }
 
 
 def _read(store: Store, metric: str, window: Window, keep: Filter) -> list[_Row]:
     family, _, evaluator = metric.partition(":")
-    if evaluator and family in MEASURES:
-        sample = sample_of(store, evaluator, window.parameters, keep, columns=(*_ATTRIBUTES, "query"))
+    scored = bool(evaluator) and family in MEASURES
+    if scored:
+        sample = sample_of(
+            store, evaluator, window.parameters, keep, columns=(*_ATTRIBUTES, "tags", "metadata", "query")
+        )
         source, parameters = (
-            f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, {', '.join(_ATTRIBUTES)}, query"
+            f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, {_COLUMNS_READ}, query"
             f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
             sample.parameters,
         )
     else:
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
-            f" coalesce(upstream_pi, 1) AS pi, {', '.join(_ATTRIBUTES)}, query FROM traces"
+            f" coalesce(upstream_pi, 1) AS pi, NULL AS passing, {_COLUMNS_READ}, query FROM traces"
             f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
             {**window.parameters, **keep.parameters},
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, {', '.join(_ATTRIBUTES)}, {_SCRIPT}, length(query) FROM ({source})"
+        f"SELECT trace_id, start_time, y, pi, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query) FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({_MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
     ).rows
-    return [_Row(row[0].hex, row[1], float(row[2]), 1.0 / row[3], tuple(_told(row[4:]))) for row in rows]
+    bad = _bad([(float(row[2]), row[4]) for row in rows], scored=scored)
+    return [
+        _Row(row[0].hex, row[1], float(row[2]), 1.0 / row[3], tuple(_named(row[5:])), bad(float(row[2]), row[4]))
+        for row in rows
+    ]
 
 
-def _told(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _bad(values: Sequence[tuple[float, bool | None]], *, scored: bool) -> Callable[[float, bool | None], bool]:
+    """What counts as bad: an answer that does not pass, an error, the highest tenth, or the lowest tenth of scores."""
+    if any(passing is not None for _, passing in values):
+        return lambda _, passing: passing is False
+    ordered = sorted((value for value, _ in values), reverse=not scored)
+    if not ordered or ordered[0] == ordered[-1]:
+        return lambda value, _: not scored and set(ordered) == {1.0} and value == 1.0
+    limit = ordered[int(len(ordered) * _WORST)]
+    if limit == ordered[-1]:  # most are alike: those that are not
+        return lambda value, _: value < limit if scored else value > limit
+    return lambda value, _: value <= limit if scored else value >= limit
+
+
+def _named(values: Sequence[Any]) -> Iterator[_Key]:
     """Attribute and value of everything that is known of a request; lengths in doublings."""
     for name, value in zip(_ATTRIBUTES, values, strict=False):
         if value is not None:
             yield name, str(value).lower() if isinstance(value, bool) else str(value)
-    script, length = values[-2:]
+    tags, metadata, script, length = values[-4:]
+    yield from (("tag", tag) for tag in tags or ())
+    yield from ((f"metadata.{key}", value) for key, value in (metadata or {}).items() if value is not None)
     if script:
         yield "query script", script
     if length:
         low = 2 ** int(math.log2(length))
         yield "query length", f"{low}..{2 * low - 1}"
+
+
+def _bars(rows: Sequence[_Row], window: Window) -> list[tuple[datetime, int, int]]:
+    """Start, requests and bad ones of each time bucket."""
+    starts, counts = list(window.starts()), [[0, 0] for _ in window.starts()]
+    step = timedelta(seconds=window.step_s)
+    for row in rows:
+        count = counts[min(len(starts) - 1, max(0, (row.at - starts[0]) // step))]
+        count[0] += 1
+        count[1] += row.bad
+    return [(at, n, bad) for at, (n, bad) in zip(starts, counts, strict=True)]
+
+
+def _dip(bars: Sequence[tuple[datetime, int, int]]) -> tuple[str | None, str | None] | None:
+    """The stretch of buckets whose bad requests exceed the overall share most surely; None where none does."""
+    total, bad = sum(n for _, n, _ in bars), sum(one for _, _, one in bars)
+    if len(bars) < 2 or not 0 < bad < total:
+        return None
+    share, best = bad / total, (_DIP, 0, 0)
+    for first in range(len(bars)):
+        n = more = 0
+        for last in range(first, len(bars)):
+            n, more = n + bars[last][1], more + bars[last][2]
+            if 0 < n < total:
+                surplus = (more - n * share) / math.sqrt(n * share * (1 - share) * (1 - n / total))
+                best = max(best, (surplus, first, last + 1))
+    _, first, last = best
+    if not last:
+        return None
+    return iso(bars[first][0]), iso(bars[min(last, len(bars) - 1)][0] if last < len(bars) else _end(bars))
+
+
+def _end(bars: Sequence[tuple[datetime, int, int]]) -> datetime:
+    return bars[-1][0] + (bars[-1][0] - bars[-2][0])
 
 
 def _box(params: Mapping[str, Any], now: datetime) -> Callable[[_Row], bool]:
@@ -188,27 +275,16 @@ def _number(params: Mapping[str, Any], name: str) -> float | None:
         raise ValueError(f"{name} must be a number, not {value!r}") from None
 
 
-def _held(
-    store: Store, rows: Sequence[_Row], selected: Sequence[str], window: Window
-) -> dict[tuple[str, str], set[str]]:
-    """What a request may have several of, with the traces that have it: retrievers, how much they found, documents."""
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    searches = retrievals(store, [row.trace_id for row in rows], window.parameters).rows
-    for trace, name, n in searches:
-        found["retriever", str(name)].add(trace.hex)
+def _held(store: Store, rows: Sequence[_Row], chosen: set[int], window: Window) -> _Members:
+    """What a request may have several of, with the rows that have it: retrievers, how much they found, documents."""
+    ids = [row.trace_id for row in rows]
+    found: _Members = defaultdict(set)
+    for place, name, n in retrievals(store, ids, window.parameters).rows:
+        found["retriever", str(name)].add(place)
         if n is not None:
-            found["contexts retrieved", str(n)].add(trace.hex)
-    for doc, traces in _documents(store, selected, window).items():
-        found["document", doc] = traces
-    return found
-
-
-def _documents(store: Store, trace_ids: Sequence[str], window: Window) -> dict[str, set[str]]:
-    """The documents that the selected requests share (each in at least five), with every trace that retrieved them."""
-    rows = shared_documents(store, trace_ids, window.parameters, least=_LEAST).rows
-    found: dict[str, set[str]] = defaultdict(set)
-    for doc, trace in rows:
-        found[doc].add(trace.hex)
+            found["contexts retrieved", str(n)].add(place)
+    for doc, place in shared_documents(store, ids, sorted(chosen), window.parameters, least=_LEAST).rows:
+        found["document", doc].add(place)
     return found
 
 
@@ -228,40 +304,76 @@ def _heatmap(rows: Sequence[_Row], window: Window) -> dict[str, Any]:
     return {"x": [iso(at) for at in starts], "y": [low + width * index for index in range(_ROWS)], "cells": cells}
 
 
-def _compare(
-    selected: Sequence[_Row], baseline: Sequence[_Row], held: Mapping[tuple[str, str], set[str]]
-) -> list[dict[str, Any]]:
-    sides = [_shares(side, held) for side in (selected, baseline)]
-    totals = [sum(row.weight for row in side) for side in (selected, baseline)]
-    sizes = [effective_n([row.weight for row in side]) for side in (selected, baseline)]
-    found: list[dict[str, Any]] = []
-    for (attribute, value), (n, weight) in sides[0].items():
-        if n < _LEAST:
-            continue
-        other_n, other_weight = sides[1].get((attribute, value), (0, 0.0))
-        share, other = weight / totals[0], other_weight / totals[1]
-        test = two_proportion(round(share * sizes[0]), round(sizes[0]), round(other * sizes[1]), round(sizes[1]))
-        found.append(
-            {
-                "attribute": attribute,
-                "value": value,
-                "selected": {"n": n, "share": share},
-                "baseline": {"n": other_n, "share": other},
-                "lift": share / other if other else None,
-                "p": 1.0 if test is None or test.p is None else test.p,
-            }
-        )
-    for one, adjusted in zip(found, benjamini_hochberg([one["p"] for one in found]), strict=True):
+def _compare(rows: Sequence[_Row], chosen: set[int], held: _Members, *, without: str) -> list[dict[str, Any]]:
+    """Every attribute of the chosen rows against the others; `without` is the one that the metric itself counts."""
+    members: _Members = defaultdict(set, held)
+    for at, row in enumerate(rows):
+        for key in row.attributes:
+            members[key].add(at)
+    sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
+    found = [
+        {"attribute": key[0], "value": key[1], **_differs(rows, *sides, having)}
+        for key, having in members.items()
+        if key[0] != without and len(having & chosen) >= _LEAST
+    ]
+    for one, adjusted in zip(found, benjamini_hochberg([one.pop("p") for one in found]), strict=True):
         one["p_adjusted"] = adjusted
-        del one["p"]
-    found.sort(key=lambda one: (one["p_adjusted"], -abs(one["selected"]["share"] - one["baseline"]["share"])))
-    return found[:_SHOWN]
+    found.sort(key=lambda one: (one["p_adjusted"] > _CHANCE, -_lift(one), -one["selected"]["share"]))
+    _fold([one for one in found if one["p_adjusted"] <= _CHANCE and _lift(one) > 1][:_TESTED], rows, sides, members)
+    return [{"explained_by": None, **one} for one in found[:_SHOWN]]
 
 
-def _shares(rows: Sequence[_Row], held: Mapping[tuple[str, str], set[str]]) -> dict[tuple[str, str], tuple[int, float]]:
-    found: dict[tuple[str, str], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
-    for row in rows:
-        for key in (*row.attributes, *(key for key, traces in held.items() if row.trace_id in traces)):
-            n, weight = found[key]
-            found[key] = (n + 1, weight + row.weight)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Some of the rows by their places, the weight they stand for, and how many they count for."""
+
+    places: set[int]
+    weight: float
+    size: float
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row], places: set[int]) -> _Side:
+        """Add up the weights."""
+        weights = [rows[at].weight for at in places]
+        return cls(places, sum(weights), effective_n(weights))
+
+
+def _differs(rows: Sequence[_Row], chosen: _Side, others: _Side, having: set[int]) -> dict[str, Any]:
+    """Shares of an attribute on both sides, their ratio, and the p-value of the difference."""
+    inside, outside = chosen.places & having, others.places & having
+    share, other = (
+        sum(rows[at].weight for at in part) / side.weight for part, side in ((inside, chosen), (outside, others))
+    )
+    test = two_proportion(
+        round(share * chosen.size), round(chosen.size), round(other * others.size), round(others.size)
+    )
+    return {
+        "selected": {"n": len(inside), "share": share},
+        "baseline": {"n": len(outside), "share": other},
+        "lift": share / other if other else None,
+        "p": 1.0 if test is None or test.p is None else test.p,
+    }
+
+
+def _lift(one: Mapping[str, Any]) -> float:
+    return math.inf if one["lift"] is None else float(one["lift"])
+
+
+def _fold(found: Sequence[dict[str, Any]], rows: Sequence[_Row], sides: tuple[_Side, _Side], members: _Members) -> None:
+    """Mark what is not more common any more among the rows that lack an earlier attribute."""
+    kept: list[tuple[_Key, _Side, _Side]] = []
+    for one in found:
+        key = one["attribute"], one["value"]
+        cause = next((cause for cause, a, b in kept if _by_chance(rows, a, b, members[key])), None)
+        if cause:
+            one["explained_by"] = {"attribute": cause[0], "value": cause[1]}
+        else:
+            chosen, others = (_Side.of(rows, side.places - members[key]) for side in sides)
+            kept.append((key, chosen, others))
+
+
+def _by_chance(rows: Sequence[_Row], chosen: _Side, others: _Side, having: set[int]) -> bool:
+    if not others.places or len(chosen.places & having) < _LEAST:
+        return True
+    rest = _differs(rows, chosen, others, having)
+    return rest["p"] > _CHANCE or _lift(rest) <= 1

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.attribution import cost_of_good, good_share
+from ragpulse_collector.analysis.attribution import cost_of_good, good_by, good_share
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
-from ragpulse_collector.analysis.coverage import summed
-from ragpulse_collector.analysis.quality import Bucket, current, joined, point
-from ragpulse_collector.analysis.window import iso
+from ragpulse_collector.analysis.changes import changes
+from ragpulse_collector.analysis.quality import NO_POINT, Bucket, current
+from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.analysis.traffic import summed
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import evaluators_in
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus, wilson
+from ragpulse_evaluators.statistics import Estimate, always_valid, minus, wilson
 
 __all__ = ["DEMO_SERVICE", "overview"]
 
@@ -35,27 +36,31 @@ def overview(
 ) -> dict[str, Any]:
     """Answer `GET overview`: `from`, `to` and the common filters; quality against the window of equal length before.
 
+    `changes` are the level shifts inside the range, the surest first; `as_of` is when the figures were read.
+
     With `only` = `traffic` it says what the requests themselves tell: no scores are read for it. With `snapshots` the
     charts of the same range share what was read for it.
     """
     given = {"step": "auto", "width": 120, **params, "group_by": ()}
     asked = snapshots.of(given) if snapshots else snapshot_of(store, given, now=clock())
-    told = _traffic(asked)
+    traffic_answer = _traffic(asked)
     if params.get("only") == "traffic":
-        return told
+        return traffic_answer
     window, keep = asked.window.whole, asked.keep
-    found, before = joined(asked.quality(None)), asked.before()
+    found, before = asked.whole(), asked.before()
     rows = summed(asked.decided(), found)
     names = evaluators_in(store, window.parameters)
     answers = sum(row["scored"] for row in rows)
     share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
+    cost = cost_of_good(traffic_answer["cost_usd"], traffic_answer["n_traces"], share)
     return {
-        **told,
+        **traffic_answer,
         "quality": [_headline(name, found, before) for name in names],
         "dropped": sum(row["dropped"] for row in rows),
         "queued": asked.queued(),
         "coverage": rows,
-        "cost_per_good_answer": cost_of_good(told["cost_usd"], told["n_traces"], share),
+        "changes": asked.once("changes", lambda: changes(asked)),
+        "cost_per_good_answer": cost and cost | {"evaluators": good_by(names)},
     }
 
 
@@ -66,6 +71,7 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     failing = wilson(errors, n)
     received, started = newest_span(asked.store)
     return {
+        "as_of": iso(asked.now),
         "demo": has_service(asked.store, DEMO_SERVICE, asked.window.parameters),
         "newest_span": iso(started),
         "lag_s": None if received is None else max(0.0, (asked.now - received).total_seconds()),
@@ -81,7 +87,7 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
 def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> dict[str, Any]:
     chosen = current(one for one in now if one.evaluator == evaluator)
     if chosen is None:
-        empty = {"version": None, "judge": None, **point(None), "always": None, "passing_rate": None}
+        empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None}
         return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
     earlier = _same(before, chosen)
     was = earlier.estimate if earlier else None
@@ -90,17 +96,17 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
         "version": chosen.version,
         "judge": chosen.judge,
         **chosen.point(),
-        "always": _always(chosen.estimate),
+        "always": _always(chosen),
         "passing_rate": chosen.passing_rate,
         "previous": None if was is None else {"value": was.estimate, "lo": was.lo, "hi": was.hi},
-        "verdict": _verdict(chosen.estimate, was),
+        "verdict": _verdict(chosen, earlier),
     }
 
 
-def _always(found: Estimate | None) -> list[float] | None:
+def _always(chosen: Bucket) -> list[float] | None:
     """An interval for badges that are looked at all the time."""
-    held = None if found is None else always_valid(found, _TAU)
-    return None if held is None else [held.lo, held.hi]
+    held = None if chosen.estimate is None else always_valid(chosen.estimate, _TAU)
+    return None if held is None else list(chosen.widened(held.lo, held.hi))
 
 
 def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
@@ -109,8 +115,9 @@ def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
     return next((one for one in buckets if (one.evaluator, one.version, one.judge) == line), None)
 
 
-def _verdict(now: Estimate | None, before: Estimate | None) -> str | None:
-    a, b = Interval.of(now), Interval.of(before)
+def _verdict(now: Bucket, before: Bucket | None) -> str | None:
+    """Better or worse where the difference is sure, whatever the missing answers would have said."""
+    a, b = now.interval, before.interval if before else None
     if a is None or b is None:
         return None
     found = minus(a, b)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.filters import filter_of
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.window import window_of
+from ragpulse_collector.analysis.selection import filter_of, window_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.scores import mean_cost, sample_of
+from ragpulse_collector.store.queries.scores import mean_cost
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import clustered_mean, needed_n
+from ragpulse_evaluators.statistics import needed_n
 
 __all__ = ["check", "plan"]
 
@@ -86,29 +85,27 @@ def _needed(chosen: Bucket | None, half: float) -> tuple[float, str, int]:
 def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET check`: is the quality of `evaluator` at least `min` (0..1) since `from` (default 1 day)?
 
-    `above` and `below` only where the whole 95 % interval lies on one side, else `undecided`. The interval counts the
-    answers of one session as dependent where that widens it. Raises LookupError where nothing was scored.
+    `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing answers would have
+    said, else `undecided`. Raises LookupError where nothing was scored.
     """
     name = str(params.get("evaluator") or "")
     limit = _limit(params)
     window = window_of({"width": 1, **params}, now=clock()).whole
-    keep = filter_of(params)
-    chosen = current(estimates(store, name, window, keep))
+    chosen = current(estimates(store, name, window, filter_of(params)))
     if chosen is None or chosen.estimate is None:
-        raise LookupError(f"{name} scored nothing in this window: start a replay, or look further back")
-    lo, hi = _clustered(store, name, chosen, params, clock())
+        missing = f" ({chosen.missing.note})" if chosen else ""
+        raise LookupError(f"{name} scored nothing in this window{missing}: start a replay, or look further back")
+    lo, hi = chosen.limits(chosen.estimate)
     verdict = "above" if lo is not None and lo >= limit else "below" if hi is not None and hi < limit else "undecided"
-    told = {
+    report = {
         "evaluator": name,
         "version": chosen.version,
         "judge": chosen.judge,
         "min": limit,
         **chosen.point(),
-        "lo": lo,
-        "hi": hi,
         "verdict": verdict,
     }
-    return told | {"markdown": _markdown(told)}
+    return report | {"markdown": _markdown(report)}
 
 
 def _limit(params: Mapping[str, Any]) -> float:
@@ -121,33 +118,10 @@ def _limit(params: Mapping[str, Any]) -> float:
     return limit
 
 
-def _clustered(
-    store: Store, name: str, chosen: Bucket, params: Mapping[str, Any], now: datetime
-) -> tuple[float | None, float | None]:
-    """The interval of the estimate, widened where answers within sessions are alike."""
-    assert chosen.estimate is not None
-    lo, hi = chosen.estimate.lo, chosen.estimate.hi
-    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
-    sample = sample_of(store, name, window.parameters, keep, columns=("session_id", "user_id"))
-    rows = store.read(
-        "SELECT normalized, pi, coalesce(user_id, session_id, trace_id::VARCHAR) FROM"
-        f" ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL AND pi > 0"
-        " AND version IS NOT DISTINCT FROM $own_version AND judge IS NOT DISTINCT FROM $own_judge",
-        sample.parameters | {"own_version": chosen.version, "own_judge": chosen.judge},
-    ).rows
-    found = clustered_mean([row[0] for row in rows], [row[2] for row in rows], pi=[row[1] for row in rows])
-    se = chosen.estimate.se
-    if found is None or se is None or found.se <= se or lo is None or hi is None:
-        return lo, hi
-    wider = found.interval.within(0.0, 1.0)
-    return min(lo, wider.lo), max(hi, wider.hi)
-
-
-def _markdown(told: Mapping[str, Any]) -> str:
-    value, lo, hi = (f"{told[key]:.3f}" if told[key] is not None else "?" for key in ("value", "lo", "hi"))
-    sign = {"above": "≥", "below": "<", "undecided": "?"}[told["verdict"]]
+def _markdown(report: Mapping[str, Any]) -> str:
+    sign = {"above": "≥", "below": "<", "undecided": "?"}[report["verdict"]]
     return (
-        "| evaluator | quality (95 % interval) | n | limit | verdict |\n|---|---|---|---|---|\n"
-        f"| {told['evaluator']} {told['version'] or ''} | {value} ({lo} to {hi}) | {told['n']}"
-        f" | {sign} {told['min']} | **{told['verdict']}** |"
+        "| evaluator | quality (95 % interval) | limit | verdict |\n|---|---|---|---|\n"
+        f"| {report['evaluator']} {report['version'] or ''} | {report['words']}"
+        f" | {sign} {report['min']} | **{report['verdict']}** |"
     )

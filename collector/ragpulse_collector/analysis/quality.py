@@ -2,54 +2,113 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from ragpulse_collector.analysis.filters import Filter
-from ragpulse_collector.analysis.window import Window, iso
+from ragpulse_collector.analysis.selection import Window, iso
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import MOMENTS
-from ragpulse_collector.store.queries.decisions import dropped
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
+from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.scores import MEASURES, sample_of
-from ragpulse_collector.store.queries.traces import facts_of
-from ragpulse_evaluators.statistics import Estimate, Moments
+from ragpulse_collector.store.queries.traces import Filter, facts_of
+from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
 __all__ = [
+    "NO_POINT",
     "Bucket",
+    "Missing",
     "current",
     "estimates",
-    "joined",
+    "estimates_and_whole",
+    "in_words",
+    "moved",
     "point",
     "version_markers",
 ]
 
 
-def point(estimate: Estimate | None) -> dict[str, Any]:
-    """The figures of an estimate as the API shows them; all null where nothing was measured."""
+def point(estimate: Estimate | None, *, identified: bool = False) -> dict[str, Any]:
+    """The figures of an estimate as the API shows them; all null where nothing was measured.
+
+    `users` counts whose answers they are: null where no answer names a user or session (`identified`), so that all
+    answers are taken as independent. `reason` says why there is no interval.
+    """
     if estimate is None:
-        return {"value": None, "lo": None, "hi": None, "n": 0, "n_eff": 0.0, "thin": False}
+        nothing = dict.fromkeys(("value", "lo", "hi", "users", "reason"))
+        return {**nothing, "n": 0, "n_eff": 0.0, "thin": False}
     return {
         "value": estimate.estimate,
         "lo": estimate.lo,
         "hi": estimate.hi,
         "n": estimate.n,
         "n_eff": round(estimate.n_eff, 9),
+        "users": estimate.clusters if identified else None,
         "thin": estimate.thin,
+        "reason": estimate.reason,
     }
 
 
-_INVALID_SHARE = 0.05
-"""Above this share of unreadable or failed verdicts a bucket shows bounds: long contexts fail more often."""
 _FAILURES = ("skipped", "invalid", "error")
-_SUMS = (
-    "min(request_time), max(request_time), count(*), sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
-    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0)"
+_EACH = (
+    "count(*) AS c_all, count_if(source = 'online') AS c_online,"
+    " min(CASE WHEN source = 'online' THEN request_time END) AS c_first, max(request_time) AS c_last,"
+    " sum(1 / pi) AS c_weight, coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0) AS c_passed,"
+    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0) AS c_called, bool_or(identified) AS c_identified"
 )
-"""Beside the moments, of the verdicts of one status: a key of the grouping costs a fifth of as many FILTERs."""
+_ALL = (
+    "sum(c_all), sum(c_online), min(c_first), max(c_last), sum(c_weight), sum(c_passed), sum(c_called),"
+    " bool_or(c_identified)"
+)
+"""Beside the moments, of the verdicts of one status: of one cluster, and of all."""
+_LEAST, _MOST = frozenset({"c_first", "c_rarest", "c_low"}), frozenset({"c_last", "c_high"})
+
+
+def _joined(column: str) -> str:
+    verb = "min" if column in _LEAST else "max" if column in _MOST else "sum"
+    return f"{'bool_or' if column == 'c_identified' else verb}({column}) AS {column}"
+
+
+_PEOPLE = (
+    "SELECT evaluator, version, judge, status, cluster, "
+    + ", ".join(map(_joined, re.findall(r"AS (c_\w+)", f"{_EACH}, {CLUSTER_SUMS}")))
+    + " FROM clustered GROUP BY ALL"
+)
+"""The clusters of all buckets, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Selected answers without a verdict: left out by the budget, failed, or pending; and what they weigh."""
+
+    dropped: int = 0
+    failed: int = 0
+    pending: int = 0
+    weight: float = 0.0
+
+    def __add__(self, other: Missing) -> Missing:
+        return Missing(
+            self.dropped + other.dropped,
+            self.failed + other.failed,
+            self.pending + other.pending,
+            self.weight + other.weight,
+        )
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return self.dropped + self.failed + self.pending
+
+    @property
+    def note(self) -> str | None:
+        """What is missing, in words."""
+        parts = ((self.dropped, "left out by the spent budget"), (self.failed, "failed"), (self.pending, "pending"))
+        listed = ", ".join(f"{n:,} {why}" for n, why in parts if n)
+        return f"{self.n:,} missing: {listed}" if listed else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,33 +120,36 @@ class Bucket:
     version: str | None
     judge: str | None
     at: datetime
-    moments: Moments | None
+    moments: Moments | None = None
     """None where no verdict could be read."""
     counts: dict[str, int]
     """Verdicts that are no number: skipped, invalid, error."""
     online: dict[str, int]
     """Verdicts by status without those of replays."""
-    missing: float
-    """What the unreadable and failed ones weigh."""
-    dropped: int
-    """Selected units that a cap left out ..."""
-    dropped_weight: float
-    """... and what they weigh."""
-    first: datetime | None
+    missing: Missing
+    first: datetime | None = None
     """The earliest request with an online verdict ..."""
     last: datetime
     """... and the latest of all."""
-    passed: float
+    passed: float = 0.0
     """What passing answers weigh ..."""
-    called: float
+    called: float = 0.0
     """... of those that the evaluator calls passing or not."""
     bounded: bool
     """Whether the measure lies in 0..1."""
+    identified: bool = False
+    """Whether any answer names its user or session."""
 
     @cached_property
     def estimate(self) -> Estimate | None:
         """The mean and its interval; None where no verdict could be read."""
-        return self.moments.estimate(bounds=(0.0, 1.0) if self.bounded else None) if self.moments else None
+        return self.estimate_at(0.95)
+
+    def estimate_at(self, confidence: float) -> Estimate | None:
+        """The same with an interval of another confidence."""
+        if self.moments is None:
+            return None
+        return self.moments.estimate(bounds=(0.0, 1.0) if self.bounded else None, confidence=confidence)
 
     @property
     def passing_rate(self) -> float | None:
@@ -95,57 +157,93 @@ class Bucket:
         return self.passed / self.called if self.called else None
 
     @property
+    def missing_share(self) -> float:
+        """The share of the selected traffic that has no verdict."""
+        seen = self.moments.w if self.moments else 0.0
+        return self.missing.weight / (seen + self.missing.weight) if self.missing.weight else 0.0
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
-        """Where much is missing: the value if all of it failed, and if all of it passed."""
-        failed = self.counts["invalid"] + self.counts["error"]
-        n = self.moments.n if self.moments else 0
-        away = self.missing + self.dropped_weight
-        hatched = self.dropped > 0 or failed > _INVALID_SHARE * (n + failed)
-        if not (hatched and self.bounded and away):
-            return None
-        wy, w = (self.moments.wy, self.moments.w) if self.moments else (0.0, 0.0)
-        return wy / (w + away), (wy + away) / (w + away)
+        """Where answers are missing: the value if all of them failed, and if all of them passed."""
+        value = self.moments.mean if self.moments else 0.0
+        return self.widened(value, value) if self.bounded and self.missing.weight else None
+
+    def limits(self, estimate: Estimate | None) -> tuple[float | None, float | None]:
+        """The interval that decides: of an estimate, with everything that is missing failed, and passed."""
+        if estimate is None:
+            return (0.0, 1.0) if self.bounded and self.missing.weight else (None, None)
+        if estimate.lo is None or estimate.hi is None:
+            return None, None
+        return self.widened(estimate.lo, estimate.hi)
+
+    @property
+    def interval(self) -> Interval | None:
+        """The estimate with the interval that decides; None where there is none."""
+        lo, hi = self.limits(self.estimate)
+        return None if self.estimate is None or lo is None or hi is None else Interval(self.estimate.estimate, lo, hi)
+
+    def widened(self, lo: float, hi: float) -> tuple[float, float]:
+        """An interval with everything that is missing failed, and passed."""
+        least, most = 0.0, 1.0
+        if not self.bounded and self.moments is not None:  # of an open scale only the ends that were seen are known
+            least, most = self.moments.least, self.moments.most
+        share = self.missing_share
+        return lo + (least - lo) * share, hi + (most - hi) * share
 
     def point(self) -> dict[str, Any]:
         """The point as the API shows it, without its time."""
-        bounds = None if self.bounds is None else list(self.bounds)
-        return point(self.estimate) | {"counts": self.counts, "dropped": self.dropped, "bounds": bounds}
+        shown = point(self.estimate, identified=self.identified)
+        return shown | {
+            "counts": self.counts,
+            "dropped": self.missing.dropped,
+            "pending": self.missing.pending,
+            "missing": self.missing.n,
+            "missing_share": self.missing_share,
+            "bounds": None if self.bounds is None else list(self.bounds),
+            "least": self.limits(self.estimate)[0],
+            "most": self.limits(self.estimate)[1],
+            "words": self.words,
+        }
+
+    @property
+    def words(self) -> str:
+        """The figures as one line: value, answers, users, what is missing."""
+        seen = self.moments.w if self.moments else 0.0
+        return in_words(
+            point(self.estimate, identified=self.identified), asked=seen + self.missing.weight, note=self.missing.note
+        )
 
 
-def joined(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Return one bucket per evaluator, version, judge and group: what the whole range says, from its parts."""
-    lines: dict[tuple[Any, ...], list[Bucket]] = {}
-    for one in buckets:
-        lines.setdefault((one.evaluator, one.version, one.judge, one.group), []).append(one)
-    return [_joined(line) for line in lines.values()]
+NO_POINT: dict[str, Any] = {
+    **point(None), "counts": dict.fromkeys(_FAILURES, 0), "dropped": 0, "pending": 0, "missing": 0,
+    "missing_share": 0.0, "bounds": None, "least": None, "most": None, "words": "nothing scored",
+}  # fmt: skip
+"""The point of a bucket in which nothing was selected."""
 
 
-def _joined(line: Sequence[Bucket]) -> Bucket:
-    return Bucket(
-        evaluator=line[0].evaluator,
-        group=line[0].group,
-        version=line[0].version,
-        judge=line[0].judge,
-        at=min(one.at for one in line),
-        moments=Moments.joined(one.moments for one in line if one.moments is not None),
-        counts=_added(one.counts for one in line),
-        online=_added(one.online for one in line),
-        missing=sum(one.missing for one in line),
-        dropped=sum(one.dropped for one in line),
-        dropped_weight=sum(one.dropped_weight for one in line),
-        first=min((one.first for one in line if one.first is not None), default=None),
-        last=max(one.last for one in line),
-        passed=sum(one.passed for one in line),
-        called=sum(one.called for one in line),
-        bounded=line[0].bounded,
-    )
+def in_words(figures: Mapping[str, Any], *, asked: float | None = None, note: str | None = None) -> str:
+    """Say what a point rests on: `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
+    value, lo, hi, n = (figures[name] for name in ("value", "lo", "hi", "n"))
+    if value is None:
+        return note or "nothing scored"
+    if lo is None or hi is None:
+        quality = f"{value:.2f}, {figures['reason'] or 'too few answers'} for an interval"
+    elif abs((hi - value) - (value - lo)) < 0.005:
+        quality = f"{value:.2f} ± {(hi - lo) / 2.0:.2f}"
+    else:
+        quality = f"{value:.2f} ({lo:.2f} to {hi:.2f})"
+    of = f" of {asked:,.0f}" if asked is not None and round(asked) > n else ""
+    whose = "taken as independent" if figures["users"] is None else f"{figures['users']:,} users"
+    return " · ".join(part for part in (quality, f"{n:,}{of} answers", whose, note) if part)
 
 
-def _added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for one in parts:
-        total.update(one)
-    return {**dict.fromkeys(_FAILURES, 0), **total}
+def moved(shown: dict[str, Any], figures: Mapping[str, Any]) -> None:
+    """Give a point another value and interval, and say so in its words and in the interval that decides."""
+    shown |= figures
+    share, lo, hi = shown["missing_share"], shown["lo"], shown["hi"]
+    if lo is not None and hi is not None:
+        shown["least"], shown["most"] = lo * (1.0 - share), hi * (1.0 - share) + share
+    shown["words"] = in_words(shown, note=f"{shown['missing']:,} missing" if shown["missing"] else None)
 
 
 def estimates(
@@ -159,87 +257,140 @@ def estimates(
 ) -> list[Bucket]:
     """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket.
 
-    For one evaluator, or for all of them (None) in one pass.
+    For one evaluator, or for all of them (None) in one pass. A bucket in which answers were selected and none has a
+    verdict is there, too: everything is missing.
     """
     sample = sample_of(store, evaluator, window.parameters, keep, columns=groups)
-    y = f"(CASE WHEN status = 'ok' THEN {MEASURES[family]} END)"
-    keys = f"evaluator, {window.bucket('request_time')} AS t{''.join(f', {group}' for group in groups)}, version, judge"
+    listed = "".join(f", {group}" for group in groups)
+    clustered = _clustered(sample.sql, window, listed, family)
+    rows = store.read(_summed(f"({clustered})", f"t{listed}"), sample.parameters).rows
+    return _buckets(rows, _missing(store, evaluator, window, keep, groups), len(groups), bounded=family != "score")
+
+
+def estimates_and_whole(store: Store, window: Window, keep: Filter) -> tuple[list[Bucket], list[Bucket]]:
+    """Estimate the quality of every evaluator by bucket, and over the whole window, from one pass over the scores.
+
+    A user who asks in several buckets is one user of the window.
+    """
+    sample = sample_of(store, None, window.parameters, keep)
     rows = store.read(
-        f"SELECT {keys}, source, status, {_SUMS}, {MOMENTS.format(y=y)}"
-        f" FROM ({sample.sql}) WHERE pi IS NOT NULL GROUP BY ALL",
+        f"WITH clustered AS MATERIALIZED ({_clustered(sample.sql, window, '', 'quality')}) {_summed('clustered', 't')}"
+        f" UNION ALL {_summed(f'({_PEOPLE})', 'NULL::TIMESTAMP AS t')}",
         sample.parameters,
     ).rows
-    lost = _dropped(store, evaluator, window, keep, groups)
-    lines: dict[tuple[Any, ...], list[_Part]] = {}
-    place = 4 + len(groups)
+    lost, first = _missing(store, None, window, keep, ()), window.first
+    in_all: dict[tuple[Any, ...], Missing] = {}
+    for (evaluator, _), missing in lost.items():
+        in_all[evaluator, first] = in_all.get((evaluator, first), Missing()) + missing
+    whole = [(row[0], first, *row[2:]) for row in rows if row[1] is None]
+    found = _buckets([row for row in rows if row[1] is not None], lost, 0, bounded=True)
+    return found, _buckets(whole, in_all, 0, bounded=True)
+
+
+def _clustered(sample: str, window: Window, listed: str, family: str) -> str:
+    """The query for what the verdicts of each cluster add up to, by evaluator, bucket, group, version and status."""
+    y = f"(CASE WHEN status = 'ok' THEN {MEASURES[family]} END)"
+    keys = f"evaluator, {window.bucket('request_time')} AS t{listed}, version, judge, status, cluster"
+    return f"SELECT {keys}, {_EACH}, {CLUSTER_SUMS.format(y=y)} FROM ({sample}) WHERE pi IS NOT NULL GROUP BY ALL"
+
+
+def _summed(clustered: str, place: str) -> str:
+    return f"SELECT evaluator, {place}, version, judge, status, {_ALL}, {MOMENTS} FROM {clustered} GROUP BY ALL"
+
+
+def _buckets(
+    rows: Iterable[Sequence[Any]], lost: Mapping[tuple[Any, ...], Missing], groups: int, *, bounded: bool
+) -> list[Bucket]:
+    lines: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
+    place = 4 + groups
     for row in rows:
-        moments = Moments.of(row[place + 8 :])
-        lines.setdefault(row[:place], []).append(_Part(*[*row[place : place + 8], moments]))
-    found = [_bucket(key, parts, lost.get(key[:-2], (0, 0.0)), family != "score") for key, parts in lines.items()]
+        lines[tuple(row[:place])].append(_Part(*[*row[place : place + 9], Moments.of(row[place + 9 :])]))
+    found = [_bucket(key, parts, lost.get(key[:-2], Missing()), bounded) for key, parts in lines.items()]
+    found += _unseen(found, lost, bounded)
     return sorted(found, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
 
 
 def current(buckets: Iterable[Bucket]) -> Bucket | None:
     """The bucket of the version in force: the one with the latest request, the larger of equals."""
-    measured = [one for one in buckets if one.moments is not None]
-    return max(measured, key=lambda one: (one.last, one.moments.n if one.moments else 0), default=None)
+    ranked = [(one.moments is not None, one.last, one.moments.n if one.moments else 0, one) for one in buckets]
+    return max(ranked, key=lambda entry: entry[:3], default=(None,))[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The verdicts of one source and status in a bucket."""
+    """The verdicts of one status in a bucket."""
 
-    source: str
     status: str
-    first: datetime
-    last: datetime
     n: int
+    online: int
+    first: datetime | None
+    last: datetime
     weight: float
     passed: float
     called: float
+    identified: bool
     moments: Moments | None
 
 
-def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], lost: tuple[int, float], bounded: bool) -> Bucket:
+def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], lost: Missing, bounded: bool) -> Bucket:
     evaluator, at, *group, version, judge = key
-    answers = [one for one in parts if one.status == "ok"]
+    answer = next((one for one in parts if one.status == "ok"), None)
+    failed = [one for one in parts if one.status in ("invalid", "error")]
     return Bucket(
         evaluator=evaluator,
         group=tuple(group),
         version=version,
         judge=judge,
         at=at,
-        moments=Moments.joined(one.moments for one in answers if one.moments is not None),
-        counts=_added({one.status: one.n} for one in parts if one.status in _FAILURES),
-        online=_added({one.status: one.n} for one in parts if one.source == "online"),
-        missing=sum(one.weight for one in parts if one.status in ("invalid", "error")),
-        dropped=lost[0],
-        dropped_weight=lost[1],
-        first=min((one.first for one in answers if one.source == "online"), default=None),
+        moments=answer.moments if answer else None,
+        counts=dict.fromkeys(_FAILURES, 0) | {one.status: int(one.n) for one in parts if one.status in _FAILURES},
+        online={one.status: int(one.online) for one in parts if one.online},
+        missing=replace(
+            lost, failed=sum(int(one.n) for one in failed), weight=lost.weight + sum(one.weight for one in failed)
+        ),
+        first=answer.first if answer else None,
         last=max(one.last for one in parts),
-        passed=sum(one.passed for one in answers),
-        called=sum(one.called for one in answers),
+        passed=answer.passed if answer else 0.0,
+        called=answer.called if answer else 0.0,
         bounded=bounded,
+        identified=any(one.identified for one in parts),
     )
 
 
-def _dropped(
+def _unseen(found: Sequence[Bucket], lost: Mapping[tuple[Any, ...], Missing], bounded: bool) -> list[Bucket]:
+    """Buckets without any verdict, as points of the line that was in force: the last one before, else the first."""
+    seen = {(one.evaluator, one.at, *one.group) for one in found}
+    missed = []
+    for key, missing in lost.items():
+        evaluator, at, *group = key
+        lines = sorted((one for one in found if one.evaluator == evaluator), key=lambda one: one.last)
+        lines = [one for one in lines if one.group == tuple(group)] or lines
+        line = next((one for one in reversed(lines) if one.at <= at), lines[0] if lines else None)
+        if key not in seen and missing.n:
+            missed.append(
+                Bucket(
+                    evaluator=evaluator, group=tuple(group), version=line.version if line else None,
+                    judge=line.judge if line else None, at=at, counts=dict.fromkeys(_FAILURES, 0), online={},
+                    missing=missing, last=at, bounded=bounded,
+                )
+            )  # fmt: skip
+    return missed
+
+
+def _missing(
     store: Store, evaluator: str | None, window: Window, keep: Filter, groups: tuple[str, ...]
-) -> dict[tuple[Any, ...], tuple[int, float]]:
-    """Selected units that a cap left out, by evaluator, bucket and group: how many, and what they weigh."""
-    left_out = dropped(evaluator)
-    parameters = {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters}
-    if not store.read(f"SELECT 1 FROM ({left_out}) LIMIT 1", parameters).rows:
-        return {}
+) -> dict[tuple[Any, ...], Missing]:
+    """Selected units that have no verdict, by evaluator, bucket and group."""
     rows = store.read(
         f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
-        f" count(*), sum(1 / d.pi) FROM ({left_out}) d"
+        " count_if(NOT d.sampled), count_if(d.sampled), sum(1 / d.pi)"
+        f" FROM ({without_verdict(evaluator)}) d"
         f" JOIN ({facts_of(keep, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
         # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
-        " WHERE d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
-        {**parameters, **keep.parameters},
+        " WHERE d.sampled OR d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
+        {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters, **keep.parameters},
     ).rows
-    return {tuple(row[:-2]): (row[-2], row[-1]) for row in rows if row[-2]}
+    return {tuple(row[:-3]): Missing(dropped=row[-3], pending=row[-2], weight=row[-1]) for row in rows}
 
 
 _MOST_MARKERS = 50

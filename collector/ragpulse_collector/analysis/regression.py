@@ -5,17 +5,20 @@ Pure: two sides of each question in, one report out. Where the sides come from i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragpulse_collector.analysis.compare import more_needed
 from ragpulse_collector.analysis.quality import point
 from ragpulse_evaluators.ranking.overlap import jaccard, rank_biased_overlap
-from ragpulse_evaluators.statistics import hajek, paired_mean, weighted_mean, wilson
+from ragpulse_evaluators.statistics import hajek, weighted_mean
 
 __all__ = ["Answered", "Pair", "Score", "gates", "regression"]
 
 _WORST = 20
+_Z = 1.959964
 _VERDICTS = ("below", "undecided", "above")
 
 
@@ -80,16 +83,18 @@ class Pair:
         }
 
 
-def regression(pairs: Sequence[Pair], *, missing: int = 0, p: float = 0.9) -> dict[str, Any]:
+def regression(pairs: Sequence[Pair], *, missing: int = 0, silent: int = 0, p: float = 0.9) -> dict[str, Any]:
     """Compare both sides of each question: means with 95 % intervals, differences b minus a, the most changed first.
 
     Jaccard and rank-biased overlap (parameter `p`) are of the retrieved ids, 1 the same; `identical` is a rate with
     Wilson's interval; differences are paired (Student), scores weighted by the chance that both sides were drawn. Where
-    no score changed, the interval is what a change could still hide. `missing` questions had no second answer.
+    no score changed, the interval is what a change could still hide. `missing` questions had no second answer;
+    `silent` of them were asked and left no trace.
     """
     return {
         "n": len(pairs),
         "missing": missing,
+        "silent": silent,
         "failed": sum(pair.b.response is None for pair in pairs),
         "jaccard": _mean(pair.overlap(jaccard) for pair in pairs),
         "rbo": _mean(pair.overlap(lambda a, b: rank_biased_overlap(a, b, p=p)) for pair in pairs),
@@ -105,8 +110,9 @@ def regression(pairs: Sequence[Pair], *, missing: int = 0, p: float = 0.9) -> di
 def gates(report: Mapping[str, Any], limits: Mapping[str, float], *, max_drop: float | None = None) -> dict[str, Any]:
     """Decide each limit on its interval: `above`, `below` or `undecided`, and the worst of them as `verdict`.
 
-    `limits` are minima of `jaccard`, `rbo`, `identical`, `similarity`; `max_drop` is what every score may fall by.
-    Raises LookupError where a limit was asked of something that was not measured.
+    A failed answer, or one that left no trace, is `below` whatever else was asked. An undecided limit has `need`:
+    about how many questions would decide it. `limits` are minima of `jaccard`, `rbo`, `identical`, `similarity`;
+    `max_drop` is what every score may fall by. Raises LookupError where a limit was asked of something unmeasured.
     """
     asked = [(name, report[name], limit) for name, limit in limits.items()]
     if max_drop is not None:
@@ -116,9 +122,30 @@ def gates(report: Mapping[str, Any], limits: Mapping[str, float], *, max_drop: f
     unmeasured = [name for name, measured, _ in asked if measured is None]
     if unmeasured:
         raise LookupError(f"{', '.join(unmeasured)}: not measured on these questions")
-    told = [{"metric": name, "min": limit, "verdict": _side(measured, limit)} for name, measured, limit in asked]
-    verdict = min((one["verdict"] for one in told), key=_VERDICTS.index, default=None)
-    return {"gates": told, "verdict": verdict}
+    outcome = [_gate(name, measured, limit) for name, measured, limit in asked]
+    verdict = min((one["verdict"] for one in outcome), key=_VERDICTS.index, default=None)
+    return {"gates": outcome, "verdict": "below" if report["failed"] or report["silent"] else verdict}
+
+
+def _gate(name: str, measured: Mapping[str, Any], limit: float) -> dict[str, Any]:
+    verdict = _side(measured, limit)
+    need = _needed(measured, limit) if verdict == "undecided" else None
+    return {"metric": name, "min": limit, "verdict": verdict, "n": measured["n"], "need": need}
+
+
+def _needed(measured: Mapping[str, Any], limit: float) -> int | None:
+    """Return about how many questions would decide a limit; None where the value lies on it, or nothing is known.
+
+    The width of an interval falls with the root of n. Where nothing changed, `n` unchanged questions hide at most
+    Wilson's upper end of 0 in n, z^2 / (n + z^2).
+    """
+    away = abs(float(measured["value"]) - limit)
+    if measured["lo"] is None or away < 1e-9:
+        return None
+    if measured.get("unchanged"):
+        return math.ceil(_Z * _Z * (1.0 / away - 1.0))
+    half, n = float(measured["hi"] - measured["lo"]) / 2.0, int(measured["n"])
+    return n + (more_needed(away, half, n) or 1)
 
 
 def _side(measured: Mapping[str, Any], limit: float) -> str:
@@ -144,10 +171,9 @@ def _scores(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 def _moved(moves: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
     weights = [1.0 / pi for _, _, pi in moves]
-    before, _ = weighted_mean([a for a, _, _ in moves], weights)
-    after, _ = weighted_mean([b for _, b, _ in moves], weights)
-    hidden = wilson(0, len(moves))
-    difference = _difference([b - a for a, b, _ in moves], weights, unseen=hidden.hi if hidden else None)
+    before = weighted_mean([a for a, _, _ in moves], weights)
+    after = weighted_mean([b for _, b, _ in moves], weights)
+    difference = _difference([b - a for a, b, _ in moves], [pi for _, _, pi in moves], bounds=(-1.0, 1.0))
     return {"a": before, "b": after, "difference": difference, "changed": sum(a != b for a, b, _ in moves)}
 
 
@@ -159,21 +185,23 @@ def _figure(values: Sequence[tuple[float | None, float | None]]) -> dict[str, An
     return {"a": before, "b": after, "difference": _difference([b - a for a, b in known], [1.0] * len(known))}
 
 
-def _difference(values: Sequence[float], weights: Sequence[float], *, unseen: float | None = None) -> dict[str, Any]:
-    """A mean difference with Student's interval; `unseen` is half its width where nothing changed."""
-    mean, around = paired_mean(values, weights, unseen=unseen)
-    lo, hi = (None, None) if around is None else (around.lo, around.hi)
-    return {"value": mean, "lo": lo, "hi": hi, "n": len(values)}
+def _difference(
+    values: Sequence[float], pi: Sequence[float], *, bounds: tuple[float, float] | None = None
+) -> dict[str, Any]:
+    """A mean difference with its interval; on a bounded scale with what a change could still hide."""
+    found = hajek(values, pi, bounds=bounds)
+    assert found is not None
+    return {"value": found.estimate, "lo": found.lo, "hi": found.hi, "n": found.n, "unchanged": not any(values)}
 
 
 def _worst(pairs: Sequence[Pair], p: float) -> list[dict[str, Any]]:
     """The questions that changed most, by the largest of: overlap lost, likeness of the answer lost, a score's fall."""
-    told = [_told(pair, p) for pair in pairs]
-    changed = [one for one in told if one["change"] > 1e-9]
+    outcome = [_outcome(pair, p) for pair in pairs]
+    changed = [one for one in outcome if one["change"] > 1e-9]
     return sorted(changed, key=lambda one: (-one["change"], one["query"]))[:_WORST]
 
 
-def _told(pair: Pair, p: float) -> dict[str, Any]:
+def _outcome(pair: Pair, p: float) -> dict[str, Any]:
     rbo = pair.overlap(lambda a, b: rank_biased_overlap(a, b, p=p))
     falls = {series[0]: after - before for series, (before, after, _) in pair.moves.items() if after != before}
     lost = [1.0 - one for one in (rbo, pair.similarity) if one is not None]

@@ -9,12 +9,12 @@ from typing import Any
 
 from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.analysis.calibration import assist, correct
-from ragpulse_collector.analysis.coverage import Decided
-from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.traffic import NAMES, TrafficBucket
-from ragpulse_collector.analysis.window import Window, iso
+from ragpulse_collector.analysis.quality import NO_POINT, point
+from ragpulse_collector.analysis.selection import Window, iso
+from ragpulse_collector.analysis.traffic import NAMES, Decided, TrafficBucket
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_collector.store.queries.traces import public_name
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import wilson
 
@@ -89,7 +89,7 @@ def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
     window, groups = asked.window, asked.groups
     found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
     for one in asked.traffic():
-        found[one.group][one.at] = _traffic_point(one, name, window.bucket_s)
+        found[one.group][one.at] = _traffic_point(one, name, asked.covered_s(one.at) if name == "throughput" else 1.0)
     if not found and not groups:
         found[()] = {}
     empty = point(None) | {"value": 0.0 if NAMES[name].count else None}
@@ -115,9 +115,8 @@ def _quality(asked: Snapshot, family: str, evaluator: str) -> list[dict[str, Any
     found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
     for one in asked.quality(evaluator, family):
         found[(one.group, one.version, one.judge)][one.at] = one.point()
-    empty = point(None) | {"counts": {"skipped": 0, "invalid": 0, "error": 0}, "dropped": 0, "bounds": None}
     return [
-        _line(groups, group, version, judge, _filled(window, points, empty))
+        _line(groups, group, version, judge, _filled(window, points, NO_POINT))
         | {"replayed_where": sorted(where for of, where in asked.scopes() if of == version)}
         for (group, version, judge), points in sorted(
             found.items(), key=lambda item: (str(item[0][0]), min(item[1]), str(item[0]))
@@ -152,7 +151,7 @@ def _seen(one: Decided, verdicts: Mapping[str, int]) -> dict[str, Any]:
 def _line(
     groups: Iterable[str], key: Iterable[Any], version: str | None, judge: str | None, points: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    group = dict(zip(groups, key, strict=True))
+    group = dict(zip(map(public_name, groups), key, strict=True))
     return {"group": group, "version": version, "judge": judge, "points": points}
 
 

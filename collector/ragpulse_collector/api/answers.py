@@ -57,6 +57,8 @@ class Estimate(Interval):
 
     n: int
     n_eff: float
+    users: int | None = None
+    reason: str | None = None
 
 
 class TraceScore(Answer):
@@ -94,6 +96,9 @@ class TraceRow(Answer):
     top_score: float | None
     n_spans: int | None
     n_units: int | None
+    tags: list[str] | None
+    metadata: dict[str, str | None] | None
+    release: str | None
 
 
 class ScoredTrace(TraceRow):
@@ -116,6 +121,44 @@ class Traces(Answer):
     next: str | None
     newest: str | None
     facets: dict[str, list[FacetValue]] = {}
+    total: int | None = None
+    """The traces on all pages."""
+
+
+class Session(Answer):
+    """A row of the view `sessions`."""
+
+    session_id: str
+    start_time: datetime
+    end_time: datetime
+    n_turns: int
+    user_id: str | None
+    service: str | None
+    cost_usd: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+    error: bool | None
+
+
+class ScoredSession(Session):
+    """A session with its lowest score and its first question."""
+
+    worst_score: float | None
+    query: str | None
+
+
+class Sessions(Answer):
+    """A page of sessions; `next` is the `offset` of what follows."""
+
+    sessions: list[ScoredSession]
+    next: int | None
+
+
+class SessionTurns(Answer):
+    """A session with its turns, the first one first."""
+
+    session: Session
+    turns: list[ScoredTrace]
 
 
 class Neighbour(Answer):
@@ -138,6 +181,9 @@ class Span(Answer):
     error_type: str | None
     input_tokens: int | None
     output_tokens: int | None
+    cost_usd: float | None
+    ttft_ms: float | None
+    status_message: str | None
 
 
 class Context(Answer):
@@ -149,6 +195,8 @@ class Context(Answer):
     score: float | None
     text: str | None
     hash: str | None
+    superseded: bool = False
+    """Whether the answer was not made from it: a reranker replaced it, or it belongs to another part of the trace."""
 
 
 class SpanScore(Answer):
@@ -225,6 +273,7 @@ class Queue(Answer):
     bytes: int
     bodies: int
     oldest_s: float
+    refused: str | None
 
 
 class Undecided(Answer):
@@ -239,9 +288,23 @@ class Evaluations(Answer):
 
     due: int
     oldest_s: float
+    new_per_s: float
+    done_per_s: float
+    clears_in_s: float | None
     done: int
     dropped: dict[str, int]
     by_status: dict[str, int]
+
+
+class Finding(Answer):
+    """Something that somebody should do something about; what is not known, or does not clear by itself, is null."""
+
+    name: str
+    text: str
+    fix: str
+    n: int
+    per_s: float | None
+    clears_in_s: float | None
 
 
 class Status(Answer):
@@ -256,6 +319,8 @@ class Status(Answer):
     rejected: Rejected
     duplicates: int
     unmapped: int
+    not_stored: dict[str, dict[str, int]]
+    """Signal (`metrics`, `logs`) → service → how many were accepted and counted, not stored."""
     newest_span: datetime | None
     truncated: int
     late: int
@@ -263,10 +328,29 @@ class Status(Answer):
     undecided: Undecided
     evaluations: Evaluations
     judge: dict[str, Any]
+    prices: dict[str, str | None]
+    """The price table and the day it was installed."""
+    disk: dict[str, float | None]
+    unknown_price: dict[str, Any]
+    queries: dict[str, Any]
+    problems: list[Finding]
     roles: list[str]
 
 
-class Point(Estimate):
+class Measured(Estimate):
+    """An estimate with what is missing from it: selected answers without a verdict."""
+
+    missing: int = 0
+    missing_share: float = 0.0
+    bounds: list[float] | None = None
+    """The value if all that is missing failed, and if all of it passed."""
+    least: float | None = None
+    """The interval that decides: `lo` and `hi` with everything that is missing failed, and passed."""
+    most: float | None = None
+    words: str = ""
+
+
+class Point(Measured):
     """A point of a series; null where nothing was measured."""
 
     t: datetime
@@ -320,7 +404,7 @@ class Coverage(Answer):
     queued: int
 
 
-class Headline(Estimate):
+class Headline(Measured):
     """The quality of one evaluator in a range."""
 
     evaluator: str
@@ -330,9 +414,32 @@ class Headline(Estimate):
     verdict: Literal["better", "worse", "undecided"] | None
 
 
-class Overview(Answer):
-    """The headline of a range; `only=traffic` leaves quality and coverage out."""
+class Level(Answer):
+    """A value between two changes, with its interval and how many answers it rests on."""
 
+    value: float
+    lo: float
+    hi: float
+    n: int
+
+
+class Change(Answer):
+    """A level shift of a metric; `sureness` is its size in standard errors, `cause` the prompt that began then."""
+
+    metric: str
+    unit: str
+    t: datetime
+    before: Level
+    after: Level
+    sureness: float
+    worse: bool
+    cause: str | None
+
+
+class Overview(Answer):
+    """The headline of a range, read at `as_of`; `only=traffic` leaves quality and coverage out."""
+
+    as_of: datetime
     newest_span: datetime | None
     lag_s: float | None
     n_traces: int
@@ -345,6 +452,7 @@ class Overview(Answer):
     coverage: list[CoverageRow] = []
     queued: int = 0
     dropped: int = 0
+    changes: list[Change] = []
 
 
 class Exemplars(Answer):
@@ -362,6 +470,10 @@ class Explanation(Answer):
     n_selected: int
     n_baseline: int
     sampled: bool
+    dip: dict[str, Any] | None
+    """The stretch of time that `bad` found."""
+    bars: list[dict[str, Any]]
+    """Requests and bad ones of each bucket."""
     heatmap: dict[str, Any]
     attributes: list[dict[str, Any]]
 
@@ -383,13 +495,15 @@ class Comparison(Answer):
     test: dict[str, Any] | None
     verdict: str
     paired: bool
+    shared: int
+    """Answers, or of separate requests questions, that both sides have."""
     flips: list[Any]
     also: list[Any]
     by: str | None
     strata: list[Any]
 
 
-class Check(Estimate):
+class Check(Measured):
     """Whether quality is above a limit."""
 
     evaluator: str
@@ -444,6 +558,7 @@ class Agreement(Answer):
     version: str | None
     judge: str | None
     n: int
+    drawn: int
     kappa: float | None
     lo: float | None
     hi: float | None
@@ -478,6 +593,7 @@ class Evaluator(Answer):
 
     name: str
     version: str | None
+    source_digest: str | None
     needs: list[str]
     scale: dict[str, Any] | None
     cost_class: str | None
@@ -509,6 +625,7 @@ class Rule(Answer):
     rate: float
     where: str | None = None
     strata: list[Stratum] = []
+    unit: Literal["trace", "session"] = "trace"
     policy: str
     source: str
     enabled: bool
@@ -559,13 +676,15 @@ class Replays(Answer):
 
 
 class Bill(Answer):
-    """What a replay would take at most."""
+    """What a replay is likely to take, at least (`cost_usd_low`) and at most."""
 
     count: int
     already: int
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
+    cost_usd_low: float | None
+    cost_usd_at_most: float | None
     cost_unknown_reason: str | None
     evaluators: list[dict[str, Any]]
 
@@ -601,9 +720,48 @@ class Watched(Answer):
 
 
 class Monitors(Answer):
-    """Monitors with state and history."""
+    """Monitors with state and history, and the names of the destinations for their messages."""
 
     monitors: list[dict[str, Any]]
+    destinations: list[str]
+
+
+class Dataset(Answer):
+    """A dataset and its questions."""
+
+    name: str
+    items: list[dict[str, Any]]
+
+
+class Datasets(Answer):
+    """Datasets with their sizes."""
+
+    datasets: list[dict[str, Any]]
+
+
+class DatasetFilled(Answer):
+    """How many questions were added; `more`: the filters match traces beyond the first 1,000."""
+
+    name: str
+    added: int
+    more: bool
+
+
+class MonitorPreview(Answer):
+    """What a monitor would have done in the last days, and what it can detect."""
+
+    days: int
+    would_have_fired: int
+    firings: list[dict[str, Any]]
+    detects: str | None
+
+
+class MonitorSaved(Answer):
+    """A monitor as it is kept now."""
+
+    name: str
+    metric: str
+    condition: str
 
 
 class AlertSent(Done):
@@ -645,6 +803,8 @@ class Pruned(Deleted):
     """What was deleted, and up to which time."""
 
     cutoff: datetime | None
+    out_of_reach: list[str] = []
+    """Where copies may be that a prune of a person does not delete."""
 
 
 class Remapped(Answer):

@@ -1,8 +1,4 @@
-"""Who may ask: Host against DNS rebinding, origin against other pages, keys with scopes, on every route alike.
-
-The guard wraps the whole application, so a new route cannot forget it. The scope of an operation of the API stands in
-the table of operations; `http` asks `require` for it.
-"""
+"""Who may ask: Host against DNS rebinding, the one origin check, keys with scopes, on every route."""
 
 from __future__ import annotations
 
@@ -12,23 +8,91 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragpulse_collector.api.origin import refused_page
-from ragpulse_collector.api.problems import MEDIA_TYPE, encoded
-from ragpulse_collector.settings import ApiKey, CollectorSettings, is_loopback
+from ragpulse_collector.api.replies import MEDIA_TYPE, encoded
+from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings, is_loopback
 from ragpulse_collector.settings import Scope as KeyScope
+
+_OWN_SITES = frozenset({"same-origin", "none"})
+"""`none`: the person typed the address or opened a bookmark. `same-site` is another port or another subdomain."""
+_NO_PAGES = (
+    "/api/",
+    "/v1/",
+    "/metrics",
+    "/openapi.json",
+    "/static/",
+    "/live/events",
+    "/traces.csv",
+    "/healthz",
+    "/readyz",
+)
+_COPIES = ("/api/v1/snapshot", "/api/v1/export")
+"""A browser asks for a copy of the data only where it proves that the page is ours: each costs disk and time."""
+
+
+def refused_page(
+    method: str, path: str, headers: Mapping[str, str], *, senders: Collection[str] = (), own: str | None = None
+) -> str | None:
+    """Return why a request may not pass because of the page that caused it, or None.
+
+    `senders` are the origins whose pages may send OTLP; `own` is the public origin of the pages, where one is
+    configured. A request that no browser sent always passes.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None and origin in senders and path.startswith("/v1/"):
+        return None
+    if site is not None:
+        ours = site in _OWN_SITES or _opens_page(method, path, headers)
+        return None if ours else _words(origin or site)
+    if origin is not None:
+        return None if origin.lower() == own or _same_host(origin, headers.get("host", "")) else _words(origin)
+    if method == "GET" and path.startswith(_COPIES) and headers.get("user-agent", "").startswith("Mozilla/"):
+        return "this browser does not say which page asks for the copy: ask with POST"
+    return None
+
+
+def by_tls(scheme: str, headers: Mapping[str, str]) -> bool:
+    """Return whether the person's browser speaks TLS, to this process or to a proxy in front of it.
+
+    What the headers add can only make the session cookie `Secure`, so that a forged one gains nothing.
+    """
+    origin, forwarded = headers.get("origin", ""), headers.get("x-forwarded-proto", "")
+    return "https" in (scheme, urlsplit(origin).scheme, forwarded.rpartition(",")[2].strip().lower())
+
+
+def _opens_page(method: str, path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a person follows a link to one of the pages, in a tab of its own."""
+    return (
+        method == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+        and "sec-purpose" not in headers  # prefetched: nobody has clicked
+        and not path.startswith(_NO_PAGES)
+    )
+
+
+def _same_host(origin: str, host: str) -> bool:
+    """Compare host and port alone: behind a proxy that ends TLS the scheme of the connection is another one."""
+    return urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _words(sender: str) -> str:
+    return f"requests from other pages ({sender[:200]!r}) are not accepted: open the page of this collector"
+
 
 COOKIE = "ragpulse_session"
 ACTOR = "ragpulse.actor"
 """Where the ASGI scope holds the name of the key a request came with; the audit names it."""
 GRANTED = "ragpulse.granted"
 """Where the ASGI scope holds the set of scopes a request has; without keys it has all of them."""
+BINDING = "ragpulse.binding"
+"""Where the ASGI scope holds what the key is bound to; None for a key of everything. The receiver reads it, too."""
 API = "/api/v1/"
 ALL: frozenset[KeyScope] = frozenset({"ingest", "read", "admin"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -53,11 +117,30 @@ class Refusal(Exception):
         self.status, self.message, self.page = status, message, page
 
 
-class Sessions:
-    """Browser sessions opened with a key; in memory, so a restart asks for the key again."""
+class Keys:
+    """The keys in force, and browser sessions opened with them: in memory, so a restart asks for the key again."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: CollectorSettings) -> None:
         self._open: OrderedDict[str, ApiKey] = OrderedDict()
+        self.replace(settings)
+
+    def replace(self, settings: CollectorSettings) -> None:
+        """Accept the keys of these settings from now on; sessions of other keys end."""
+        self._accepted, self.needed = settings.api_keys, settings.needs_key
+
+    def find(self, secret: str) -> ApiKey | None:
+        """Return the key whose hash matches, compared in constant time."""
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        return next((key for key in self._accepted if hmac.compare_digest(key.sha256, digest)), None)
+
+    def sender(self, authorization: str | None) -> Binding | None:
+        """Return what a sender over gRPC is bound to, by its `authorization` metadata; raises PermissionError."""
+        if not self.needed:
+            return None
+        key = self.find((authorization or "").partition(" ")[2].strip())
+        if key is None or not {"ingest", "admin"} & set(key.scopes):
+            raise PermissionError("no key that may send")
+        return key.binding
 
     def open(self, key: ApiKey) -> str:
         """Return a new session token for a key that was just checked."""
@@ -67,18 +150,21 @@ class Sessions:
             self._open.popitem(last=False)
         return token
 
-    def find(self, token: str) -> ApiKey | None:
-        """Return the key behind a session token."""
-        return self._open.get(token)
+    def of_session(self, token: str) -> ApiKey | None:
+        """Return the key behind a session token, while it is in force."""
+        key = self._open.get(token)
+        return key if key in self._accepted else None
 
 
 class Guard:
     """ASGI middleware in front of everything."""
 
-    def __init__(self, app: ASGIApp, *, settings: CollectorSettings, sessions: Sessions) -> None:
-        self.app, self.settings, self.sessions = app, settings, sessions
+    def __init__(self, app: ASGIApp, *, settings: CollectorSettings, keys: Keys) -> None:
+        self.app, self.settings, self.keys = app, settings, keys
         self._hosts = {host.lower() for host in settings.allowed_hosts}
-        self._needs_key = bool(settings.api_keys) or not is_loopback(settings.host)
+        public = urlsplit(settings.public_url or "")
+        self._hosts |= {public.hostname} if public.hostname else set()
+        self._public_origin = f"{public.scheme}://{public.netloc}".lower() if public.netloc else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer why not."""
@@ -91,7 +177,8 @@ class Guard:
         except Refusal as refusal:
             await _refuse(refusal, scope, headers, send)
             return
-        known = {ACTOR: key.name if key else None, GRANTED: self._granted(key)}
+        binding = key.binding if key else None
+        known = {ACTOR: key.name if key else None, GRANTED: self._granted(key), BINDING: binding}
         await self.app({**scope, **known}, _patient(receive), send)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey | None:
@@ -99,23 +186,28 @@ class Guard:
 
         An operation of the API asks for its own scope afterwards.
         """
-        reason = refused_page(method, path, headers, senders=self.settings.allowed_origins)
+        reason = refused_page(method, path, headers, senders=self.settings.allowed_origins, own=self._public_origin)
         if reason is not None:
             raise Refusal(403, reason)
         if path in OPEN_PATHS:
             return None
         key = self.key_of(headers)
         self._check_host(headers, key)
-        if not self._needs_key or path.startswith(PUBLIC_PREFIXES) or method == "OPTIONS":
+        if not self.keys.needed or path.startswith(PUBLIC_PREFIXES) or method == "OPTIONS":
             return key
         if key is None:
             raise Refusal(401, "an API key is needed: Authorization: Bearer <key>", page="/login")
         if not path.startswith(API):
-            require(scope_of(method, path), self._granted(key), name=key.name)
+            wanted = scope_of(method, path)
+            require(wanted, self._granted(key), name=key.name)
+            if key.binding and wanted != "ingest":
+                raise Refusal(
+                    403, f"the key {key.name!r} is bound to services or environments: it reads over the API only"
+                )
         return key
 
     def _granted(self, key: ApiKey | None) -> frozenset[KeyScope]:
-        if not self._needs_key:
+        if not self.keys.needed:
             return ALL
         scopes = frozenset(key.scopes) if key else frozenset()
         return ALL if "admin" in scopes else scopes
@@ -124,10 +216,10 @@ class Guard:
         """Return the key a request carries as bearer token or session cookie."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return find_key(self.settings.api_keys, token.strip())
+            return self.keys.find(token.strip())
         if kind.lower() == "basic":  # Langfuse's SDK sends its key pair this way
-            return find_key(self.settings.api_keys, _basic_password(token))
-        return self.sessions.find(_cookie(headers.get("cookie", "")))
+            return self.keys.find(_basic_password(token))
+        return self.keys.of_session(_cookie(headers.get("cookie", "")))
 
     def _check_host(self, headers: Mapping[str, str], key: ApiKey | None) -> None:
         host = _host_name(headers.get("host", ""))
@@ -149,20 +241,6 @@ def require(wanted: KeyScope, granted: Set[KeyScope], *, name: str | None) -> No
     """Check that a request has a scope; raises Refusal."""
     if wanted not in granted:
         raise Refusal(403, f"the key {name!r} lacks the scope {wanted!r}", page=f"/login?lacks={wanted}")
-
-
-def may_ingest(settings: CollectorSettings, authorization: str | None) -> bool:
-    """Return whether a sender over gRPC may send, by its `authorization` metadata."""
-    if not settings.api_keys and is_loopback(settings.host):
-        return True
-    key = find_key(settings.api_keys, (authorization or "").partition(" ")[2].strip())
-    return key is not None and bool({"ingest", "admin"} & set(key.scopes))
-
-
-def find_key(keys: tuple[ApiKey, ...], secret: str) -> ApiKey | None:
-    """Return the key whose hash matches, compared in constant time."""
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    return next((key for key in keys if hmac.compare_digest(key.sha256, digest)), None)
 
 
 def _basic_password(token: str) -> str:

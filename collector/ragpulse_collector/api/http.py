@@ -1,4 +1,4 @@
-"""The operations over HTTP: `/api/v1/<path>`, parameters in the query string or a JSON body."""
+"""The operations over HTTP: `/api/v1/<path>`, answers as JSON, errors as RFC 9457 problem details."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ragpulse_collector.api.data import Download
-from ragpulse_collector.api.encoding import dump
-from ragpulse_collector.api.guard import ACTOR, GRANTED, Refusal, require
+from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, require
+from ragpulse_collector.api.handlers.data import Download
 from ragpulse_collector.api.operations import ApiError, Operation, Operations, perform
 from ragpulse_collector.api.params import Caller
-from ragpulse_collector.api.problems import MEDIA_TYPE, problem
+from ragpulse_collector.api.replies import MEDIA_TYPE, dump, problem
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
 
@@ -28,7 +27,15 @@ def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRout
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation
-    return [Route(prefix + path, _endpoint(found), methods=list(found), name=path) for path, found in by_path.items()]
+    return [
+        Route(prefix + _route(path, found), _endpoint(found), methods=list(found), name=path)
+        for path, found in by_path.items()
+    ]
+
+
+def _route(path: str, by_method: Mapping[str, Operation]) -> str:
+    slashes = any(operation.slashes for operation in by_method.values())
+    return path.replace("}", ":path}") if slashes else path
 
 
 def json_response(content: Any, status: int = 200) -> Response:
@@ -60,7 +67,8 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Any:
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
             require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
-            caller = Caller(request.scope.get(ACTOR) or "api", request.headers.get("accept", ""))
+            accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
+            caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
             answer = await perform(operation, await _given(request), caller)
         except ApiError as error:
             return refusal(request, error)

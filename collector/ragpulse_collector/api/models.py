@@ -11,6 +11,7 @@ from ragpulse_collector.api.params import (
     Duration,
     JsonList,
     Many,
+    Metadata,
     Names,
     Params,
     Since,
@@ -19,13 +20,15 @@ from ragpulse_collector.api.params import (
     Step,
     Time,
     TraceId,
+    TraceIds,
     Unit,
 )
+from ragpulse_collector.settings import MonitorSettings
 
 MAX_TEXT = 10_000
 DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
 
-Sort = Literal["time", "slow", "worst", "best"]
+Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
 Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
 Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
 """A text that a person typed; what is beyond its limit is cut off."""
@@ -51,9 +54,24 @@ class Filters(Range):
     user_id: Many = []
     name: Many = Field([], description="Name of the root span.")
     retriever: Many = []
+    release: Many = Field([], description="`service.version` of the application.")
+    tag: Many = Field([], description="Traces that have one of these tags.")
+    metadata: Metadata = Field(
+        {},
+        description="Keys of the metadata with their values; in a query string also `metadata.tenant=acme`.",
+        examples=[{"tenant": ["acme"]}],
+    )
     error: bool | None = None
-    q: str | None = Field(None, description="Words in question or answer.")
+    q: str | None = Field(
+        None, description="Words in question or answer; a user, a session or the begin of a trace id."
+    )
+    dataset: str | None = Field(None, description="Only requests that ask a question of this dataset.")
     where: str | None = Field(None, description="One SQL boolean over the columns of `traces`.")
+
+    def given(self) -> dict[str, Any]:
+        """Return the parameters that were given, and as `binding` what the caller's key is bound to."""
+        binding = self.caller.binding
+        return super().given() | ({"binding": binding} if binding else {})
 
 
 class Buckets(Filters):
@@ -69,8 +87,9 @@ class TraceChoice(Filters):
     sort: Sort = "time"
     evaluator: str | None = None
     outcome: Outcome | None = Field(None, description="What became of a trace with `evaluator`.")
+    evaluated_from: Time | None = Field(None, description="With `outcome`: only what was evaluated since.")
     document: str | None = Field(None, description="Traces that retrieved this document.")
-    failing: bool | None = None
+    failing: bool | None = Field(None, description="Whether a check says that the answer does not pass.")
     min_score: float | None = None
     max_score: float | None = None
 
@@ -88,6 +107,39 @@ class TraceList(TraceChoice):
     cursor: str | None = Field(None, description="`next` of an earlier answer: older traces.")
     after: str | None = Field(None, description="`newest` of an earlier answer: traces that are newer.")
     facets: bool = Field(False, description="Also count the values of the common columns.")
+    total: bool = Field(False, description="Also count the traces on all pages.")
+
+
+class SessionList(Filters):
+    """`GET sessions`: those of which a turn passes the filters."""
+
+    sort: Literal["time", "cost", "worst"] = "time"
+    evaluator: str | None = Field(None, description="Whose scores `worst` goes by; default: those of all.")
+    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    offset: int = Field(0, ge=0, description="`next` of an earlier answer.")
+
+
+class Item(BaseModel):
+    """A question of a dataset, as `ragpulse freeze` writes it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1)
+    response: str | None = None
+    trace_id: str = ""
+    at: str = ""
+    retrieved: list[str] | None = None
+    latency_ms: float | None = None
+    cost_usd: float | None = None
+    scores: list[dict[str, Any]] = []
+
+
+class DatasetDraft(TraceList):
+    """`POST datasets/{id}`."""
+
+    id: str = Field(min_length=1, max_length=80)
+    trace_ids: TraceIds = Field([], description="These traces; else those that the filters match.")
+    items: list[Item] = []
 
 
 class TraceFile(TraceChoice):
@@ -117,7 +169,13 @@ class Sql(Params):
     params: list[Any] = []
 
 
-class Metrics(Buckets):
+class Cached(Buckets):
+    """What is read once for several questions."""
+
+    max_age: float | None = Field(None, ge=0, description="Accept figures that were read up to so many seconds ago.")
+
+
+class Metrics(Cached):
     """`GET metrics`."""
 
     name: str | list[str] = Field(description="A metric, or several.")  # type: ignore[assignment]
@@ -126,7 +184,7 @@ class Metrics(Buckets):
     assisted_by: str | None = Field(None, description="An evaluator that scored everything; makes intervals narrower.")
 
 
-class Overview(Buckets):
+class Overview(Cached):
     """`GET overview`."""
 
     only: Literal["traffic"] | None = None
@@ -155,6 +213,7 @@ class Explain(Buckets):
     sel_to: Time | None = None
     sel_lo: float | None = None
     sel_hi: float | None = None
+    bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
 
 
 class Compare(Filters):
@@ -229,12 +288,39 @@ class RuleDraft(Params):
     rate: Unit
     where: str | None = None
     strata: Annotated[list[StratumDraft], JsonList] = []
+    unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
 
 
 class Named(Params):
     """Something by its name."""
 
     name: str
+
+
+class MonitorDraft(Params):
+    """A monitor that is made, changed or looked at."""
+
+    name: str = Field("preview", min_length=1)
+    metric: str
+    condition: str
+    group_by: Names = []
+    where: str | None = None
+    window: str = "1h"
+    baseline: str = "7d"
+    false_alarms_per_year: float = Field(4, gt=0)
+    min_n: int = Field(0, ge=0)
+    notify: Names = []
+
+    def settings(self) -> MonitorSettings:
+        """Return the monitor as one of the file would be."""
+        return MonitorSettings.model_validate(self.model_dump())
+
+
+class Mute(Params):
+    """`POST monitors/{name}/mute`; without `for` messages are sent again."""
+
+    name: str
+    for_: Duration | None = Field(None, alias="for")
 
 
 class Label(Params):
@@ -303,6 +389,10 @@ class ById(Params):
     id: str
 
 
+class OneSession(ById):
+    """`GET sessions/{id}`."""
+
+
 class Resume(ById):
     """`POST replays/{id}/resume`."""
 
@@ -352,10 +442,14 @@ class Prune(Params):
 
     older_than: Duration | None = None
     service: str | None = None
-    dry_run: bool = False
+    user: str | None = Field(None, description="A person: all traces of this `user_id`, and of its sessions.")
+    session: str | None = Field(None, description="All traces of this `session_id`.")
+    trace: TraceId | None = None
+    dry_run: bool = Field(False, description="Only count.")
 
     @model_validator(mode="after")
     def _one_choice(self) -> Prune:
-        if (self.older_than is None) == (self.service is None):
-            raise ValueError("say either older_than (30d, 12h) or service")
+        given = (self.older_than, self.service, self.user, self.session, self.trace)
+        if sum(one is not None for one in given) != 1:
+            raise ValueError("say one of older_than (30d, 12h), service, user, session and trace")
         return self

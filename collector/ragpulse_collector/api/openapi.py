@@ -9,7 +9,7 @@ from typing import Any, get_args
 from ragpulse_collector.api.answers import Problem
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.api.problems import MEDIA_TYPE
+from ragpulse_collector.api.replies import MEDIA_TYPE
 
 _REF = "#/components/schemas/{model}"
 _REFUSALS = {
@@ -23,8 +23,8 @@ _REFUSALS = {
 }
 
 
-def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
-    """Return an OpenAPI 3.1 document of the JSON API."""
+def document(operations: Iterable[Operation], version: str, *, root: str = "") -> dict[str, Any]:
+    """Return an OpenAPI 3.1 document of the JSON API, hosted below `root`."""
     definitions: dict[str, Any] = {}
     _answer(Problem, definitions)
     paths: dict[str, dict[str, Any]] = {}
@@ -34,6 +34,7 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "ragpulse collector", "version": version},
+        "servers": [{"url": root or "/"}],
         "components": {
             "schemas": definitions,
             "responses": {code: _refusal(text) for code, text in _REFUSALS.items()},

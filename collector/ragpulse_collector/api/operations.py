@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import anyio.to_thread
 
-from ragpulse_collector.api.data import Download
-from ragpulse_collector.api.encoding import plain
+from ragpulse_collector.api.handlers.data import Download
 from ragpulse_collector.api.params import Caller, Params
+from ragpulse_collector.api.replies import plain
 from ragpulse_collector.settings import Scope
 from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
@@ -30,6 +30,8 @@ class Operation:
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     """Below `/api/v1/`; `{name}` parts become parameters."""
+    slashes: bool = False
+    """Whether the placeholder takes texts with slashes, too."""
     run: Run
     """Called with an instance of `params` on a worker thread (or awaited, where it is a coroutine function)."""
     summary: str
@@ -39,13 +41,17 @@ class Operation:
     files: tuple[str, ...] = ()
     """The media types of answers that are files."""
     scope: Scope = "read"
+    bound: bool = False
+    """Whether keys that are bound to services or environments may ask: only where the answer holds theirs alone."""
     outside: Callable[[Any], None] | None = None
     """Called first when the request comes from outside this process; raises ValueError for what may not."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """The path as a regular expression."""
-        return re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", self.path) + r"\Z")
+        return re.compile(
+            _PLACEHOLDER.sub(rf"(?P<\1>{'.' if self.slashes else '[^/]'}+)", self.path) + r"\Z", re.DOTALL
+        )
 
     @property
     def in_path(self) -> list[str]:
@@ -92,6 +98,8 @@ def _checked(operation: Operation) -> Operation:
 
 async def perform(operation: Operation, given: Mapping[str, Any], caller: Caller | None = None) -> Any:
     """Read the parameters and run one operation off the event loop; every refusal becomes an ApiError."""
+    if caller is not None and caller.binding is not None and not operation.bound:
+        raise ApiError(403, f"the key {caller.actor!r} is bound to services or environments: not for {operation.path}")
     params = operation.params.parse(given, caller)
     try:
         if inspect.iscoroutinefunction(operation.run):

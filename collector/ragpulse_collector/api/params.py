@@ -18,12 +18,14 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
-from ragpulse_collector.analysis.window import duration_s, instant
+from ragpulse_collector.analysis.selection import duration_s, instant
+from ragpulse_collector.settings import Binding
 from ragpulse_dashboards import ApiError
 
 MAX_DURATION_S = 1e10
 _LONG_AGO = datetime(2000, 1, 1)
 _PREFIX = "Value error, "
+_METADATA = "metadata."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Caller:
     """The name of the key, for the audit."""
     accept: str = ""
     """The `Accept` header."""
+    binding: Binding | None = None
+    """The services and environments that the answer may be about; None: all."""
 
 
 class Params(BaseModel):
@@ -53,6 +57,7 @@ class Params(BaseModel):
     @classmethod
     def parse(cls, given: Mapping[str, Any], caller: Caller | None = None) -> Self:
         """Return the typed parameters; null and empty text count as not given. Raises ApiError 400."""
+        given = _with_mappings(given, cls.names())
         present = {name: value for name, value in given.items() if (value is not None and value != "")}
         _refuse_unknown(cls, given)
         try:
@@ -71,6 +76,17 @@ class Params(BaseModel):
     def names(cls) -> list[str]:
         """Return the public names of all parameters."""
         return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def _with_mappings(given: Mapping[str, Any], known: Sequence[str]) -> Mapping[str, Any]:
+    """Put `metadata.tenant` into `metadata`, for models that have it."""
+    members = {name: value for name, value in given.items() if name.startswith(_METADATA) and value not in (None, "")}
+    if not members or "metadata" not in known:
+        return given
+    whole = _json(given.get("metadata") or {})
+    if isinstance(whole, dict):
+        whole = whole | {name.removeprefix(_METADATA): value for name, value in members.items()}
+    return {name: value for name, value in given.items() if not name.startswith(_METADATA)} | {"metadata": whole}
 
 
 def _refuse_unknown(model: type[Params], given: Mapping[str, Any]) -> None:
@@ -154,7 +170,7 @@ def _json(value: Any) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ValueError(f"{value[:80]!r} is no JSON list: {error}") from error
+        raise ValueError(f"{value[:80]!r} is no JSON: {error}") from error
 
 
 def _trace_id(value: Any) -> UUID:
@@ -206,8 +222,12 @@ Many = Annotated[list[str], BeforeValidator(_many)]
 Names = Annotated[list[str], BeforeValidator(_names)]
 """A list of names, also as one text with commas."""
 TraceId = Annotated[UUID, BeforeValidator(_trace_id), _schema("string", "32 hex digits.", pattern="^[0-9a-fA-F]{32}$")]
+TraceIds = Annotated[list[TraceId], BeforeValidator(_names)]
+"""A list of trace ids, also as one text with commas."""
 SpanId = Annotated[int, BeforeValidator(_span_id), _schema("string", "16 hex digits.", pattern="^[0-9a-fA-F]{16}$")]
 SpanChoice = Annotated[str, BeforeValidator(_span_choice), _schema("string", "`brief`, or the id of one span.")]
 JsonList = BeforeValidator(_json)
 """Also accepts a list as JSON text, as a query string has to write it."""
+Metadata = Annotated[dict[str, Many], BeforeValidator(_json)]
+"""Keys of the metadata with the values that are asked for."""
 Unit = Annotated[float, Field(ge=0, le=1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import cached_property, partial
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
-from ragpulse_collector.api.guard import Guard, Sessions, may_ingest
-from ragpulse_collector.app.front import Front
+from ragpulse_collector.api.guard import Guard, Keys
 from ragpulse_collector.app.grpc_server import GrpcServer, credentials
+from ragpulse_collector.app.proxy import PublicAddress
 from ragpulse_collector.app.redaction import redacting
-from ragpulse_collector.app.server import Server, bind
+from ragpulse_collector.app.server import Server, StartingApp, bind
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, open_store
@@ -24,8 +24,8 @@ from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
     from ragpulse_collector.api.operations import Operation
-    from ragpulse_collector.app.duties import Duties
-    from ragpulse_collector.app.parts import Parts
+    from ragpulse_collector.app.background import BackgroundTasks
+    from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.otlp.intake import Flight, Limits
     from ragpulse_collector.receiver_grpc import GrpcReceiver
     from ragpulse_collector.store import Store
@@ -53,7 +53,7 @@ class Collector:
         more: More = no_more,
         usual_grpc_port: int | None = None,
     ) -> None:
-        """Open the store and bind the port; raises SettingsError, StoreError or OSError with the mend.
+        """Open the store and bind the port; raises SettingsError, StoreError or OSError with the fix.
 
         `more` makes further operations over the store, which the API and the pages then have. `usual_grpc_port` is
         taken where the settings name none; if it is in use, there is no OTLP/gRPC.
@@ -61,19 +61,20 @@ class Collector:
         settings.check()
         self.settings = settings
         self._loads, self._more, self._usual_grpc_port = tuple(loads), more, usual_grpc_port
-        told = settings.collector
+        options = settings.collector
         with ExitStack() as undo:
-            self._socket = bind(told.host, told.port)
+            self._socket = bind(options.host, options.port)
             undo.callback(self._socket.close)
             self._prices = Prices(settings.prices)
-            self.store = open_store(told.db, decode=redacting(_decode, told.redact), price=self._prices)
+            self.store = open_store(options.db, decode=redacting(_decode, options.redact), price=self._prices)
             undo.pop_all()
-        self._sessions, self._web = Sessions(), Future[ASGIApp]()
-        self._front = Front(self._web)
-        self.app: ASGIApp = Guard(SecurityHeaders(self._front), settings=told, sessions=self._sessions)
-        self._server = Server(self.app, self._socket, told, stopping=self.store.end_queries)
+        self._keys, self._web = Keys(options), Future[ASGIApp]()
+        self._starting = StartingApp(self._web)
+        guard = Guard(SecurityHeaders(self._starting), settings=options, keys=self._keys)
+        self.app: ASGIApp = PublicAddress(guard, options)
+        self._server = Server(self.app, self._socket, options, stopping=self.store.end_queries)
         self._grpc: GrpcServer | None = None
-        self._duties: Duties | None = None
+        self._background: BackgroundTasks | None = None
 
     @property
     def url(self) -> str:
@@ -89,19 +90,20 @@ class Collector:
         return self._grpc.port if self._grpc else None
 
     @cached_property
-    def parts(self) -> Parts:
+    def components(self) -> Components:
         """What is made behind the open door; raises SettingsError for a rule that cannot run here."""
-        from ragpulse_collector.app.parts import join
+        from ragpulse_collector.app.wiring import wire
         from ragpulse_collector.otlp.intake import Counters
 
         self.counters = Counters()
-        return join(
+        return wire(
             self.store,
             self.settings,
             prices=self._prices,
             counters=self.counters,
             backlog=self.store.backlog,
-            waiting=lambda: self._front.waiting,
+            queries=lambda: self.store.query_times,
+            waiting=lambda: self._starting.waiting,
             loads=self._loads,
             more=self._more(self.store),
         )
@@ -122,7 +124,7 @@ class Collector:
     def run(self, ready: Callable[[], object] = lambda: None) -> None:
         """Serve in this thread until SIGINT or SIGTERM, then stop in order; `ready` is called once all is there.
 
-        Raises SettingsError, StoreError or OSError with the mend where a part cannot be made.
+        Raises SettingsError, StoreError or OSError with the fix where a part cannot be made.
         """
         failed: list[Exception] = []
         beginning = threading.Thread(target=self._begin_or_end, args=(ready, failed), name="ragpulse-start")
@@ -135,13 +137,30 @@ class Collector:
         if failed:
             raise failed[0]
 
+    def reload(self, wanted: Settings) -> list[str]:
+        """Put rules, monitors, prices and keys of changed settings in force, all or none; raises SettingsError.
+
+        Returns the other settings that differ: they need a restart.
+        """
+        wanted.check()
+        options = self.settings.collector.model_copy(update={"api_keys": wanted.collector.api_keys})
+        changed = {name: getattr(wanted, name) for name in ("rule", "monitor", "prices")}
+        settings = self.settings.model_copy(update={**changed, "collector": options})
+        apply = [part.reload(settings) for part in (self.components.rules, self.components.monitors.definitions)]
+        for put_in_force in apply:
+            put_in_force()
+        self._prices.replace(settings.prices)
+        self._keys.replace(options)
+        self.settings = settings
+        return list(_different(settings, wanted))
+
     def stop(self) -> None:
         """Take no new requests, commit what was accepted, let evaluations in hand finish, close the file."""
         self._server.stop()
         if self._grpc is not None:
             self._grpc.stop()
-        if self._duties is not None:
-            self._duties.stop()
+        if self._background is not None:
+            self._background.stop()
         self.store.close()
 
     def _begin_or_end(self, ready: Callable[[], object], failed: list[Exception]) -> None:
@@ -156,40 +175,40 @@ class Collector:
 
     def _begin(self) -> None:
         """Make everything that listening did not need, and let the waiting requests in."""
-        from ragpulse_collector.app.duties import Duties
+        from ragpulse_collector.app.background import BackgroundTasks
         from ragpulse_collector.app.web import web
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 
-        parts, told = self.parts, self.settings.collector
-        limits = Limits(max_body_bytes=told.max_body_mb * MIB)
+        parts, options = self.components, self.settings.collector
+        limits = Limits(max_body_bytes=options.max_body_mb * MIB)
         flight = Flight(limits)
         self._web.set_result(
             web(
                 self.store,
                 self.settings,
                 operations=parts.operations,
-                sessions=self._sessions,
+                keys=self._keys,
                 flight=flight,
                 limits=limits,
                 counters=self.counters,
             )
         )
-        self._duties = Duties(
+        self._background = BackgroundTasks(
             self.store,
-            told,
+            options,
             sampler=parts.sampler,
             pacer=parts.pacer,
             worker=parts.worker,
             monitors=parts.monitors,
             drift=parts.drift,
-            arrivals=lambda: self._front.changes + self.counters.requests.total(),
+            arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
-        self._duties.start()
-        if told.grpc:
+        self._background.start()
+        if options.grpc:
             self._grpc = self._listen_grpc(limits, flight)
 
     def _listen_grpc(self, limits: Limits, flight: Flight) -> GrpcServer | None:
-        """Start OTLP/gRPC; None where nobody asked for it and its usual port is taken. Raises OSError with the mend."""
+        """Start OTLP/gRPC; None where nobody asked for it and its usual port is taken. Raises OSError with the fix."""
         asked = self.settings.collector.grpc_port
         port = self._usual_grpc_port if asked is None else asked
         if port is None:
@@ -208,17 +227,27 @@ class Collector:
     def _grpc_receiver(self, limits: Limits, flight: Flight, port: int) -> GrpcReceiver:
         from ragpulse_collector.receiver_grpc import GrpcReceiver
 
-        told = self.settings.collector
+        options = self.settings.collector
         return GrpcReceiver(
             self.store,
-            host=told.host,
+            host=options.host,
             port=port,
             limits=limits,
             flight=flight,
             counters=self.counters,
-            authorize=partial(may_ingest, told),
-            credentials=credentials(told),
+            authorize=self._keys.sender,
+            credentials=credentials(options),
         )
+
+
+def _different(settings: Settings, wanted: Settings) -> Iterator[str]:
+    """Name the keys of `[collector]` and `[judge]`, and the other tables, that are not the same."""
+    for table in set(type(settings).model_fields) - {"source"}:
+        old, new = getattr(settings, table), getattr(wanted, table)
+        if table in ("collector", "judge"):
+            yield from (f"[{table}] {key}" for key, value in old if getattr(new, key) != value)
+        elif old != new:
+            yield f"[{table}]"
 
 
 def _decode(body: RawBody) -> Batch:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 STOP_AFTER_S = 5.0
 
 
-def credentials(told: CollectorSettings) -> Any:
+def credentials(settings: CollectorSettings) -> Any:
     """Return gRPC's side of the TLS settings, None where there are none; raises OSError for unreadable files."""
-    if not (told.tls_certificate and told.tls_key):
+    if not (settings.tls_certificate and settings.tls_key):
         return None
     import grpc
 
-    pair = (Path(told.tls_key).read_bytes(), Path(told.tls_certificate).read_bytes())
+    pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
     return grpc.ssl_server_credentials([pair])
 
 
@@ -37,7 +37,7 @@ class GrpcServer:
         self.port = 0
 
     def start(self) -> None:
-        """Listen; raises OSError with the mend when the port is taken."""
+        """Listen; raises OSError with the fix when the port is taken."""
         self._thread.start()
         self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(timeout=10)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ragpulse_collector.api.operations import ApiError, Operations
-from ragpulse_collector.app.parts import join
+from ragpulse_collector.app.wiring import wire
+from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
-from ragpulse_collector.settings import load_settings
 from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
 
 _NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and leave --db away"
@@ -41,7 +41,7 @@ class ClosedFile(FileReader):
 def offline(db: str, config: Path | None) -> Iterator[Operations]:
     """Give the operations over a file that no collector has open; those that write are refused.
 
-    Raises ValueError naming the mend where the file is absent, locked or of a newer version.
+    Raises ValueError naming the fix where the file is absent, locked or of a newer version.
     """
     settings = load_settings(config).with_options("collector", {"db": db})
     if not Path(db).is_file():
@@ -51,7 +51,7 @@ def offline(db: str, config: Path | None) -> Iterator[Operations]:
     except StoreError as error:
         raise ValueError(str(error)) from error
     try:
-        yield join(store, settings, prices=Prices(settings.prices), counters=Counters()).operations
+        yield wire(store, settings, prices=Prices(settings.prices), counters=Counters()).operations
     finally:
         store.close()
 
@@ -72,7 +72,7 @@ def working_on(db: str, config: Path | None, *, loads: Iterable[str], judge: str
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
         given = {key: value for key, value in params.items() if value is not None}
         try:
-            return asyncio.run(collector.parts.operations.call(operation, given))
+            return asyncio.run(collector.components.operations.call(operation, given))
         except ApiError as error:
             raise ValueError(error.message) from error
 

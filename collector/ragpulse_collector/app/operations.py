@@ -10,35 +10,37 @@ from ragpulse_collector.analysis.attribution import failure_attribution
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import calibration, suggest
 from ragpulse_collector.analysis.compare import compare
-from ragpulse_collector.analysis.coverage import coverage
 from ragpulse_collector.analysis.documents import documents
-from ragpulse_collector.analysis.events import evaluation_events
 from ragpulse_collector.analysis.explain import exemplars, explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series
-from ragpulse_collector.api import answers, models, writes
-from ragpulse_collector.api.data import (
+from ragpulse_collector.analysis.traffic import coverage
+from ragpulse_collector.api import answers, models
+from ragpulse_collector.api.handlers import datasets, writes
+from ragpulse_collector.api.handlers.data import (
+    ARROW,
     StoreWithCopies,
     export_archive,
     pruned,
     remap_all,
     snapshot_file,
+    sql,
     traces_file,
 )
-from ragpulse_collector.api.evaluators import evaluators
+from ragpulse_collector.api.handlers.evaluators import evaluators, names_only
+from ragpulse_collector.api.handlers.events import evaluation_events
+from ragpulse_collector.api.handlers.rules import Rules
+from ragpulse_collector.api.handlers.sessions import session_detail, session_list
+from ragpulse_collector.api.handlers.status import Status
+from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
+from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.operations import Operation, Operations
-from ragpulse_collector.api.outside import names_only
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.api.pytest_case import pytest_case
-from ragpulse_collector.api.rules import Rules
-from ragpulse_collector.api.sql import ARROW, sql
-from ragpulse_collector.api.status import Status
-from ragpulse_collector.api.trace import trace_detail, trace_page
-from ragpulse_collector.api.traces import trace_list
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.evaluation import DriftWatch, External
+from ragpulse_collector.evaluation.drift.report import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
@@ -71,14 +73,17 @@ def operations(
             *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
             *_replays(replays, External(store)),
             *_drift(drift),
-            *_monitors(monitors, Targets(store, settings.target)),
+            *_datasets(store),
+            *_monitors(monitors, Targets(store, settings.target, known=lambda: catalog.registry.names)),
             *_data(store, settings, prices),
         )
     )
 
 
-def _get(path: str, run: Callable[[Any], Any], summary: str, params: type[Params], answer: Any) -> Operation:
-    return Operation(method="GET", path=path, run=run, summary=summary, params=params, answer=answer)
+def _get(
+    path: str, run: Callable[[Any], Any], summary: str, params: type[Params], answer: Any, *, bound: bool = False
+) -> Operation:
+    return Operation(method="GET", path=path, run=run, summary=summary, params=params, answer=answer, bound=bound)
 
 
 def _over(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
@@ -101,13 +106,19 @@ def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[mo
 
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
-        _get("traces", _over(store, trace_list), "Traces with their scores.", models.TraceList, answers.Traces),
+        _get("traces", _over(store, trace_list), "Traces with their scores.", models.TraceList, answers.Traces,
+             bound=True),
         _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.",
-             models.TraceDetail, answers.Trace),
+             models.TraceDetail, answers.Trace, bound=True),
         _get("traces/{trace_id}/html", partial(trace_page, store), "One trace as a self-contained, redacted page.",
-             models.OneTrace, answers.TextFile),
+             models.OneTrace, answers.TextFile, bound=True),
         _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
-             models.OneTrace, answers.TextFile),
+             models.OneTrace, answers.TextFile, bound=True),
+        _get("sessions", _over(store, session_list), "Conversations with their figures.", models.SessionList,
+             answers.Sessions),
+        Operation(method="GET", path="sessions/{id}", slashes=True, run=partial(session_detail, store),
+                  params=models.OneSession, answer=answers.SessionTurns,
+                  summary="The turns of a conversation, in order."),
         _get("status", status, "Received, rejected, evaluated, dropped; and why.", Params, answers.Status),
         Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), params=models.Sql,
                   answer=answers.Table, files=(ARROW,), summary="One read-only SELECT over the views."),
@@ -118,19 +129,20 @@ def _measures(store: Store) -> tuple[Operation, ...]:
     over, snapshots = partial(_measure, store), Snapshots(store)
     return (
         _get("metrics", over(series, snapshots=snapshots), "A metric over request time.", models.Metrics,
-             answers.Metrics | answers.ManyMetrics),
+             answers.Metrics | answers.ManyMetrics, bound=True),
         _get("overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
              answers.Overview),
         _get("coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
              answers.Coverage),
         _get("exemplars", over(exemplars), "The worst, median and best traces behind a point.", models.Exemplars,
-             answers.Exemplars),
+             answers.Exemplars, bound=True),
         _get("explain", over(explain), "What differs in a selection.", models.Explain, answers.Explanation),
         _get("compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
              answers.Comparison),
-        _get("check", over(check), "Is quality above a limit?", models.Check, answers.Check),
+        _get("check", over(check), "Is quality above a limit?", models.Check, answers.Check, bound=True),
         _get("plan", over(plan), "How many to score for a wanted precision.", models.Plan, answers.Plan),
-        _get("documents", over(documents), "Quality by retrieved document.", models.Documents, answers.Documents),
+        _get("documents", over(documents), "Quality by retrieved document.", models.Documents, answers.Documents,
+             bound=True),
         _get("blame", over(failure_attribution), "Retrieval or generation?", models.Blame, answers.Attribution),
         _get("calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
              answers.Calibration),
@@ -202,9 +214,48 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
+def _datasets(store: Store) -> tuple[Operation, ...]:
+    return (
+        _get("datasets", lambda _: datasets.listed(store), "Datasets with their sizes.", Params, answers.Datasets),
+        _get("datasets/{id}", partial(datasets.one, store), "The questions of a dataset.", models.ById,
+             answers.Dataset),
+        Operation(method="POST", path="datasets/{id}", run=partial(datasets.add, store), params=models.DatasetDraft,
+                  answer=answers.DatasetFilled, scope="admin", summary="Add traces or items to a dataset."),
+        Operation(method="DELETE", path="datasets/{id}", run=partial(datasets.delete, store), params=models.ById,
+                  answer=answers.Done, scope="admin", summary="Delete a dataset."),
+    )  # fmt: skip
+
+
+def _save_monitor(monitors: Monitors, params: models.MonitorDraft, *, replace: bool) -> dict[str, Any]:
+    saved = monitors.definitions.save(params.settings(), actor=params.caller.actor, replace=replace)
+    return saved.settings.model_dump(mode="json")
+
+
+def _mute_monitor(monitors: Monitors, params: models.Mute) -> dict[str, Any]:
+    muted = monitors.mute(params.name, params.for_, actor=params.caller.actor)
+    return muted.settings.model_dump(mode="json", exclude={"webhook", "slack", "secret"})
+
+
+def _delete_monitor(monitors: Monitors, params: models.Named) -> dict[str, Any]:
+    monitors.definitions.delete(params.name, actor=params.caller.actor)
+    return {"ok": True}
+
+
 def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
+    draft: dict[str, Any] = {"params": models.MonitorDraft, "answer": answers.MonitorSaved, "scope": "admin"}
     return (
         _get("monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, answers.Monitors),
+        _get("monitors/preview", lambda params: monitors.preview(params.settings()),
+             "How often a monitor would have fired, and what it can detect.", models.MonitorDraft,
+             answers.MonitorPreview),
+        Operation(method="POST", path="monitors", run=partial(_save_monitor, monitors, replace=False),
+                  summary="Make a monitor.", **draft),
+        Operation(method="PUT", path="monitors/{name}", run=partial(_save_monitor, monitors, replace=True),
+                  summary="Change a monitor.", **draft),
+        Operation(method="DELETE", path="monitors/{name}", run=partial(_delete_monitor, monitors), params=models.Named,
+                  answer=answers.Done, scope="admin", summary="Delete a monitor."),
+        Operation(method="POST", path="monitors/{name}/mute", run=partial(_mute_monitor, monitors), params=models.Mute,
+                  answer=answers.MonitorSaved, scope="admin", summary="Send no messages until a time."),
         _get("targets", lambda params: targets(params.given()),
              "Where metrics should be, and whether they surely are.", models.Filters, answers.Targets),
         Operation(method="POST", path="monitors/{name}/test", run=lambda params: monitors.test(params.name),
@@ -228,8 +279,9 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
         *(Operation(method=method, path="snapshot", run=partial(snapshot_file, store), scope="admin",
                     files=("application/octet-stream",), summary="A consistent copy of the database.")
           for method in both),
-        Operation(method="POST", path="prune", run=partial(pruned, store), params=models.Prune, answer=answers.Pruned,
-                  scope="admin", summary="Delete what is older than an age, or everything of a service."),
+        Operation(method="POST", path="prune", params=models.Prune, answer=answers.Pruned,
+                  run=partial(pruned, store, also={"anchors": forget_anchors}),
+                  scope="admin", summary="Delete what is older than an age, everything of a service, or of a person."),
         Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices.settle), scope="admin",
                   answer=answers.Remapped, summary="Derive the canonical columns again from the raw attributes."),
     )  # fmt: skip
@@ -243,7 +295,7 @@ def _writes(
         Operation(method="POST", path="labels", run=partial(writes.label, store, mask=mask), params=models.Label,
                   answer=answers.Done, scope="admin", summary="A person's verdict."),
         Operation(method="POST", path="scores", run=partial(writes.score, store, mask=mask), params=models.Score,
-                  answer=answers.Done, scope="ingest", summary="Feedback on a trace."),
+                  answer=answers.Done, scope="ingest", bound=True, summary="Feedback on a trace."),
         Operation(method="POST", path="evaluate", run=evaluate, params=models.Evaluate, answer=answers.Queued,
                   scope="admin", summary="Evaluate one trace now."),
     )  # fmt: skip

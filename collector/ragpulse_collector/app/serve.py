@@ -3,35 +3,74 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ragpulse_collector.app.collector import Collector, More, no_more
 from ragpulse_collector.app.logs import log_to_stderr
 from ragpulse_collector.app.memory import collect_garbage_rarely, switch_threads_often
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings import Settings, SettingsError
+from ragpulse_collector.store import StoreError
 
 GRPC_PORT = 4317
 Say = Callable[[str], object]
+_log = logging.getLogger("ragpulse.collector")
+_RELOADING = threading.Lock()
 
 
-def serve(settings: Settings, *, loads: Sequence[str] = (), more: More = no_more, say: Say) -> None:
-    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the mend.
+def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), more: More = no_more, say: Say) -> None:
+    """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the fix.
 
-    `more` are further operations of the caller's.
+    `load` reads the settings, again at each SIGHUP. `more` are further operations of the caller's.
     """
+    settings = load()
     collect_garbage_rarely()
     switch_threads_often()
     log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
     collector = Collector(settings, loads=loads, more=more, usual_grpc_port=usual)
-    collector.run(lambda: say("\n".join(_greeting(collector))))
+    ready = threading.Event()
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, partial(_on_hangup, collector, load, ready, os.isatty(0)))
+
+    def greet() -> None:
+        say("\n".join(_greeting(collector)))
+        ready.set()
+
+    collector.run(greet)
+
+
+def _on_hangup(
+    collector: Collector, load: Callable[[], Settings], ready: threading.Event, on_terminal: bool, *_: object
+) -> None:
+    """Reload on a thread of its own; end with the terminal that the collector was started in."""
+    if on_terminal and not os.isatty(0):
+        signal.raise_signal(signal.SIGTERM)
+        return
+    threading.Thread(target=_reload, args=(collector, load, ready), name="ragpulse-reload", daemon=True).start()
+
+
+def _reload(collector: Collector, load: Callable[[], Settings], ready: threading.Event) -> None:
+    ready.wait()
+    with _RELOADING:
+        try:
+            others = collector.reload(load())
+        except (SettingsError, StoreError) as error:
+            _log.error("the settings stay as they are: %s", error)
+            return
+    _log.info("reloaded rules, monitors, prices and keys from %s", collector.settings.path() or "the environment")
+    if others:
+        _log.warning("these settings have changed, too, and need a restart: %s", ", ".join(others))
 
 
 def _greeting(collector: Collector) -> list[str]:
     settings = collector.settings
-    told = settings.collector
+    options = settings.collector
     lines = [
         f"ragpulse collector at {collector.url}   (pages, API and OTLP/HTTP on one port)",
         *([f"  OTLP/gRPC on port {collector.grpc_port}"] if collector.grpc_port else []),
@@ -42,18 +81,18 @@ def _greeting(collector: Collector) -> list[str]:
         "    # then @ragpulse.rag, @ragpulse.retriever, @ragpulse.llm on your functions",
         f"  or, for any OpenTelemetry exporter: OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}",
         "",
-        f"  stored in {told.db}; kept {told.retention_days:g} days or {told.retention_gb:g} GB",
+        f"  stored in {options.db}; kept {options.retention_days:g} days or {options.retention_gb:g} GB",
         f"  configuration: {_configuration(settings)}",
         f"  evaluators: {_rules_told(collector)}",
         f"  leaves this computer: {_leaving(settings)}",
     ]
-    if told.api_keys:
-        lines.append(f"  keys needed: {', '.join(key.name for key in told.api_keys)}")
+    if options.api_keys:
+        lines.append(f"  keys needed: {', '.join(key.name for key in options.api_keys)}")
     return lines
 
 
 def _rules_told(collector: Collector) -> str:
-    rules = collector.parts.rules.effective()
+    rules = collector.components.rules.effective()
     return "; ".join(f"{', '.join(rule.evaluators)} at {rule.rate:g}" for rule in rules) or "none"
 
 

@@ -1,6 +1,6 @@
 """The HTTP side: OTLP, JSON, pages, health and Prometheus on one port.
 
-guard ─▶ headers ─▶ Front ─┬─▶ /healthz, from the first moment
+guard ─▶ headers ─▶ StartingApp ─┬─▶ /healthz, from the first moment
                            └─▶ web: the routes, once their parts are made; the pages with the first request for one
 """
 
@@ -28,13 +28,12 @@ from starlette.types import Receive, Scope, Send
 
 import ragpulse_dashboards
 from ragpulse_collector import receiver
-from ragpulse_collector.api import http, openapi, prometheus
-from ragpulse_collector.api.guard import COOKIE, Sessions, find_key
+from ragpulse_collector.api import http, openapi
+from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
+from ragpulse_collector.api.handlers.status import VERSION, render
 from ragpulse_collector.api.operations import ApiError, Operations
-from ragpulse_collector.api.origin import by_tls
-from ragpulse_collector.api.status import VERSION
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 
 _log = logging.getLogger("ragpulse.collector")
@@ -52,7 +51,7 @@ def web(
     settings: Settings,
     *,
     operations: Operations,
-    sessions: Sessions,
+    keys: Keys,
     flight: Flight,
     limits: Limits,
     counters: Counters,
@@ -64,9 +63,9 @@ def web(
         *http.routes(operations),
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
-        Route("/openapi.json", partial(_openapi, operations), methods=["GET"]),
-        _Last("/", Pages(operations)),
-        Route("/login", partial(_login, settings, sessions), methods=["POST"]),  # after the pages, which have the form
+        Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
+        _Last("/", Pages(operations, settings.collector)),
+        Route("/login", partial(_login, settings, keys), methods=["POST"]),  # after the pages, which have the form
     ]
     middleware = []
     origins = list(settings.collector.allowed_origins)
@@ -91,8 +90,8 @@ class _Last(Mount):
 class Pages:
     """The pages, made with the first request for one: a collector that nobody looks at does without."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._api, self._lock = operations.call, threading.Lock()
+    def __init__(self, operations: Operations, settings: CollectorSettings) -> None:
+        self._api, self._settings, self._lock = operations.call, settings, threading.Lock()
         self._router: Router | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +104,8 @@ class Pages:
         """Return the pages' routes, made when first asked for."""
         with self._lock:
             if self._router is None:
-                self._router = Router(ragpulse_dashboards.routes(self._api))
+                root, needs_key = self._settings.root, self._settings.needs_key
+                self._router = Router(ragpulse_dashboards.routes(self._api, root=root, needs_key=needs_key))
             return self._router
 
 
@@ -187,16 +187,29 @@ async def _prometheus(operations: Operations, request: Request) -> Response:
     status = await operations.call("GET status", {})
     overview = await operations.call("GET overview", {"from": "-24h"})
     drift = await operations.call("GET drift", {})
-    text = prometheus.render(status, overview["quality"], drift["watched"])
+    text = render(status, [*overview["quality"], *await _by_service(operations, overview["quality"])], drift["watched"])
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _openapi(operations: Operations, request: Request) -> Response:
+async def _by_service(operations: Operations, quality: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last day's quality of each service, by the version and judge of the headline."""
+    headlines = {f"quality:{one['evaluator']}": one for one in quality}
+    asked = {"name": list(headlines), "from": "-24h", "step": "all", "group_by": "service"}
+    metrics = await operations.call("GET metrics", asked) if headlines else {"metrics": []}
+    return [
+        {"evaluator": headlines[metric["name"]]["evaluator"], "service": line["group"]["service"], **line["points"][0]}
+        for metric in metrics["metrics"]
+        for line in metric["series"]
+        if all(line[key] == headlines[metric["name"]][key] for key in ("version", "judge"))
+    ]
+
+
+async def _openapi(operations: Operations, root: str, request: Request) -> Response:
     del request
-    return http.json_response(openapi.document(operations, VERSION))
+    return http.json_response(openapi.document(operations, VERSION, root=root))
 
 
-async def _login(settings: Settings, sessions: Sessions, request: Request) -> Response:
+async def _login(settings: Settings, keys: Keys, request: Request) -> Response:
     """Exchange a key for a cookie that scripts cannot read and other sites cannot send."""
     body = b""
     async for chunk in request.stream():
@@ -204,13 +217,16 @@ async def _login(settings: Settings, sessions: Sessions, request: Request) -> Re
         if len(body) > MAX_LOGIN_BYTES:
             return PlainTextResponse("too large\n", 413)
     given = parse_qs(body.decode("utf-8", "replace"))
-    key = find_key(settings.collector.api_keys, given.get("key", [""])[0].strip())
+    key = keys.find(given.get("key", [""])[0].strip())
     to = given.get("to", ["/"])[0]
     if not _OWN_PAGE.fullmatch(to):
         to = "/"
     if key is None:
         return RedirectResponse(f"/login?failed=1&to={quote(to, safe='')}", 303)
     answer = RedirectResponse(to, 303)
-    secure = by_tls(request.url.scheme, request.headers)
-    answer.set_cookie(COOKIE, sessions.open(key), httponly=True, samesite="strict", secure=secure, path="/")
+    collector = settings.collector
+    secure = by_tls(request.url.scheme, request.headers) or (collector.public_url or "").startswith("https:")
+    # Lax: a link from a chat message opens the page; forms of other sites are refused by the origin check.
+    session, path = keys.open(key), collector.root or "/"
+    answer.set_cookie(COOKIE, session, httponly=True, samesite="lax", secure=secure, path=path)
     return answer

@@ -1,11 +1,13 @@
 """The command line: one group, one module a family of verbs.
 
-serve, demo                      start something          (serve.py)
+serve, demo, run                 start something          (serve.py)
 metrics, traces, show, tail      look                     (look.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
+generate-questions               a test set from stored contexts (questions.py)
 replay, compare, check, plan     quality over stored data (quality.py)
 freeze, regress                  before and after         (regress.py)
 sql, export, snapshot, prune ... the data itself          (data.py)
+import, mcp                      other tools, assistants  (exchange.py)
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ import click
 from ragpulse_collector.cli.options import Failure
 
 _FAMILIES = {
-    "serve": ("serve", "demo"),
+    "serve": ("serve", "healthy", "demo", "run"),
     "look": ("metrics", "traces", "show", "tail"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
+    "questions": ("generate-questions",),
     "quality": ("replay", "compare", "check", "plan"),
     "regress": ("freeze", "regress"),
+    "alerts": ("monitors", "monitor"),
     "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key"),
+    "exchange": ("import", "mcp"),
 }
 
 
@@ -53,7 +58,7 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors are one line with the mend (usage 2, failure 1)."""
+    """Run one command; errors are one line with the fix (usage 2, failure 1)."""
     try:
         outcome = cli.main(list(arguments) if arguments is not None else None, "ragpulse", standalone_mode=False)
     except click.UsageError as error:

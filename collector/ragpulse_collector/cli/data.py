@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+import json
 import tarfile
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from ragpulse_collector.cli.options import Failure, asker, download, option, source
 from ragpulse_collector.cli.tables import cell, dotted, print_json, table
+from ragpulse_collector.settings import ApiKey, Binding, Scope
 
 
 @click.command()
@@ -43,7 +45,8 @@ def export(path: str, kind: str, **where: Any) -> None:
             for member in tar.getmembers():
                 member.mode = 0o600
                 click.echo(f"{folder / member.name}  {member.size:,} bytes")
-            tar.extractall(folder, filter="data")
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11 has it since 3.11.4
+            tar.extractall(folder)
 
 
 @click.command()
@@ -58,34 +61,55 @@ def snapshot(path: str, **where: Any) -> None:
 @click.command()
 @option("--older-than", help="Age: 30d, 12h.")
 @option("--service", help="Every trace in which this service took part (`demo`: the generated traffic).")
+@option("--user", help="A person: every trace of this user id and of its sessions, with all that is kept of them.")
+@option("--session", help="Every trace of this session id, with all that is kept of them.")
+@option("--trace", help="One trace, with all that is kept of it.")
+@option("--dry-run", is_flag=True, help="Only count.")
 @option("--yes", is_flag=True, help="Do not ask.")
 @source
-def prune(older_than: str | None, service: str | None, yes: bool, **where: Any) -> None:
-    """Delete what is older than an age, or everything of a service; recorded in the audit log."""
-    if (older_than is None) == (service is None):
-        raise click.UsageError("say either --older-than or --service")
-    ask, wanted = asker(**where), {"older_than": older_than} if service is None else {"service": service}
-    if not yes:
-        held = _rows(ask("POST prune", wanted | {"dry_run": True})["deleted"])
-        what = f"everything of the service {service}" if service else f"everything older than {older_than}"
-        click.confirm(f"delete {what} ({held})?", abort=True)
-    click.echo(_rows(ask("POST prune", wanted)["deleted"]))
+def prune(
+    older_than: str | None, service: str | None, user: str | None, session: str | None, trace: str | None,
+    dry_run: bool, yes: bool, url: str | None, api_key: str | None, db: str | None,
+) -> None:  # fmt: skip
+    """Delete what is older than an age, everything of a service, or of a person; recorded in the audit log."""
+    given = {"older_than": older_than, "service": service, "user": user, "session": session, "trace": trace}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if len(wanted) != 1:
+        raise click.UsageError("say one of --older-than, --service, --user, --session and --trace")
+    ask, [(name, value)] = asker(url=url, api_key=api_key, db=db), wanted.items()
+    what = f"everything older than {value}" if name == "older_than" else f"everything of the {name} {value}"
+    if dry_run or not yes:
+        held = ask("POST prune", wanted | {"dry_run": True})["deleted"]
+        if dry_run or not held:
+            click.echo(f"{what}: {_rows(held)}")
+            return
+        click.confirm(f"delete {what} ({_rows(held)})?", abort=True)
+    answer = ask("POST prune", wanted)
+    click.echo(_rows(answer["deleted"]))
+    for copy in answer.get("out_of_reach", ()) if answer["deleted"] else ():
+        click.echo(f"not deleted: {copy}")
 
 
 def _rows(counts: Mapping[str, int]) -> str:
-    return "  ".join(f"{name}: {count}" for name, count in counts.items()) or "nothing is there"
+    return "  ".join(f"{name}: {count}" for name, count in counts.items()) or "nothing matched"
 
 
 @click.command()
 @option("--db", default="ragpulse.duckdb", show_default=True, type=click.Path(dir_okay=False), help="A closed file.")
-def vacuum(db: str) -> None:
+@option("--dry-run", is_flag=True, help="Only report what it would gain.")
+def vacuum(db: str, dry_run: bool) -> None:
     """Rewrite a closed file without the space that deletions freed (a running collector uses it again)."""
-    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.store import FileReader, StoreError
     from ragpulse_collector.store.retention import vacuum as rewrite
 
     if not Path(db).is_file():
         raise Failure(f"there is no file {db}")
     try:
+        if dry_run:
+            with closing(FileReader(db)) as reader:
+                size, used = reader.size_bytes(), reader.used_bytes()
+            click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}")
+            return
         before, after = rewrite(Path(db))
     except StoreError as error:
         raise Failure(str(error)) from error
@@ -98,8 +122,8 @@ def vacuum(db: str) -> None:
 def migrate(db: str, in_place: bool) -> None:
     """Bring a closed file of an older version to this one; `ragpulse serve` does the same when it starts."""
     from ragpulse_collector.store import StoreError
+    from ragpulse_collector.store.migrations import copy_path, migrate_file
     from ragpulse_collector.store.schema import SCHEMA_VERSION
-    from ragpulse_collector.store.upgrade import copy_path, migrate_file
 
     path = Path(db)
     if not path.is_file():
@@ -138,14 +162,13 @@ def status(as_json: bool, **where: Any) -> None:
 @click.command()
 @source
 def doctor(**where: Any) -> int:
-    """What is wrong, and the mend; exit 1 when something is."""
+    """What is wrong, and the fix; exit 1 when something is."""
     from ragpulse_collector.cli.diagnosis import diagnose
 
     findings = diagnose(**where)
     for finding in findings:
         click.echo(
-            f"{'ok ' if finding.ok else 'BAD'}  {finding.what}"
-            + (f"\n     mend: {finding.mend}" if finding.mend else "")
+            f"{'ok ' if finding.ok else 'BAD'}  {finding.what}" + (f"\n     fix: {finding.fix}" if finding.fix else "")
         )
     return int(any(not finding.ok for finding in findings))
 
@@ -153,12 +176,18 @@ def doctor(**where: Any) -> int:
 @click.command()
 @option("--scope", "scopes", multiple=True, type=click.Choice(["ingest", "read", "admin"]), default=("ingest",))
 @option("--name", default="key", show_default=True)
-def key(scopes: tuple[str, ...], name: str) -> None:
+@option("--service", "services", multiple=True, help="Bind the key to this service; repeatable.")
+@option("--environment", "environments", multiple=True, help="Bind the key to this environment; repeatable.")
+def key(scopes: tuple[Scope, ...], name: str, services: tuple[str, ...], environments: tuple[str, ...]) -> None:
     """Make an API key: shown once; only its hash goes into ragpulse.toml."""
-    if not name.isprintable() or '"' in name:
-        raise Failure("--name must be printable text without quotes")
-    secret = "rp_" + secrets.token_urlsafe(32)
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    listed = ", ".join(f'"{scope}"' for scope in scopes)
+    for text in (name, *services, *environments):
+        if not text.isprintable() or '"' in text or "\\" in text:
+            raise Failure(f"{text!r} must be printable text without quotes and backslashes")
+    try:
+        secret, made = ApiKey.generated(name, scopes, Binding(services, environments))
+    except ValidationError as error:
+        raise Failure(error.errors()[0]["msg"]) from error
+    lists = {"scopes": scopes, "services": services, "environments": environments}
+    listed = ", ".join(f"{kind} = {json.dumps(list(values))}" for kind, values in lists.items() if values)
     click.echo(f"key (shown once): {secret}\n\nin ragpulse.toml:\n[collector]\napi_keys = [")
-    click.echo(f'  {{ name = "{name}", scopes = [{listed}], sha256 = "{digest}" }},\n]')
+    click.echo(f'  {{ name = "{name}", {listed}, sha256 = "{made.sha256}" }},\n]')

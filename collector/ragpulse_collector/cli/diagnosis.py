@@ -1,4 +1,4 @@
-"""What `ragpulse doctor` looks for: each finding names what is, and the mend where it is wrong."""
+"""What `ragpulse doctor` looks for: each finding names what is, and the fix where it is wrong."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from ragpulse_collector.cli.options import Failure, asker, config_path
 from ragpulse_collector.client import DEFAULT_URL
-from ragpulse_collector.settings import SettingsError, is_loopback, load_settings
+from ragpulse_collector.configuration import load_settings
+from ragpulse_collector.settings import SettingsError, is_loopback
 
 LOW_DISK_BYTES = 1024**3
-OLD_SPAN_S = 3600
 SKEW_S = 60
 OLD_UNDECIDED_S = 300
 """Far more than `settle_s` and `quiet_s` by default, after which every trace is decided."""
@@ -31,7 +31,7 @@ class Finding:
 
     ok: bool
     what: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -67,8 +67,8 @@ def _environment(address: str) -> Iterator[Finding]:
         or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     )
     if endpoint and urlsplit(endpoint).port != urlsplit(address).port:
-        mend = f"set RAGPULSE_URL={address}"
-        yield Finding(False, f"applications here send to {endpoint}, the collector is {address}", mend)
+        fix = f"set RAGPULSE_URL={address}"
+        yield Finding(False, f"applications here send to {endpoint}, the collector is {address}", fix)
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol == "grpc" and importlib.util.find_spec("grpc") is None:
         yield Finding(False, "exporters here use gRPC, which this collector lacks", "pip install 'ragpulse[grpc]'")
@@ -91,21 +91,23 @@ def _judge_library() -> Finding:
 
 def _disk() -> Finding:
     free = shutil.disk_usage(".").free
-    mend = "free some space, or lower retention_gb" if free < LOW_DISK_BYTES else None
-    return Finding(free >= LOW_DISK_BYTES, f"{free / 1024**3:.1f} GB free in this folder", mend)
+    fix = "free some space, or lower retention_gb" if free < LOW_DISK_BYTES else None
+    return Finding(free >= LOW_DISK_BYTES, f"{free / 1024**3:.1f} GB free in this folder", fix)
 
 
 def _port(address: str, failure: Failure) -> Finding:
     parts = urlsplit(address)
     try:
         with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=2):
-            mend = "stop the other program (often an OpenTelemetry Collector) or use --port"
-            return Finding(False, f"something answers at {address}, but not a ragpulse collector: {failure}", mend)
+            fix = "stop the other program (often an OpenTelemetry Collector) or use --port"
+            return Finding(False, f"something answers at {address}, but not a ragpulse collector: {failure}", fix)
     except OSError:
         return Finding(False, str(failure), "ragpulse serve")
 
 
 def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
+    for one in status["problems"]:
+        yield Finding(False, one["text"], one["fix"])
     if status["db"]["problem"]:
         yield Finding(False, status["db"]["problem"], "see Recovery in docs/operations.md")
     for log in status["db"]["damaged_logs"]:
@@ -116,8 +118,8 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         age = (datetime.now(UTC) - datetime.fromisoformat(str(newest)).replace(tzinfo=UTC)).total_seconds()
         skew = age < -SKEW_S
-        mend = "set the clock of the sending machine" if skew else None
-        yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), mend)
+        fix = "set the clock of the sending machine" if skew else None
+        yield Finding(not skew, f"newest span {age:.0f} s ago" + (" (in the future)" if skew else ""), fix)
     for code, count in status["rejected"]["requests_by_code"].items():
         yield Finding(False, f"{count} requests were refused with {code}", "look at the sender's log for the reason")
     yield _undecided(status["undecided"])
@@ -125,17 +127,17 @@ def _data(status: Mapping[str, Any]) -> Iterator[Finding]:
     if errors:
         yield Finding(False, f"{errors} evaluation attempts failed", 'ragpulse sql "select explanation from scores"')
     if status["truncated"]:
-        mend = "raise the sender's attribute limit, or use ragpulse's retriever decorator"
-        yield Finding(False, f"{status['truncated']} spans lost contexts to an attribute limit", mend)
+        fix = "raise the sender's attribute limit, or use ragpulse's retriever decorator"
+        yield Finding(False, f"{status['truncated']} spans lost contexts to an attribute limit", fix)
 
 
 def _undecided(undecided: Mapping[str, Any]) -> Finding:
     traces, oldest_s = undecided["traces"], undecided["oldest_s"]
     if oldest_s <= OLD_UNDECIDED_S:
         return Finding(True, f"{traces} traces are undecided")
-    mend = "restart the collector with the role evaluate, and look at its log and its clock"
+    fix = "restart the collector with the role evaluate, and look at its log and its clock"
     return Finding(
-        False, f"{traces} traces are undecided, the oldest for {oldest_s:.0f} s: nothing evaluates them", mend
+        False, f"{traces} traces are undecided, the oldest for {oldest_s:.0f} s: nothing evaluates them", fix
     )
 
 
@@ -145,13 +147,3 @@ def _roundtrip(ask: Ask, db: str | None) -> Iterator[Finding]:
     started = time.perf_counter()
     ask("POST sql", {"query": "select count(*) from traces", "params": []})
     yield Finding(True, f"a query takes {(time.perf_counter() - started) * 1000:.0f} ms")
-    unpriced = ask("POST sql", {"query": _UNPRICED, "params": []})["rows"]
-    for model, count in unpriced:
-        mend = f'add [prices."{model}"] input = ..., output = ... to ragpulse.toml'
-        yield Finding(False, f"{count} calls of {model} have no price", mend)
-
-
-_UNPRICED = (
-    "select model, count(*) from spans where kind = 'llm' and cost_usd is null and model is not null"
-    " and input_tokens is not null group by 1 order by 2 desc limit 5"
-)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from ragpulse_collector.cli.options import Failure, asker, option, source
+from ragpulse_collector.cli.options import Failure, asker, config_path, option, source
 from ragpulse_collector.cli.tables import print_json, table
 
 _names = option(
@@ -24,13 +25,21 @@ _json = option("--json", "as_json", is_flag=True)
 
 
 @click.command("evaluators")
+@option(
+    "--config", type=click.Path(exists=True), help="Configuration file  [default: ./ragpulse.toml where there is one]"
+)
 @_load
 @_json
-def evaluators_(loads: tuple[str, ...], as_json: bool) -> None:
-    """Every evaluator: version, needs, scale, cost class."""
+def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> None:
+    """Every evaluator, those of ragpulse.toml too: version, needs, scale, cost class."""
     from ragpulse_collector.catalog import Catalog
+    from ragpulse_collector.configuration import load_settings
+    from ragpulse_collector.settings import SettingsError
 
-    entries = Catalog(loads=loads).describe()
+    try:
+        entries = Catalog(load_settings(config_path(config)), loads=loads).describe()
+    except SettingsError as error:
+        raise Failure(str(error)) from error
     if as_json:
         print_json(entries)
         return
@@ -106,13 +115,26 @@ def _cases(path: Path) -> list[Any]:
     cases = []
     for number, row in enumerate(_rows(path), 1):
         try:
-            cases.append(Case.model_validate({key: value for key, value in row.items() if key in Case.model_fields}))
+            cases.append(Case.model_validate({key: value for key, value in row.items() if key not in _BESIDE}))
         except ValidationError as error:
-            first = error.errors()[0]
-            raise Failure(f"{path}:{number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise Failure(f"{path}:{number}: {_mistake(error.errors()[0], sorted(Case.model_fields))}") from error
     if not cases:
         raise Failure(f"{path} holds no case: one JSON object a line with query, response, contexts, reference, ...")
     return cases
+
+
+_BESIDE = ("human", "group", "kind")
+"""Columns that stand beside a case: a person's score, the group it belongs to, how `perturb` changed it."""
+
+
+def _mistake(error: Mapping[str, Any], known: list[str]) -> str:
+    """Say what is wrong with a row: the columns of other packages bring their own hint."""
+    place = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        nearest = get_close_matches(place, known, 1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}"
+        return f"a case has no field {place!r}: {hint} (other facts go into metadata)"
+    return f"{place}: {error['msg']}" if place else str(error["msg"]).removeprefix("Value error, ")
 
 
 def _rows(path: Path) -> Iterable[dict[str, Any]]:

@@ -20,7 +20,7 @@ _since = option("--since", default="1d", show_default=True, help="How far back: 
 @click.argument("names", nargs=-1)
 @_since
 @option("--step", default="auto", show_default=True, help="Bucket width: 1m, 1h, 1d or auto.")
-@option("--group-by", multiple=True, help="service, model, prompt_version, ...; repeatable.")
+@option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
 @_as_json
 @source
@@ -50,20 +50,29 @@ def metrics(
             table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value", *by), rows)
 
 
-def _assisted(told: dict[str, Any]) -> str:
+def _assisted(estimate: dict[str, Any]) -> str:
     """How much a check of all answers narrowed a point, or why it did not."""
-    return told["note"] or f"x {told['narrowing']:.2f} as wide: {told['n_all']} answers, {told['unchecked']} unchecked"
+    return (
+        estimate["note"]
+        or f"x {estimate['narrowing']:.2f} as wide: {estimate['n_all']} answers, {estimate['unchecked']} unchecked"
+    )
 
 
 @click.command()
 @_since
-@option("--where", "condition", help="SQL condition over the columns of `traces`.")
+@option("--where", "condition", help="SQL condition over the columns of `traces`: metadata.tenant = 'acme'.")
+@option("--tag", multiple=True, help="Traces with this tag; repeatable: with one of them.")
+@option("--release", multiple=True, help="Traces of this release (service.version); repeatable.")
 @option("--limit", default=20, show_default=True)
 @_as_json
 @source
-def traces(since: str, condition: str | None, limit: int, as_json: bool, **where: Any) -> None:
+def traces(
+    since: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...], limit: int, as_json: bool,
+    **where: Any,
+) -> None:  # fmt: skip
     """The newest traces with their scores."""
-    answer = asker(**where)("GET traces", {"from": f"-{since}", "where": condition, "limit": limit})
+    params = {"from": f"-{since}", "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
+    answer = asker(**where)("GET traces", params)
     if as_json:
         print_json(answer)
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
@@ -19,7 +20,7 @@ URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
 
 
 class Failure(Exception):
-    """A command that could not do its work: one line, the mend included."""
+    """A command that could not do its work: one line, the fix included."""
 
     exit_code = 1
 
@@ -40,7 +41,7 @@ def source(command: F) -> F:
 
 def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
     """Return the function that answers operations, from a running collector or from a closed file."""
-    if db and not url:
+    if db and is_closed(url):
         return _offline(db)
     from ragpulse_collector.client import ClientError, connect
 
@@ -56,12 +57,20 @@ def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
     return ask
 
 
+def is_closed(url: str | None) -> bool:
+    """Whether --db says where to look: it wins over RAGPULSE_URL; raises Failure beside --url."""
+    context = click.get_current_context(silent=True)
+    if url and (context is None or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
+        raise Failure("--url is a running collector and --db a closed file: give one of them")
+    return True
+
+
 def download(operation: str, params: Mapping[str, Any], target: Path, *, where: Mapping[str, Any]) -> None:
     """Write what an operation makes to a new file that only its owner reads, like the database."""
     if target.exists():
         raise Failure(f"{target} exists already: choose another name")
     target.parent.mkdir(parents=True, exist_ok=True)
-    if where["db"] and not where["url"]:
+    if where["db"] and is_closed(where["url"]):
         made = _offline(where["db"])(operation, params)
         made.path.chmod(0o600)
         shutil.move(made.path, target)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragpulse_collector.cli.calling import Caller
-from ragpulse_collector.cli.options import Ask, Failure, asker, option, source
-from ragpulse_collector.cli.tables import interval, print_json, table
-from ragpulse_collector.cli.watching import watch
+from ragpulse_collector.cli.client_replay import Caller
+from ragpulse_collector.cli.options import Ask, Failure, asker, is_closed, option, source
+from ragpulse_collector.cli.tables import agree_to, cost, interval, print_json, table, watch
 
 _since = option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
 _where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
@@ -39,10 +37,10 @@ _where = option("--where", "condition", help="SQL condition over the columns of 
 def replay(
     evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool, **options: Any
 ) -> int:
-    """Run stored traces through evaluators: resumable, idempotent, the bill printed first."""
+    """Run stored traces through evaluators: resumable, idempotent, the bill first. Exit 3: stopped by its cap."""
     where = {key: options.pop(key) for key in ("url", "db", "api_key")}
     request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
-    if where["db"] and not where["url"]:
+    if where["db"] and is_closed(where["url"]):
         return _replay_offline(where["db"], request, dry_run=dry_run, yes=yes, as_json=as_json)
     caller = Caller(request) if request["loads"] or request["prompts"] else None
     return _replay(asker(**where), request, caller, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -68,38 +66,33 @@ def _replay(
     wanted = request if caller is None else caller.request(request)
     bill = ask("POST replays", wanted | {"dry_run": True})
     if caller is not None:
-        bill = caller.bill(bill)
+        bill = caller.bill(bill, request["max_usd"])
     if not as_json:
         _print_bill(bill)
     if dry_run:
         if as_json:
             print_json(bill)
         return 0
-    free = bill["cost_usd"] == 0
-    if not (yes or free) and sys.stdin.isatty():
-        click.confirm("start?", abort=True)
-    elif not (yes or free):
-        raise Failure("this replay may cost money: add --yes (and --max-usd X as a cap)")
+    agree_to(bill, "replay", yes=yes)
     runs = ask("POST replays", wanted)["replays"]
     follow = watch if caller is None else caller.follow
     finished = [follow(ask, run, quiet=as_json) for run in runs]
     if as_json:
         print_json({"replays": finished})
-    return int(any(run["status"] == "failed" for run in finished))
+    capped = [run for run in finished if run["status"] == "capped"]
+    for run in capped:
+        click.echo(
+            f"ragpulse: replay {run['run_id']} stopped at its cap: {run['done']} of {run['total']} units are scored;"
+            " the same command with a larger --max-usd goes on",
+            err=True,
+        )
+    if any(run["status"] == "failed" for run in finished):
+        return 1
+    return 3 if capped else 0
 
 
 def _print_bill(bill: dict[str, Any]) -> None:
-    cost = (
-        "free"
-        if bill["cost_usd"] == 0
-        else f"at most {bill['cost_usd']:.4f} USD"
-        if bill["cost_usd"] is not None
-        else (f"cost unknown: {bill['cost_unknown_reason']}")
-    )
-    click.echo(
-        f"{bill['count']} units, {bill['already']} already scored; "
-        f"{bill['input_tokens']:,} tokens in, {bill['output_tokens']:,} out; {cost}"
-    )
+    click.echo(f"{bill['count']} units, {bill['already']} already scored; {cost(bill)}")
 
 
 @click.command()

@@ -8,15 +8,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, asker, option, source
+from ragpulse_collector.cli.options import Ask, Failure, asker, is_closed, option, source
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _MINIMA = ("jaccard", "rbo", "identical", "similarity")
 _EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
 _ENVIRONMENT = "deployment.environment.name=regress"
 _POLL_S = 0.5
+_ENDS = ("value", "lo", "hi")
 
 
 @click.command()
@@ -34,20 +37,25 @@ _POLL_S = 0.5
 @_where
 @option("--limit", default=200, show_default=True, help="At most so many questions, the newest.")
 @option("-o", "--out", type=click.Path(dir_okay=False), default="queries.jsonl", show_default=True)
+@option("--dataset", help="Keep them as a dataset of the collector instead of in a file.")
 @source
-def freeze(since: str, condition: str | None, limit: int, out: str, **where: Any) -> None:
+def freeze(since: str, condition: str | None, limit: int, out: str, dataset: str | None, **where: Any) -> None:
     """Keep distinct questions with what was retrieved, answered and scored then: the baseline of `regress`."""
-    from ragpulse_collector.cli.frozen import answered, write_frozen
+    from ragpulse_collector.cli.baseline import answered, write_frozen
 
-    found = answered(asker(**where), since=_instant(since), where=condition, limit=limit)
+    ask = asker(**where)
+    found = answered(ask, since=_instant(since), where=condition, limit=limit)
     if not found:
         raise Failure("no answered question here: look further back with --since")
-    click.echo(f"{write_frozen(Path(out), found)} questions in {out}")
-    click.echo(f"next: ragpulse regress {out} --app module:function")
+    if dataset:
+        ask(f"POST datasets/{quote(dataset, safe='')}", {"items": [asdict(one) for one in found]})
+    n = len(found) if dataset else write_frozen(Path(out), found)
+    click.echo(f"{n} questions in {dataset or out}")
+    click.echo(f"next: ragpulse regress {dataset or out} --app module:function")
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", metavar="FILE_OR_DATASET")
 @option("--app", help="MODULE:FUNCTION that takes a question; called here with each. Without: stored traces.")
 @option("--since", default="1d", show_default=True, help="Without --app: the newest trace of each question since then.")
 @_where
@@ -62,7 +70,8 @@ def freeze(since: str, condition: str | None, limit: int, out: str, **where: Any
 @option("--format", "kind", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
 @source
 def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int:
-    """Same questions again: what changed? Exit 0 above every limit, 1 below, 3 undecided, 2 could not run."""
+    """Same questions again: what changed? Exit 0 above every limit, 3 undecided, 2 could not run; 1 below a limit,
+    or where the application failed or left no trace."""
     from ragpulse_collector.analysis.regression import gates
 
     where = {key: options.pop(key) for key in ("url", "db", "api_key")}
@@ -79,9 +88,9 @@ def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int
 
 def _report(path: Path, ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     from ragpulse_collector.analysis.regression import regression
-    from ragpulse_collector.cli.frozen import answered, read_frozen
+    from ragpulse_collector.cli.baseline import answered, read_dataset, read_frozen
 
-    frozen = read_frozen(path)
+    frozen = read_frozen(path) if path.is_file() else _of_collector(path, ask, read_dataset)
     if options["app"]:
         found = _replayed(frozen, ask, where, options)
     else:
@@ -91,7 +100,15 @@ def _report(path: Path, ask: Ask, where: Mapping[str, Any], options: Mapping[str
     if not found:
         raise Failure("none of these questions has a new trace: name --app, or look further back with --since")
     pairs = _pairs(frozen, found, options["similarity"])
-    return regression(pairs, missing=len(frozen) - len(pairs), p=options["p"])
+    missing = len(frozen) - len(pairs)
+    return regression(pairs, missing=missing, silent=missing if options["app"] else 0, p=options["p"])
+
+
+def _of_collector(path: Path, ask: Ask, read: Callable[[Ask, str], list[Answered]]) -> list[Answered]:
+    try:
+        return read(ask, str(path))
+    except (Failure, LookupError, ValueError) as error:
+        raise Failure(f"{path} is neither a file nor a dataset: {error}") from error
 
 
 def _pairs(frozen: Sequence[Answered], found: Sequence[Answered], similarity: str) -> list[Any]:
@@ -111,10 +128,10 @@ def _replayed(
     frozen: Sequence[Answered], ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[Answered]:
     """Call the application with each question, and wait for its traces and the scores they were drawn for."""
-    from ragpulse_collector.cli.frozen import answered, unscored
+    from ragpulse_collector.cli.baseline import answered, unscored
     from ragpulse_collector.store.rows import utc_now
 
-    if where["db"] and not where["url"]:
+    if where["db"] and is_closed(where["url"]):
         raise Failure("--app sends spans: it needs a running collector, not --db")
     call = _function(options["app"], where["url"])
     since = utc_now()
@@ -178,7 +195,7 @@ def _function(name: str, url: str | None) -> Callable[[str], Any]:
 
 
 def _instant(since: str) -> datetime:
-    from ragpulse_collector.analysis.window import instant
+    from ragpulse_collector.analysis.selection import instant
     from ragpulse_collector.store.rows import utc_now
 
     at = instant(f"-{since}", now=utc_now())
@@ -189,9 +206,9 @@ def _instant(since: str) -> datetime:
 
 def _lines(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """What, estimate with interval, before, after."""
-    told = {"jaccard": "retrieved, Jaccard", "rbo": "retrieved, rank-biased overlap",
+    labels = {"jaccard": "retrieved, Jaccard", "rbo": "retrieved, rank-biased overlap",
             "identical": "answers identical", "similarity": "answers alike"}  # fmt: skip
-    lines = [(words, interval(report[name]), "", "") for name, words in told.items()]
+    lines = [(words, interval(report[name]), "", "") for name, words in labels.items()]
     figures = [(one["evaluator"], one) for one in report["scores"]]
     figures += [("latency, ms", report["latency_ms"]), ("cost, USD per 1,000", _thousand(report["cost_usd"]))]
     return lines + [
@@ -203,13 +220,29 @@ def _thousand(cost: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """One answer costs too little to read."""
     if cost is None:
         return None
-    told = {name: value and value * 1000.0 for name, value in cost["difference"].items() if name != "n"}
-    return {"a": cost["a"] * 1000.0, "b": cost["b"] * 1000.0, "difference": {**told, "n": cost["difference"]["n"]}}
+    ends = {name: value and value * 1000.0 for name, value in cost["difference"].items() if name in _ENDS}
+    return {"a": cost["a"] * 1000.0, "b": cost["b"] * 1000.0, "difference": {**cost["difference"], **ends}}
 
 
 def _verdicts(report: Mapping[str, Any]) -> list[str]:
-    counted = f"{report['n']} questions compared, {report['missing']} without a new answer, {report['failed']} failed"
-    return [counted, *(f"{one['metric']} >= {one['min']:g}: {one['verdict']}" for one in report["gates"])]
+    return [f"{one['metric']} >= {one['min']:g}: {one['verdict']}{_need(one)}" for one in report["gates"]]
+
+
+def _need(gate: Mapping[str, Any]) -> str:
+    if gate["verdict"] != "undecided":
+        return ""
+    if gate["need"] is None:
+        return " (it lies on the limit: no number of questions decides that)"
+    return f" ({gate['n']} questions; about {gate['need']} would decide it)"
+
+
+def _counted(report: Mapping[str, Any]) -> str:
+    lost = report["missing"] - report["silent"]
+    parts = [f"{report['n']} questions compared"]
+    parts += [f"the application failed on {report['failed']}"] if report["failed"] else []
+    parts += [f"{report['silent']} left no trace"] if report["silent"] else []
+    parts += [f"{lost} not asked since"] if lost else []
+    return ", ".join(parts)
 
 
 def _changed(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -225,6 +258,7 @@ _WORST = ("query", "change", "jaccard", "alike", "scores", "trace")
 
 
 def _print(report: Mapping[str, Any]) -> None:
+    click.echo(_counted(report))
     table("", _COLUMNS, _lines(report))
     if report["worst"]:
         table("most changed", _WORST, _changed(report))
@@ -232,6 +266,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _markdown(report: Mapping[str, Any]) -> None:
+    click.echo(f"{_counted(report)}\n")
     blocks: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [(_COLUMNS, _lines(report))]
     blocks += [(_WORST, _changed(report))] if report["worst"] else []
     for columns, rows in blocks:

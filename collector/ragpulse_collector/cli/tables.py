@@ -1,11 +1,17 @@
-"""Tables and numbers for the terminal; piped output is plain text without colour."""
+"""Tables, numbers and progress for the terminal; piped output is plain text without colour."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from ragpulse_collector.cli.options import Ask, Failure, in_ci
 
 if TYPE_CHECKING:
     from rich.console import Console  # imported where it is used: `ragpulse serve` starts without it
@@ -67,7 +73,9 @@ def safe(text: str, *, keep: str = "\n\t") -> str:
 
 
 def interval(point: dict[str, Any] | None) -> str:
-    """Format an estimate with its interval and n: `0.91 [0.88, 0.93] n=120`."""
+    """Format an estimate with its interval and n: its own words, else `0.91 [0.88, 0.93] n=120`."""
+    if point and point.get("words"):
+        return str(point["words"])
     if not point or point.get("value") is None:
         return "-"
     text = cell(float(point["value"]))
@@ -79,3 +87,76 @@ def interval(point: dict[str, Any] | None) -> str:
 def print_json(content: Any) -> None:
     """Print an answer as JSON for other programs."""
     print(json.dumps(content, ensure_ascii=False, indent=2, default=str))
+
+
+def cost(bill: Mapping[str, Any]) -> str:
+    """Format tokens and cost of a bill."""
+    tokens = f"{bill['input_tokens']:,} tokens in, {bill['output_tokens']:,} out"
+    if bill["cost_usd"] is None:
+        return f"{tokens}; cost unknown: {bill['cost_unknown_reason']}"
+    if bill["cost_usd_at_most"] == 0:
+        return f"{tokens}; free"
+    likely, low, most = (bill[key] for key in ("cost_usd", "cost_usd_low", "cost_usd_at_most"))
+    return f"{tokens}; about {likely:.4f} USD, at least {low:.4f}, at most {most:.4f}"
+
+
+def agree_to(bill: Mapping[str, Any], what: str, *, yes: bool) -> None:
+    """Ask before spending, unless it is free or agreed to; raises Failure where nobody can answer."""
+    if yes or bill["cost_usd_at_most"] == 0:
+        return
+    if not sys.stdin.isatty():
+        raise Failure(f"this {what} may cost money: add --yes (and --max-usd X as a cap)")
+    click.confirm("start?", abort=True)
+
+
+POLL_S = 0.2
+LINE_EVERY_S = 5.0
+Show = Callable[[dict[str, Any]], None]
+
+
+def watch(ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Follow a run to its end with rate, ETA and cost; an interrupt leaves it running in the collector."""
+    with progress(run, quiet=quiet) as show:
+        while run["status"] == "running":
+            time.sleep(POLL_S)
+            run = ask(f"GET replays/{run['run_id']}", {})
+            show(run)
+    return run
+
+
+@contextmanager
+def progress(run: dict[str, Any], *, quiet: bool) -> Iterator[Show]:
+    """Give a function that shows how far a run is, and say at the end where it stopped."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[cost]}"),
+    )
+    plain = in_ci() or not sys.stderr.isatty()
+    latest, told_at = run, 0.0
+    with Progress(*columns, disable=plain or quiet, console=console()) as bars:
+        bar = bars.add_task(run["evaluator"], total=run["total"], cost="")
+
+        def show(now: dict[str, Any]) -> None:
+            nonlocal latest, told_at
+            latest = now
+            bars.update(bar, completed=now["done"], cost=f"{now['cost_usd'] or 0:.4f} USD")
+            if plain and not quiet and time.monotonic() - told_at > LINE_EVERY_S:
+                told_at = time.monotonic()
+                click.echo(_line(now), err=True)
+
+        yield show
+    if not quiet:
+        click.echo(_line(latest))
+
+
+def _line(run: dict[str, Any]) -> str:
+    return (
+        f"{run['evaluator']} {run['status']}: {run['done']}/{run['total']} "
+        f"ok={run['ok']} skipped={run['skipped']} invalid={run['invalid']} error={run['error']} "
+        f"cost={run['cost_usd'] or 0:.4f} USD  run:{run['run_id']}"
+    )

@@ -10,13 +10,15 @@ import orjson
 
 from ragpulse_collector.conventions.lifting import wire_attributes
 from ragpulse_collector.conventions.logs import add_logs
-from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book
-from ragpulse_collector.otlp import Scope, WireEvent, WireRows, check_metrics, parse_logs, parse_spans
+from ragpulse_collector.conventions.mapper import SCOPE_NAME, SCOPE_VERSION, TIME_FLAGS, Mapper, rule_book, service_of
+from ragpulse_collector.otlp import Scope, WireEvent, WireRows, count_metrics, parse_logs, parse_spans
 from ragpulse_collector.records import Batch, Constant, RawBody, SpanBatch
+from ragpulse_collector.settings import Binding
 
 _MAPPER = Mapper(rule_book())
 _STATUS_CODES = {"ok": 1, "error": 2}
 _TEXTS = ("query", "response")
+_NOT_BOUND = "{of} outside what the key is bound to are rejected: services {services}, environments {environments}"
 
 
 def decode(body: RawBody) -> Batch:
@@ -28,9 +30,9 @@ def decode(body: RawBody) -> Batch:
     if body.signal == "traces":
         _add_spans(batch, body)
     elif body.signal == "logs":
-        add_logs(batch, parse_logs(body), _MAPPER)
+        _add_logs(batch, body)
     else:
-        check_metrics(body)
+        count_metrics(body)
     return batch
 
 
@@ -67,6 +69,37 @@ def _add_spans(batch: Batch, body: RawBody) -> None:
             batch.unmapped += mapped.unmapped
     if batch.rejected:
         batch.message = "spans need a trace_id of 16 bytes and a span_id of 8 bytes, not all zero"
+    if body.binding is not None:
+        _reject_others(batch, body.binding)
+
+
+def _reject_others(batch: Batch, binding: Binding) -> None:
+    """Drop the spans of services and environments that the sender's key is not bound to, with their scores."""
+    kept, spans = [], set()
+    for part in batch.spans:
+        places = zip(part.values("service"), part.values("environment"), strict=True)
+        rows = [row for row, place in enumerate(places) if binding.allows(*place)]
+        if len(rows) < len(part):
+            batch.rejected += len(part) - len(rows)
+            batch.message = _NOT_BOUND.format(of="spans", **binding._asdict())
+        if rows:
+            kept.append(part if len(rows) == len(part) else part.take(rows))
+            spans |= {(kept[-1].trace_ids[row].hex(), kept[-1].span_ids[row].hex()) for row in range(len(rows))}
+    batch.spans = kept
+    batch.scores = [score for score in batch.scores if (score.trace_id, score.span_id) in spans]
+
+
+def _add_logs(batch: Batch, body: RawBody) -> None:
+    binding = body.binding
+    if binding is None:
+        add_logs(batch, parse_logs(body), _MAPPER)
+        return
+    logs = list(parse_logs(body))
+    allowed = [log for log in logs if binding.allows(*service_of(log.scope.resource))]
+    add_logs(batch, allowed, _MAPPER)
+    if len(allowed) < len(logs):
+        batch.rejected += len(logs) - len(allowed)
+        batch.message = _NOT_BOUND.format(of="log records", **binding._asdict())
 
 
 def _scope(resource_text: str) -> Scope:

@@ -75,6 +75,13 @@ def context_spans(spans: Iterable[Node]) -> list[str]:
     return [n.span_id for n in outermost if n.kind != "retriever" or n.start > last_rerank]
 
 
+def within(span_id: str, spans: Iterable[Node]) -> list[Node]:
+    """Return the span of this id and all spans below it; none where it is not among them."""
+    tree = _Tree(spans)
+    inside = tree.ids_within([span_id])
+    return [node for node in tree.nodes if node.span_id in inside]
+
+
 class _Tree:
     """The spans of one trace in time order and from the outermost inwards; every step is linear in their number.
 

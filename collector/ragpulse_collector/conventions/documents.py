@@ -8,6 +8,7 @@ from typing import Any
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.lifting import Path, lifted_many, style_of
 from ragpulse_collector.conventions.rules import Alone, Found, Read, Span
+from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
 from ragpulse_collector.records import ContextRecord
 
@@ -37,13 +38,41 @@ def documents_of_retrieval(value: Any, span: Span) -> Found | None:
     if span.kind not in ("retriever", "reranker"):
         return None
     content = parsed(value)
+    at = _list_in(content)
+    return None if at is None else _found(value, content, content[at[0]] if at else content, at)
+
+
+def documents_in_output(value: Any, _: Span) -> Found | None:
+    """Read documents from any output: a list in which each item has a text and an id, a score or a page."""
+    content = parsed(value)
+    at = _list_in(content)
+    items = None if at is None else content[at[0]] if at else content
+    return _found(value, content, items, at or ()) if items and all(map(_is_document, items)) else None
+
+
+def holds_documents(value: Any) -> bool:
+    """Return whether an output is a list of documents and nothing else."""
+    content = parsed(value)
+    if isinstance(content, dict) and len(content) != 1:
+        return False
+    return documents_in_output(content, _NOTHING) is not None
+
+
+def _list_in(content: Any) -> Path | None:
+    """Return where the list of documents is: the content itself, or under one of the usual names or the only one."""
     if isinstance(content, list):
-        return _found(value, content, content, ())
-    key = next(
-        (key for key in names.DOCUMENT_LIST_KEYS if isinstance(content, dict) and isinstance(content.get(key), list)),
-        None,
-    )
-    return None if key is None else _found(value, content, content[key], (key,))
+        return ()
+    if not isinstance(content, dict):
+        return None
+    keys = content if len(content) == 1 else names.DOCUMENT_LIST_KEYS
+    return next(((key,) for key in keys if isinstance(content.get(key), list)), None)
+
+
+def _is_document(item: Any) -> bool:
+    if not isinstance(item, dict) or is_message(item):
+        return False
+    row, _ = _row(item)
+    return row is not None and bool(row.get("content")) and ("id" in row or "score" in row or "page_content" in item)
 
 
 def flattened(members: Any, span: Span) -> Found | None:
@@ -136,7 +165,7 @@ def _texts_lifted(value: Any, content: Any, records: list[ContextRecord], paths:
 def _row(item: Any) -> tuple[dict[str, Any] | None, Path]:
     """Return the members of one document and the path of its text; None where it is no document."""
     if type(item) is str:
-        return {"content": item}, ()
+        return (None if is_message(item) else {"content": item}), ()
     if type(item) is list and len(item) == 2 and isinstance(item[0], dict):
         row, path = _row(item[0])
         return None if row is None else {**row, "score": item[1]}, (0, *path)

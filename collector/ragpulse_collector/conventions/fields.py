@@ -36,6 +36,8 @@ class FieldMapping:
         """Attribute → row → what is stored in place of the raw value."""
         self.truncated: set[int] = set()
         self.failed: set[int] = set()
+        self.flags: dict[int, list[str]] = {}
+        """Row → what is odd about values that were not read."""
         for field, steps in self._steps().items():
             self._settle(field, steps)
         self._drop_failed()
@@ -74,6 +76,7 @@ class FieldMapping:
         """Fill a field: each rule reads the rows that are still empty."""
         found: list[Any] = [None] * len(self._wire)
         sources: list[str | None] = [None] * len(self._wire)
+        flagged: dict[int, str] = {}
         if field == "kind":
             self.values[field] = found  # readers look at it
         for number, (_, name, rule) in enumerate(steps):
@@ -81,13 +84,21 @@ class FieldMapping:
             if number:
                 rows, values = _empty(found, rows, values)
             for row, result in zip(rows, self._results(rule.read, rows, values), strict=True):
+                if type(result) is Found:
+                    result = self._unpack(name, row, result, flagged)
                 if result is not None:
-                    found[row] = self._unpack(name, row, result) if type(result) is Found else result
+                    found[row] = result
                     sources[row] = name
         self.values[field], self.sources[field] = found, sources
+        self._flag(flagged, found)
         if field in TEXTS:
             for name in dict.fromkeys(step.name for step in steps):
                 self._lift(field, name, found)
+
+    def _flag(self, flagged: Mapping[int, str], found: Sequence[Any]) -> None:
+        for row, flag in flagged.items():
+            if found[row] is None:
+                self.flags.setdefault(row, []).append(flag)
 
     def _results(self, read: Read, rows: Sequence[int], values: Sequence[Any]) -> Sequence[Any]:
         whole = _WHOLE_COLUMNS.get(read)
@@ -107,7 +118,9 @@ class FieldMapping:
                 results.append(None)
         return results
 
-    def _unpack(self, name: str, row: int, found: Found) -> Any:
+    def _unpack(self, name: str, row: int, found: Found, flagged: dict[int, str]) -> Any:
+        if found.flag is not None:
+            flagged[row] = found.flag
         prefix = name.removesuffix("N.")
         for suffix, template in found.templates.items():
             self.templates.setdefault(prefix + suffix, {})[row] = template
@@ -131,6 +144,7 @@ class FieldMapping:
                 column[row] = None
             for templates in self.templates.values():
                 templates.pop(row, None)
+            self.flags.pop(row, None)
 
 
 class _RowView:

@@ -8,13 +8,15 @@ from dataclasses import replace
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import Alone
-from ragpulse_collector.conventions.values import number, unquoted
-from ragpulse_collector.otlp import Scope, WireEvent, WireLog, WireRows, is_span_id, is_trace_id
+from ragpulse_collector.conventions.values import number, text, unquoted
+from ragpulse_collector.otlp import Scope, WireEvent, WireLog, WireRows, is_span_id, is_trace_id, service_name
 from ragpulse_collector.records import Batch, ContentRecord, ScoreRecord
 
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 MESSAGE_EVENTS = frozenset({"gen_ai.user.message", "gen_ai.choice"})
 """Pre-1.37: one record per message, its content in the body."""
+EXCEPTION_EVENTS = frozenset({names.EXCEPTION_EVENT, "gen_ai.client.operation.exception"})
+"""Exceptions as log records, which OpenTelemetry prefers to events of the span."""
 _CONTENT = ("query", "response", "contexts")
 
 
@@ -30,6 +32,11 @@ def add_logs(batch: Batch, logs: Iterable[WireLog], mapper: Mapper) -> None:
         elif event in MESSAGE_EVENTS:
             body = log.body if isinstance(log.body, dict) else {"content": log.body}
             contents.append(replace(log, event_name=str(event), attributes={**log.attributes, **body}))
+        elif event in EXCEPTION_EVENTS and log.span_id:
+            _add_exception(batch, log)
+        else:
+            service = service_name(log.scope.resource)
+            batch.not_stored[service] = batch.not_stored.get(service, 0) + 1
     _add_contents(batch, contents, mapper)
 
 
@@ -61,6 +68,21 @@ def _add_contents(batch: Batch, logs: Sequence[WireLog], mapper: Mapper) -> None
             batch.contents.append(
                 ContentRecord(trace_id=log.trace_id, span_id=log.span_id, time_ns=log.time_ns, **texts)
             )
+
+
+def _add_exception(batch: Batch, log: WireLog) -> None:
+    span = Alone()
+    kind, message = (text(log.attributes.get(key), span) for key in (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE))
+    if _has_trace(log) and is_span_id(bytes.fromhex(log.span_id)) and (kind or message):
+        batch.contents.append(
+            ContentRecord(
+                trace_id=log.trace_id,
+                span_id=log.span_id,
+                time_ns=log.time_ns,
+                error_type=kind,
+                status_message=message,
+            )
+        )
 
 
 def _has_trace(log: WireLog) -> bool:

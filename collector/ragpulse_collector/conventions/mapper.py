@@ -17,7 +17,7 @@ from ragpulse_collector.conventions import lifting, names, scores
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.fields import FieldMapping
 from ragpulse_collector.conventions.rules import RuleBook
-from ragpulse_collector.conventions.values import parsed
+from ragpulse_collector.conventions.values import parsed, true
 from ragpulse_collector.otlp import Scope, Vector, WireBatch, WireEvent, WireLink
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
@@ -25,6 +25,7 @@ SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
 """Where the instrumentation scope is kept: beside the resource's attributes, under OpenTelemetry's own names."""
 TIME_FLAGS = ("no_start_time", "no_end_time", "end_before_start")
 """Flags of times that were corrected; the stored times no longer show them."""
+NESTED = "gen_ai.invocation.is_nested"
 _STATUS = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,6 +65,7 @@ class Mapper:
 
 def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
     """Return the mapped fields beside what spans and scope state themselves."""
+    _forget_nested_ids(mapping)
     values = mapping.values
     kinds: list[Any] = values.pop("kind", [])
     contexts = values.pop("contexts", None)
@@ -78,7 +80,7 @@ def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
         columns["cost_source"] = [None if usd is None else "provider" for usd in values["cost_usd"]]
     _settle_sparse(wire, columns, mapping, contexts)
     columns["attributes"] = _attribute_texts(wire, mapping)
-    columns["mapped_from"] = _mapped_from(mapping, _flags(wire, columns, mapping.failed), len(wire))
+    columns["mapped_from"] = _mapped_from(mapping, _flags(wire, columns, mapping), len(wire))
     return SpanBatch(
         trace_ids=wire.trace_ids,
         span_ids=wire.span_ids,
@@ -88,12 +90,27 @@ def _span_batch(wire: WireBatch, mapping: FieldMapping) -> SpanBatch:
     )
 
 
-def _scope_fields(scope: Scope) -> dict[str, Any]:
-    resource = scope.resource
+def _forget_nested_ids(mapping: FieldMapping) -> None:
+    """A call inside another that reports it too is not a call of its own, whatever id its response has.
+
+    Without an id its usage counts only where no call around it states any (see dedupe).
+    """
+    for row, value in zip(*mapping.column(NESTED), strict=True):
+        if true(value) and "response_id" in mapping.values:
+            mapping.values["response_id"][row] = mapping.sources["response_id"][row] = None
+
+
+def service_of(resource: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the service and the environment that a resource names."""
     service = resource.get(names.SERVICE_NAME)
     if service is None or str(service).startswith("unknown_service"):
         service = resource.get("openinference.project.name", service)
-    environment = resource.get(names.DEPLOYMENT_ENVIRONMENT, resource.get("deployment.environment"))
+    return service, resource.get(names.DEPLOYMENT_ENVIRONMENT, resource.get("deployment.environment"))
+
+
+def _scope_fields(scope: Scope) -> dict[str, Any]:
+    resource = scope.resource
+    service, environment = service_of(resource)
     values = {"service": service, "service_version": resource.get(names.SERVICE_VERSION), "environment": environment}
     own = {SCOPE_NAME: scope.name, SCOPE_VERSION: scope.version}
     text = lifting.attributes_text({**resource, **{key: value for key, value in own.items() if value}}, {})
@@ -157,9 +174,9 @@ def _cut_contexts(
     return cut | mapping.truncated
 
 
-def _flags(wire: WireBatch, columns: Mapping[str, Values], failed: set[int]) -> dict[int, list[str]]:
+def _flags(wire: WireBatch, columns: Mapping[str, Values], mapping: FieldMapping) -> dict[int, list[str]]:
     """Name what is odd about spans that are kept all the same."""
-    flags: dict[int, list[str]] = {row: ["unmapped"] for row in failed}
+    flags = {row: ["unmapped"] for row in mapping.failed} | mapping.flags
     for row, (start, end) in enumerate(zip(wire.start_ns, wire.end_ns, strict=True)):
         if not start:
             flags.setdefault(row, []).append("no_start_time")

@@ -54,9 +54,12 @@ class Found:
     """A value together with what stays behind in the raw attributes in its stead."""
 
     value: Any
+    """None: the reader knows that there is nothing to read; later rules are tried all the same."""
     templates: dict[str, Any] = field(default_factory=dict)
     """Suffix of the attribute name ("" for the attribute itself) → what replaces its value (see lifting)."""
     truncated: bool = False
+    flag: str | None = None
+    """What is odd about the value; kept among the span's flags where no rule reads the field."""
 
 
 Read = Callable[[Any, Span], Any]

@@ -29,17 +29,18 @@ def scores_on(trace_id: str, span_id: str, time_ns: int, said: Mapping[str, Any]
         if match:
             rows.setdefault((match[1], match[2], match[3]), {})[match[4]] = value
     return [
-        _score(trace_id, span_id if scope is None else None, time_ns, row)
+        _score(trace_id, span_id, time_ns, row, of_span=scope is None)
         for (scope, _, _), row in rows.items()
         if row.get("name")
     ]
 
 
-def _score(trace_id: str, span_id: str | None, time_ns: int, row: Mapping[str, Any]) -> ScoreRecord:
+def _score(trace_id: str, span_id: str, time_ns: int, row: Mapping[str, Any], *, of_span: bool) -> ScoreRecord:
     span = Alone()
     return ScoreRecord(
         trace_id=trace_id,
-        span_id=span_id,
+        span_id=span_id if of_span else None,
+        written_on=span_id,
         time_ns=time_ns,
         name=str(row["name"]),
         score=number(row.get("score"), span),

@@ -52,7 +52,7 @@ def run(*, stay: bool, model: str | None, judge: str | None, port: int, say: Say
 
 def _ask_everything(url: str, model: str | None, say: Say) -> int:
     from ragpulse_collector.demo.application import model_generator
-    from ragpulse_collector.demo.questions import QUESTIONS
+    from ragpulse_collector.demo.corpus import QUESTIONS
     from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
 
     # A model is asked once a question and version: it may cost money.
@@ -62,7 +62,7 @@ def _ask_everything(url: str, model: str | None, say: Say) -> int:
     say(f"half way the prompt {VERSIONS[0]} is replaced by {VERSIONS[1]}")
     here = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this computer's: no proxy knows the way
     for body in traffic(planned, generate=model_generator(model, _complete) if model else None):
-        request = urllib.request.Request(f"{url}/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+        request = urllib.request.Request(f"{url}/v1/{body.signal}", body.body, {"Content-Type": body.content_type})
         with here.open(request, timeout=DEADLINE_S):
             pass
     return len(planned)

@@ -1,4 +1,4 @@
-"""The project's own guides cut into passages, and a BM25 index over them."""
+"""The demo's documents and the questions asked of them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,21 @@ class Passage:
     id: str
     """`file.md#n`, n from 1."""
     text: str
+
+
+ARCHIVE = (
+    Passage(
+        id="legacy-faq-2019.md",
+        text="Old FAQ: query the database with SQL, make a snapshot of the database, another process read the "
+        "database, which keys are needed beyond loopback: see the manual of 2019.",
+    ),
+    Passage(
+        id="legacy-faq-2019.md",
+        text="Old FAQ: compare two prompt versions, send feedback of a user, secrets kept out of traces, default "
+        "retention: ask your dealer.",
+    ),
+)
+"""A document of the archive that nobody should find any more."""
 
 
 def guides() -> list[Path]:
@@ -88,3 +103,39 @@ class Index:
         counts, length = self._counts[number], self._lengths[number]
         norm = K1 * (1 - B + B * length / self._mean_length)
         return sum(self.idf(w) * counts[w] * (K1 + 1) / (counts[w] + norm) for w in wanted if w in counts)
+
+
+QUESTIONS = (
+    "When does the collector answer 200 to an exporter?",
+    "What happens to acknowledged spans after kill -9?",
+    "Which evaluators run without a judge model?",
+    "How is the inclusion probability of a trace stored?",
+    "What does the interval on a quality number mean?",
+    "How do I replay stored traces through a new evaluator?",
+    "Does a second replay score the same traces again?",
+    "What is a unit of evaluation?",
+    "How are missing costs shown?",
+    "What is the default retention?",
+    "Which port does the collector listen on?",
+    "How do I send feedback of a user?",
+    "What does the retriever decorator record?",
+    "How are contexts captured from LangChain documents?",
+    "What happens when the collector is down?",
+    "Is content sent to a remote endpoint by default?",
+    "How is groundedness computed?",
+    "What does citation_check look at?",
+    "When is a result skipped instead of scored?",
+    "How do I query the database with SQL?",
+    "Can another process read the database while the collector writes?",
+    "How does the budget limit judge calls?",
+    "What is the effective n?",
+    "How do I compare two prompt versions?",
+    "What happens when a judge's reply cannot be read?",
+    "Where do prompts and contexts go when a judge is configured?",
+    "How do I write my own evaluator?",
+    "What does a generator that is closed early record?",
+    "How are secrets kept out of traces?",
+    "Which keys are needed to listen beyond loopback?",
+    "How do I make a snapshot of the database?",
+    "What is a trace without its root span called and when is it decided?",
+)

@@ -6,11 +6,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ragpulse_collector.analysis.window import iso
+from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.api.answers import Deleted, DemoTraffic
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.retention import prune_service
 from ragpulse_collector.store.rows import utc_now
@@ -41,7 +40,7 @@ def load(store: Store, params: Params) -> dict[str, Any]:
     ends = max(visit.ago for visit in planned), timedelta(0)
     first, last = (iso(utc_now() - end) for end in ends)
     for body in traffic(planned):
-        store.submit(RawBody(signal="traces", content_type="application/x-protobuf", body=body)).result()
+        store.submit(body).result()
     return {"service": SERVICE, "traces": len(planned), "from": first, "to": last}
 
 

@@ -11,31 +11,34 @@ from ragpulse_collector.demo.traffic import VERSIONS
 EFFICIENCY = (
     ("requests", "requests", "{:.0f}"),
     ("errors", "errors", "{:.0f}"),
-    ("latency_p50", "latency p50 ms", "{:.2f}"),
-    ("latency_p95", "latency p95 ms", "{:.2f}"),
+    ("latency_p50", "latency p50 ms", "{:.0f}"),
+    ("latency_p95", "latency p95 ms", "{:.0f}"),
     ("input_tokens", "tokens in", "{:.0f}"),
     ("output_tokens", "tokens out", "{:.0f}"),
     ("cost_usd", "cost USD", "{:.5f}"),
 )
 QUALITY = ("groundedness", "context_utilization", "citation_check", "refusal", "faithfulness")
+LABELS = {"refusal": "answered"}
+"""What a high value means, where the evaluator's name reads as its opposite."""
 Say = Callable[[str], object]
 
 
 def print_report(client: Client, say: Say, versions: Sequence[str] = VERSIONS) -> None:
     """Print one column per prompt version: efficiency, quality with interval, and the verdict."""
     say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in versions))
-    for name, told, form in EFFICIENCY:
+    for name, label, form in EFFICIENCY:
         points = _by_version(client, name)
-        say(f"{told:22}" + "".join(f"{_plain(points.get(version), form):>28}" for version in versions))
+        say(f"{label:22}" + "".join(f"{_plain(points.get(version), form):>28}" for version in versions))
     for evaluator in QUALITY:
         points = _by_version(client, f"quality:{evaluator}")
         if any(points.get(version) for version in versions):
-            say(f"{evaluator:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in versions))
+            label = LABELS.get(evaluator, evaluator)
+            say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in versions))
     reasons = client.sql(
-        "select distinct cost_unknown_reason as r from traces where cost_unknown_reason is not null"
+        "select cost_unknown_reason as r, count(*) as n from traces where cost_unknown_reason is not null group by 1"
     ).rows()
     for row in reasons:
-        say(f"cost unknown: {row['r']}")
+        say(f"cost of {row['n']} requests unknown: {row['r']}")
     _print_verdict(client, versions, say)
 
 
@@ -45,7 +48,7 @@ def _print_verdict(client: Client, versions: Sequence[str], say: Say) -> None:
     difference = answer["difference"]
     say(
         f"\ngroundedness, {versions[1]} against {versions[0]}: {answer['verdict']}, "
-        f"difference {difference['value']:+.3f} [{difference['lo']:+.3f}, {difference['hi']:+.3f}]"
+        f"difference {difference['value']:+.3f}{_interval(difference, '+.3f')}"
     )
     for mark in client.metrics("quality:groundedness", from_="-24h")["markers"]:
         say(f"{mark['text']} began {mark['t'][11:16]} UTC")
@@ -70,4 +73,10 @@ def _plain(point: dict[str, Any] | None, form: str) -> str:
 def _estimate(point: dict[str, Any] | None) -> str:
     if not point:
         return "not measured"
-    return f"{point['value']:.3f} [{point['lo']:.3f}, {point['hi']:.3f}] n={point['n']}"
+    return f"{point['value']:.3f}{_interval(point, '.3f')} n={point['n']}"
+
+
+def _interval(figures: dict[str, Any], form: str) -> str:
+    """The interval; nothing where there are too few users for one."""
+    lo, hi = figures["lo"], figures["hi"]
+    return "" if lo is None or hi is None else f" [{lo:{form}}, {hi:{form}}]"

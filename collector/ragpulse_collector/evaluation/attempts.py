@@ -20,16 +20,16 @@ from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
 from ragpulse_collector.evaluation.scores import Outbox, Verdict, append_verdicts
 from ragpulse_collector.evaluation.work import Work
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
 from ragpulse_collector.store.queries.runs import set_status
-from ragpulse_evaluators import EvaluationResult, Evaluator
-from ragpulse_evaluators.isolated import Isolated
+from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 from ragpulse_evaluators.judges.rate_limit import Gate
 from ragpulse_evaluators.runner import Retry
 
 __all__ = ["AttemptOptions", "JobRunner", "RunningJobs", "backoff_s", "count_interrupted"]
 
 _log = logging.getLogger(__name__)
+_REASONS = 1000
+"""So many different reasons are logged."""
 _FREE_AT_ONCE = 8
 """Evaluators without a judge that run side by side: their own code may wait for something."""
 
@@ -101,60 +101,61 @@ class JobRunner:
 
     async def _attempt_all(self, work: Work) -> bool:
         """Try until there is a final result or no attempt is left; returns whether there is one."""
-        most = MAX_ATTEMPTS[work.judged]
-        for attempt in range(work.job.attempts, most):
+        for attempt in range(work.job.attempts, work.most_attempts):
             try:
                 reservation = await self._reservations.take(work) if work.judged else None
             except OverBudget as refusal:
                 await self._drop(work, str(refusal))
                 return False
             try:
-                final = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
+                verdict = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
             finally:
                 self._reservations.ended(reservation)
-            last = final or attempt + 1 == most
+            last = verdict.final or verdict.dead
             if last or await self.pause(backoff_s(attempt + 1, first=self._options.retry_first_s)):
-                return final
+                return verdict.final
         return False
 
-    async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> bool:
-        """Evaluate and write what was found; returns, once it is on disk, whether it is final."""
+    async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> Verdict:
+        """Evaluate and write what was found; returns once it is on disk."""
         started = time.perf_counter()
         result = await self._evaluate(work)
         verdict = Verdict(
             job=job,
             score_key=work.key,
             result=result,
-            label_version=work.evaluator.label,
+            label_version=work.evaluator.revision,
             elapsed_ms=(time.perf_counter() - started) * 1000.0,
             reservation=reservation,
             created_at=self._clock(),
         )
         await self._outbox.put(verdict)
         self._count(work, result)
-        return verdict.final
+        if verdict.dead:
+            self._log_failure(work, result)
+        return verdict
 
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
             return work.gone()
-        limit_s = None if work.gated or isinstance(work.evaluator, Isolated) else self._options.timeout_s
+        limit_s = None if work.gated or work.isolated else self._options.timeout_s
         async with self._place(work):
             with self._running.holding(work.job.job_id) if work.noted else nullcontext():
                 try:
                     async with asyncio.timeout(limit_s):
                         return await work.evaluator(work.case)
                 except TimeoutError:
-                    return work.result(status="error", explanation=f"no result within {limit_s:g} s")
+                    lost = (JudgeCall(finish_reason="lost"),) if work.judged else ()  # it may be billed all the same
+                    told = f"no result within {limit_s:g} s"
+                    return work.result(status="error", explanation=told, retriable=True, calls=lost)
 
     def _place(self, work: Work) -> AbstractAsyncContextManager[Any]:
         """What bounds how many run at once; one slow evaluator of a user takes no place of another."""
+        if work.isolated:
+            return self._own.setdefault(work.isolated, asyncio.Semaphore(work.isolated.limits.processes))
         if work.gated:
             return nullcontext()
-        if work.judged:
-            return self._gate
-        if isinstance(work.evaluator, Isolated):
-            return self._own.setdefault(work.evaluator, asyncio.Semaphore(work.evaluator.limits.processes))
-        return self._free
+        return self._gate if work.judged else self._free
 
     async def _drop(self, work: Work, reason: str) -> None:
         """The cap refused: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
@@ -166,12 +167,25 @@ class JobRunner:
             self._counts["dropped"] += 1
         else:
             # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
-            dead = replace(job, attempts=MAX_ATTEMPTS[work.judged] - 1)
             result = work.result(status="error", explanation=reason)
-            await self._outbox.put(Verdict(job=dead, score_key=work.key, created_at=self._clock(), result=result))
-        if reason not in self._logged:
-            self._logged.add(reason)
+            await self._outbox.put(Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result))
+        if self._first(reason):
             _log.warning("evaluation stopped: %s", reason)
+
+    def _log_failure(self, work: Work, result: EvaluationResult) -> None:
+        """Log one line, with the traceback, for each place in the code where an evaluator fails."""
+        place = (result.error or "").rstrip().rpartition("\n")[0]
+        reason = result.explanation if result.retriable or not place else place
+        if self._first(f"{result.evaluator} {result.version} {reason}"):
+            told = (result.evaluator, result.version, work.job.unit.trace_id, result.explanation)
+            _log.error("evaluator %s (version %s) failed on trace %s: %s%s", *told, f"\n{result.error or ''}".rstrip())
+
+    def _first(self, reason: str) -> bool:
+        """Whether this was not logged before; beyond a thousand reasons nothing more is."""
+        if reason in self._logged or len(self._logged) >= _REASONS:
+            return False
+        self._logged.add(reason)
+        return True
 
     async def _end_run(self, run_id: str, status: str, reason: str) -> None:
         await committed(self._store, lambda tx: set_status(tx, run_id, status, error=reason))
@@ -259,5 +273,6 @@ def count_interrupted(
 
 
 def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
-    result = EvaluationResult(evaluator=evaluator.name, version=evaluator.version, status="error", explanation=_REASON)
-    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.label)
+    told = {"evaluator": evaluator.name, "version": evaluator.version, "explanation": _REASON}
+    result = EvaluationResult(**told, judge=evaluator.judge_id, status="error", retriable=True)
+    return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.revision)

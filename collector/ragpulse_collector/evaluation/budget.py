@@ -8,21 +8,48 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.work import Work
-from ragpulse_collector.store import Rows, Store, Transaction
-from ragpulse_collector.store.queries.ledger import Entry, add_entries, spent_usd
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.ledger import HELD_BACK, Entry, add_entries, reserved, spent_usd
+from ragpulse_collector.store.queries.runs import Run
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators import Case, Evaluator, JudgeCall
+from ragpulse_evaluators.evaluator import Estimate
+from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of
 
-__all__ = ["Caps", "Ledger", "OverBudget", "Price", "Reservation", "Reservations"]
+__all__ = [
+    "COSTS",
+    "Caps",
+    "Ledger",
+    "OverBudget",
+    "Price",
+    "Reservation",
+    "Reservations",
+    "bill",
+    "most_tokens",
+    "total",
+]
 
+_DAY_S = 86_400.0
 Price = Callable[[str, int, int], float | None]
 """(model, input tokens, output tokens) → USD; None where the price is not known."""
+
+
+def unknown_price(model: str) -> str:
+    """Say that a model has no price, and the fix."""
+    return f"the price of {model} is unknown: add it to [prices]"
+
+
+def most_tokens(estimate: Estimate, judge: Judge | None) -> tuple[int, int]:
+    """Return the most input and output tokens; an estimate that names no most has replies as long as the limit."""
+    longest = estimate.max_output_tokens or estimate.calls * max_tokens_of(judge)
+    return max(estimate.input_tokens, estimate.max_input_tokens), max(estimate.output_tokens, longest)
 
 
 class OverBudget(Exception):
@@ -34,11 +61,6 @@ class Caps:
     """What may be spent on online evaluation in one UTC day; None means unlimited (a judge on loopback)."""
 
     usd_per_day: float | None = None
-    """Shared by all evaluators."""
-    per_evaluator: Mapping[str, float] = field(default_factory=dict)
-    """Further caps for single evaluators."""
-    unknown_usd_per_million_tokens: float | None = None
-    """What a token is reserved at where the price is unknown; None refuses such judges while a cap is set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,33 +76,44 @@ class Reservation:
     run_cap: float | None = None
     """The replay's own cap; a replay with one does not draw on the online budget."""
 
+    @property
+    def left_of_day(self) -> float:
+        """The share of the UTC day that is left."""
+        midnight = self.day.replace(hour=0, minute=0, second=0, microsecond=0)
+        return 1.0 - (self.day - midnight).total_seconds() / _DAY_S
+
 
 class Ledger:
     """Reserve before, settle after; every figure is computed from the rows on disk, so a restart changes nothing."""
 
     def __init__(self, store: Store, caps: Caps, *, price: Price | None = None) -> None:
         self._store, self.caps, self._price = store, caps, price
+        self._left: dict[str, list[Entry]] | None = None
+        self._dearest: dict[str, float] = {}
 
-    def limits(self, evaluator: str, *, run: bool = False, run_cap: float | None = None) -> bool:
-        """Whether any cap applies to a call of this evaluator, so that it must be reserved first."""
-        if run:
-            return run_cap is not None
-        return self.caps.usd_per_day is not None or evaluator in self.caps.per_evaluator
+    def limits(self, run: Run | None = None) -> bool:
+        """Whether a cap applies to calls of this replay (None: online), so that they must be reserved first."""
+        return (self.caps.usd_per_day if run is None else run.max_usd) is not None
 
-    def estimate(self, model: str | None, input_tokens: int, output_tokens: int) -> float:
-        """What a call may cost at most; raises OverBudget where the price is unknown and no token ceiling is set."""
-        name = model or "this judge"
-        known = self._price(name, input_tokens, output_tokens) if self._price else None
-        if known is not None:
-            return known
-        ceiling = self.caps.unknown_usd_per_million_tokens
-        if ceiling is None:
-            raise OverBudget(f"the price of {name} is unknown and there is no token ceiling: add it to [prices]")
-        return ceiling * (input_tokens + output_tokens) / 1e6
+    def at_most(self, evaluator: Evaluator, case: Case) -> float:
+        """What the calls for a case may cost, each reply as long as it may be and repaired once; 0 without a call.
+
+        It is at least what a case of this evaluator has cost beyond its reservation: it asks more often than it says.
+        Raises OverBudget where the price is unknown.
+        """
+        estimate = evaluator.estimate(case)
+        if evaluator.judge is None or estimate.calls == 0:
+            return 0.0
+        name, (input_tokens, output_tokens) = model_of(evaluator.judge), most_tokens(estimate, evaluator.judge)
+        usd = self._price(name, input_tokens, output_tokens) if self._price else None
+        if usd is None:
+            raise OverBudget(unknown_price(name))
+        return max(usd, self._dearest.get(evaluator.name, 0.0))
 
     def reserve(self, tx: Transaction, wanted: Sequence[Reservation]) -> list[OverBudget | None]:
         """Set money aside for each that every cap on it allows, in their order; the answer refuses the others."""
-        spent: dict[_Account, float] = {}
+        self._read_left(tx)
+        spent: dict[str | date, float] = {}
         refusals = [self._refusal(tx, spent, reservation) for reservation in wanted]
         granted = [one for one, refusal in zip(wanted, refusals, strict=True) if refusal is None]
         entries = [_entry(reservation, "reserve", reservation.usd) for reservation in granted]
@@ -89,58 +122,116 @@ class Ledger:
 
     def settle(self, tx: Transaction, settled: Iterable[tuple[Reservation, float | None]]) -> None:
         """Replace reservations by what was really spent; an unknown price keeps the reservation as the spending."""
+        self._read_left(tx)
         entries: list[Entry] = []
         for reservation, actual_usd in settled:
             spent = reservation.usd if actual_usd is None else actual_usd
+            if 0.0 < reservation.usd < spent:
+                self._dearest[reservation.evaluator] = max(spent, self._dearest.get(reservation.evaluator, 0.0))
             entries += [_entry(reservation, "release", -reservation.usd), _entry(reservation, "spend", spent)]
         add_entries(tx, entries, at=utc_now())
 
-    def spent(self, day: datetime, *, evaluator: str | None = None) -> float:
-        """USD spent or set aside online on a UTC day, of one evaluator or in all."""
-        return spent_usd(self._store.read, day=day.date(), evaluator=evaluator)
+    def settle_left(self, tx: Transaction, finished: Iterable[tuple[str, Sequence[JudgeCall]]]) -> None:
+        """Settle what a killed process had reserved for jobs (given by id) that are finished now.
 
-    def _refusal(self, tx: Transaction, spent: dict[_Account, float], wanted: Reservation) -> OverBudget | None:
-        """Book what is wanted on every account that limits it, or on none and say which refuses."""
-        caps = list(self._caps_on(wanted))
-        for account, cap, whose in caps:
-            if account not in spent:
-                spent[account] = account.read(tx.execute)
-            if spent[account] + wanted.usd > cap * (1 + 1e-12):
-                left = max(0.0, cap - spent[account])
-                return OverBudget(f"{whose} is {cap:.4g} USD, {left:.4g} left, this needs {wanted.usd:.4g}")
-        for account, _, _ in caps:
-            spent[account] += wanted.usd
+        Its calls may have been billed; their replies were recorded or were asked for again. So it is booked at what the
+        job's calls cost without the record; where that is unknown, the whole reservation is.
+        """
+        left, entries = self._read_left(tx), list[Entry]()
+        for job_id, calls in finished:
+            for release in left.pop(job_id, []):
+                day, evaluator, _, run_id, _, usd = release
+                spent = min(-usd, self._unrecorded_usd(calls) or -usd)
+                entries += [release, (day, evaluator, job_id, run_id, "spend", spent)]
+        add_entries(tx, entries, at=utc_now())
+
+    def _read_left(self, tx: Transaction) -> dict[str, list[Entry]]:
+        """What earlier processes left reserved, by job; read before this one reserves anything."""
+        if self._left is None:
+            self._left = reserved(tx.execute)
+        return self._left
+
+    def _unrecorded_usd(self, calls: Sequence[JudgeCall]) -> float | None:
+        costs = [self._price(one.model, one.input_tokens or 0, one.output_tokens or 0) for one in calls if self._price]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    def spent(self, day: datetime) -> float:
+        """USD spent or set aside online on a UTC day."""
+        return spent_usd(self._store.read, day=day.date())
+
+    def _refusal(self, tx: Transaction, spent: dict[str | date, float], wanted: Reservation) -> OverBudget | None:
+        """Book what is wanted on the account that limits it (a replay, or a UTC day), or say why it cannot be."""
+        run_id, day = wanted.run_id, wanted.day.date()
+        if run_id is None:
+            whole, whose = self.caps.usd_per_day, "the day's judge budget, at this hour,"
+            cap = None if whole is None else whole * (1.0 - HELD_BACK * wanted.left_of_day)
+        else:
+            cap, whose = wanted.run_cap, f"replay {run_id}"
+        if cap is None:
+            return None
+        account = run_id or day
+        if account not in spent:
+            spent[account] = spent_usd(tx.execute, day=None if run_id else day, run_id=run_id)
+        if spent[account] + wanted.usd > cap * (1 + 1e-12):
+            left = max(0.0, cap - spent[account])
+            return OverBudget(f"{whose} is {cap:.4g} USD, {left:.4g} left, this needs {wanted.usd:.4g}")
+        spent[account] += wanted.usd
         return None
-
-    def _caps_on(self, wanted: Reservation) -> Iterable[tuple[_Account, float, str]]:
-        """The accounts that limit a reservation, each with its cap and whose it is."""
-        if wanted.run_id is not None:
-            if wanted.run_cap is not None:
-                yield _Account(run_id=wanted.run_id), wanted.run_cap, f"replay {wanted.run_id}"
-            return
-        if self.caps.usd_per_day is not None:
-            yield _Account(day=wanted.day.date()), self.caps.usd_per_day, "the day's judge budget"
-        own = self.caps.per_evaluator.get(wanted.evaluator)
-        if own is not None:
-            account = _Account(day=wanted.day.date(), evaluator=wanted.evaluator)
-            yield account, own, f"the day's budget of {wanted.evaluator}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Account:
-    """Whose entries a cap counts: a replay's, or the online ones of a day, of one evaluator or of all."""
-
-    run_id: str | None = None
-    day: date | None = None
-    evaluator: str | None = None
-
-    def read(self, read: Callable[..., Rows]) -> float:
-        """USD spent or reserved."""
-        return spent_usd(read, day=self.day, run_id=self.run_id, evaluator=self.evaluator)
 
 
 def _entry(reservation: Reservation, kind: Literal["reserve", "release", "spend"], usd: float) -> Entry:
     return (reservation.day.date(), reservation.evaluator, reservation.job_id, reservation.run_id, kind, usd)
+
+
+COSTS = ("cost_usd", "cost_usd_low", "cost_usd_at_most")
+"""What a bill says in USD: likely, at least, at most; null where the price is unknown."""
+
+
+def bill(
+    estimates: Sequence[Estimate],
+    judge: Judge | None,
+    count: int,
+    price: Price | None,
+    replies: Sequence[float] | None = None,
+) -> dict[str, Any]:
+    """Return tokens and USD that `count` cases like these are likely to take, and the least and the most.
+
+    `replies` holds mean and tenth percentile of the tokens of recorded replies: a likely and a short one. Without
+    records a reply is likely as long as the evaluator expects, and the least is the cost of the questions alone.
+    """
+    made = [one for one in estimates if one.calls]
+    mean, short = replies or (None, 0.0)
+    likely = [(one.input_tokens, one.output_tokens if mean is None else round(one.calls * mean)) for one in made]
+    low = [(one.input_tokens, round(one.calls * short)) for one in made]
+    most = [most_tokens(one, judge) for one in made]
+    scale, model = count / max(1, len(estimates)), "" if judge is None else model_of(judge)
+    costs = [_cost(price, model, tokens, scale) for tokens in (likely, low, most)]
+    return {
+        "input_tokens": round(scale * sum(tokens for tokens, _ in likely)),
+        "output_tokens": round(scale * sum(tokens for _, tokens in likely)),
+        **dict(zip(COSTS, costs, strict=True)),
+        "cost_unknown_reason": unknown_price(model) if None in costs else None,
+    }
+
+
+def _cost(price: Price | None, model: str, tokens: Sequence[tuple[int, int]], scale: float) -> float | None:
+    costs = [price(model, *one) if price else None for one in tokens]
+    return None if None in costs else scale * sum(cost for cost in costs if cost is not None)
+
+
+def total(parts: Sequence[dict[str, Any]], cap: float | None = None) -> dict[str, Any]:
+    """Return the bills of several evaluators as one; a cap bounds the most."""
+    whole: dict[str, Any] = {
+        key: sum(part[key] for part in parts) for key in ("count", "already", "input_tokens", "output_tokens")
+    }
+    for key in COSTS:
+        costs = [part[key] for part in parts]
+        whole[key] = None if None in costs else sum(costs)
+    if cap is not None and whole["cost_usd_at_most"] is not None:
+        whole["cost_usd_at_most"] = min(cap, whole["cost_usd_at_most"])
+    reasons = [part["cost_unknown_reason"] for part in parts if part["cost_unknown_reason"]]
+    whole["cost_unknown_reason"] = "; ".join(dict.fromkeys(reasons)) or None
+    return whole | {"evaluators": list(parts)}
 
 
 class Reservations:
@@ -158,20 +249,18 @@ class Reservations:
 
     async def take(self, work: Work) -> Reservation | None:
         """Reserve on disk; None where nothing limits the job or nothing is asked. Raises OverBudget."""
-        run = work.run
-        cap = None if run is None else run.max_usd
-        if not self._ledger.limits(work.job.evaluator, run=run is not None, run_cap=cap):
+        if work.case is None or not self._ledger.limits(work.run):
             return None
-        estimate = work.estimate
-        if estimate.calls == 0:
+        usd = self._ledger.at_most(work.evaluator, work.case)
+        if usd == 0.0:
             return None
         reservation = Reservation(
             evaluator=work.job.evaluator,
-            usd=self._ledger.estimate(work.model, estimate.input_tokens, estimate.output_tokens),
+            usd=usd,
             job_id=work.job.job_id,
             day=self._clock(),
             run_id=work.job.run_id,
-            run_cap=cap,
+            run_cap=None if work.run is None else work.run.max_usd,
         )
         freed = self._freed
         while refusal := await self._reserve(reservation):

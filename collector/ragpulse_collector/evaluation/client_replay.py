@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ragpulse_collector.analysis.cases import cases_of, score_key
-from ragpulse_collector.analysis.external import Declared, declared_by
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
+from ragpulse_collector.evaluation.declared import Declared, declared_by
 from ragpulse_collector.evaluation.jobs import Job, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
 from ragpulse_collector.store import Store, Transaction
@@ -120,7 +120,7 @@ class External:
             score_key=key,
             created_at=now,
             result=given.result,
-            label_version=evaluator.label,
+            label_version=evaluator.revision,
             elapsed_ms=given.elapsed_ms,
             reservation=booked if given.result.calls else None,
         )

@@ -100,7 +100,7 @@ class ImmediateScorer:
             score_key=work.key,
             created_at=self._clock(),
             result=result,
-            label_version=work.evaluator.label,
+            label_version=work.evaluator.revision,
             elapsed_ms=(time.perf_counter() - began) * 1000.0,
         )
 

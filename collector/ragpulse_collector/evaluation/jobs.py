@@ -26,6 +26,7 @@ __all__ = [
 
 LONG_AGO = datetime(1970, 1, 1)
 _FIRST_STEP = timedelta(seconds=2)
+_TICK = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,23 @@ def _online(
     if full or (claimed and not rows):  # what is left out may be older
         return Pending([_job(row) for row in rows], since)
     oldest = rows[0][-1] if rows else newest
+    if len(rows) == limit:
+        rows = _from_both_ends(store, rows, first, newest, claimed=claimed)
     return Pending([_job(row) for row in rows], max(since, oldest - skew))
+
+
+def _from_both_ends(
+    store: Store, oldest: list[tuple[Any, ...]], first: datetime, newest: datetime, *, claimed: Collection[str]
+) -> list[tuple[Any, ...]]:
+    """Give half of the places to the newest jobs: a fall of the quality shows before a backlog is gone."""
+    step, latest, half = _FIRST_STEP, list[tuple[Any, ...]](), len(oldest) // 2
+    while len(latest) < half and newest - step > first - 2 * step:
+        latest = queries.pending_online(
+            store.read, newest - step, newest + _TICK, limit=half, claimed=claimed, full=(), newest=True
+        )
+        step *= 2
+    mixed = [row for pair in zip(oldest, latest, strict=False) for row in pair] + oldest[len(latest) :]
+    return list({row[0]: row for row in mixed}.values())[: len(oldest)]
 
 
 def _job(row: Sequence[Any]) -> Job:
@@ -139,7 +156,7 @@ def _letter(row: dict[str, Any]) -> dict[str, Any]:
     ids = {"job_id": row["job_id"].hex, "trace_id": row["trace_id"].hex, "span_id": f"{row['span_id']:016x}"}
     times = {"request_time": row["request_time"], "failed_at": row["created_at"]}
     shown = {key: row[key] for key in ("evaluator", "run_id", "source")}
-    return {**ids, **shown, **times, "error": row["explanation"], "attempts": row["attempt"]}
+    return {**ids, **shown, **times, "error": row["explanation"], "attempts": row["attempts"]}
 
 
 def retry(store: Store, job_ids: Collection[str] | None = None) -> int:

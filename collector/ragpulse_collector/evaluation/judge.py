@@ -5,31 +5,85 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
-from ragpulse_collector.evaluation.budget import Price
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.store.prices import Call
-from ragpulse_collector.store.queries.judge_calls import add_calls, replies
+from ragpulse_collector.store.ingest.prices import Call
+from ragpulse_collector.store.queries.ledger import add_calls, replies
 from ragpulse_evaluators import JudgeCall
+from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question, max_tokens_of, model_of, transcript
+from ragpulse_evaluators.judges.tokens import count_tokens
 
-__all__ = ["RecordedCalls"]
+__all__ = ["JudgePrices", "PricedJudge", "RecordedCalls"]
 
 
-def judge_price(settings: Settings, prices: Prices) -> Price:
-    """Return the function that prices a judge call: (model, input tokens, output tokens) to USD, None if unknown."""
-    configured = settings.judge.model or ""
-    free = {configured, f"openai/{configured}", configured.rpartition("#")[2]} if settings.judge.is_local else set()
+class JudgePrices:
+    """(model, input tokens, output tokens) to USD, None where the price is unknown: `[prices]` first, then the table.
 
-    def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
-        if model in free:
+    A judge on loopback that `[prices]` does not name is free.
+    """
+
+    def __init__(self, settings: Settings, prices: Prices) -> None:
+        self._settings, self._prices = settings, prices
+        self._free = settings.judge.names if settings.judge.is_local else frozenset[str]()
+
+    def __call__(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
+        """Return what a call of these lengths costs."""
+        if model in self._free and not self.given(model):
             return 0.0
-        provider, _, name = model.rpartition("/")
+        provider, _, name = (self.given(model) or model).rpartition("/")
         call = Call(model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens)
-        return prices.cost(call).cost_usd
+        return self._prices.cost(call).cost_usd
 
-    return price
+    def given(self, model: str) -> str | None:
+        """Return the name in `[prices]` that means this model: its own, or its last parts after the provider."""
+        parts = model.split("/")
+        return next((name for i in range(len(parts)) if (name := "/".join(parts[i:])) in self._settings.prices), None)
+
+    @property
+    def limited(self) -> bool:
+        """Whether the day's budget applies to the configured judge: not to one that is free."""
+        return not self._free or any(map(self.given, self._free))
+
+    def settled(self, call: JudgeCall, model: str) -> float | None:
+        """Return what a call cost: its tokens at the user's price, else what was reported, else at the table's price.
+
+        A reply without usage has the reported cost, or none.
+        """
+        reported = call.cost_usd
+        if reported is not None and not self.given(model):
+            return reported
+        if call.input_tokens is None or call.output_tokens is None:
+            return 0.0 if self(model, 0, 0) == self(model, 10**6, 10**6) == 0.0 else reported
+        return self(model, call.input_tokens, call.output_tokens)
+
+
+class PricedJudge(JudgeWrapper):
+    """Writes what each call cost into it; a request that may be billed without a reply costs the most it can."""
+
+    def __init__(self, judge: Judge, prices: JudgePrices) -> None:
+        super().__init__(judge)
+        self._prices = prices
+
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """Ask, and price the calls."""
+        model = model_of(self._inner)
+        try:
+            calls = await question.put_to(self._inner)
+        except JudgeError as failed:
+            if failed.maybe_billed:
+                failed.calls = (self._lost(question, model),)
+            raise
+        return [call.model_copy(update={"cost_usd": self._prices.settled(call, model)}) for call in calls]
+
+    def _lost(self, question: Question, model: str) -> JudgeCall:
+        prompt = transcript(question.messages)
+        tokens = question.n * count_tokens(prompt), question.n * max_tokens_of(self._inner)
+        told: dict[str, Any] = {"input_tokens": tokens[0], "output_tokens": tokens[1], "finish_reason": "lost"}
+        return JudgeCall(prompt=prompt, model=model, cost_usd=self._prices(model, *tokens), **told)
 
 
 class RecordedCalls:

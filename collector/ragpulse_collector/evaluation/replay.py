@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.cases import Unit, cases_of
-from ragpulse_collector.analysis.external import Declared, declared
-from ragpulse_collector.analysis.filters import filter_of
-from ragpulse_collector.analysis.window import Window, iso, window_of
-from ragpulse_collector.evaluation.budget import Price
+from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
+from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
+from ragpulse_collector.evaluation.declared import Declared, declared
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.filters import Filter
+from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import add_replay_jobs
+from ragpulse_collector.store.queries.ledger import reply_tokens
 from ragpulse_collector.store.queries.runs import (
     Run,
     add_run,
@@ -32,11 +32,9 @@ from ragpulse_collector.store.queries.runs import (
     units_scored,
     units_to_replay,
 )
-from ragpulse_collector.store.queries.sampling_hash import sampling_number
+from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Evaluator
-from ragpulse_evaluators.evaluator import Estimate
-from ragpulse_evaluators.judges.protocol import model_of
 
 __all__ = ["Replays"]
 
@@ -82,14 +80,14 @@ class Replays:
         evaluators = self._evaluators(params, options)
         window, keep = self._scope(params)
         matching = self._select(self._store.limited() if params.get("where") else self._store, window, keep)
-        limit = params.get("limit")
+        limit, cap = params.get("limit"), None if params.get("max_usd") is None else float(params["max_usd"])
         selected = matching if limit is None else matching[: max(0, int(limit))]
         if _true(params.get("dry_run")):
-            return self._bill(evaluators, selected)
+            return self._bill(evaluators, selected, cap)
         asked = {**options, "where": params.get("where"), "since": iso(window.first), "until": iso(window.last)}
-        cap = None if params.get("max_usd") is None else float(params["max_usd"])
+        each = None if cap is None else cap / len(evaluators)
         runs = [
-            self._start(name, evaluator, selected, {**asked, "limit": limit, "matching": len(matching)}, cap)
+            self._start(name, evaluator, selected, {**asked, "limit": limit, "matching": len(matching)}, each)
             for name, evaluator in evaluators.items()
         ]
         self._wake()
@@ -152,45 +150,31 @@ class Replays:
     def _u(self, trace_id: str, span_id: int, known: float | None) -> float:
         return sampling_number(self._salt, trace_id, f"{span_id:016x}") if known is None else known
 
-    def _bill(self, evaluators: Mapping[str, Evaluator], selected: Sequence[_Selected]) -> dict[str, Any]:
-        parts = [self._bill_of(evaluator, selected) for evaluator in evaluators.values()]
-        costs = [part["cost_usd"] for part in parts]
-        reasons = [part["cost_unknown_reason"] for part in parts if part["cost_unknown_reason"]]
-        total: dict[str, Any] = {
-            key: sum(part[key] for part in parts) for key in ("count", "already", "input_tokens", "output_tokens")
-        }
-        total["cost_usd"] = None if None in costs else sum(costs)
-        total["cost_unknown_reason"] = "; ".join(dict.fromkeys(reasons)) or None
-        return total | {"evaluators": parts}
+    def _bill(
+        self, evaluators: Mapping[str, Evaluator], selected: Sequence[_Selected], cap: float | None
+    ) -> dict[str, Any]:
+        return total([self._bill_of(evaluator, selected) for evaluator in evaluators.values()], cap)
 
     def _bill_of(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> dict[str, Any]:
-        """What one evaluator would take at most: tokens and cost from a sample of the cases, scaled up."""
+        """What one evaluator would take: tokens and cost from a sample of the cases, scaled up."""
         already = self._scored(evaluator, selected)
         units = [one.unit for one in selected[:_BILLED]]
-        cases = cases_of(self._store, units).values()
-        whole = sum((evaluator.estimate(case) for case in cases), Estimate())
-        scale = max(0, len(selected) - already) / max(1, len(units))
-        bill: dict[str, Any] = {
+        cases = list(cases_of(self._store, units).values())
+        estimates = [evaluator.estimate(case) for case in cases]
+        replies = reply_tokens(self._store.read, evaluator.name, evaluator.judge_id)
+        part: dict[str, Any] = {
             "evaluator": evaluator.name,
             "version": evaluator.version,
             "judge": evaluator.judge_id,
             "count": len(selected),
             "already": already,
-            "input_tokens": round(whole.input_tokens * scale),
-            "output_tokens": round(whole.output_tokens * scale),
+            **bill(estimates, evaluator.judge, max(0, len(selected) - already), self._price, replies),
         }
         if isinstance(evaluator, Declared) and evaluator.judge_id is not None:
-            sample = [case.model_dump(mode="json") for case in list(cases)[:_SAMPLE]]
-            return bill | {"cost_usd": None, "cost_unknown_reason": "only the caller knows its judge", "sample": sample}
-        cost, reason = self._cost(evaluator, bill["input_tokens"], bill["output_tokens"])
-        return bill | {"cost_usd": cost, "cost_unknown_reason": reason}
-
-    def _cost(self, evaluator: Evaluator, input_tokens: int, output_tokens: int) -> tuple[float | None, str | None]:
-        if evaluator.judge is None or input_tokens + output_tokens == 0:
-            return 0.0, None
-        model = model_of(evaluator.judge)
-        cost = self._price(model, input_tokens, output_tokens) if self._price else None
-        return cost, None if cost is not None else f"the price of {model} is unknown: add it to [prices]"
+            sample = [case.model_dump(mode="json") for case in cases[:_SAMPLE]]
+            unknown = dict.fromkeys(COSTS) | {"cost_unknown_reason": "only the caller knows its judge"}
+            return part | unknown | {"sample": sample, "replies": replies}
+        return part
 
     def _scored(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> int:
         """How many of the units have a final verdict of this version and judge."""

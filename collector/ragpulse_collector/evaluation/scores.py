@@ -43,16 +43,29 @@ class Verdict:
 
     @property
     def dead(self) -> bool:
-        """Whether this was the last attempt."""
-        judged = self.result is not None and self.result.judge is not None
-        return self.job.attempts + 1 >= MAX_ATTEMPTS[judged]
+        """Whether this was the last attempt: the error of code or configuration would only be repeated."""
+        if self.result is None or self.final:
+            return False
+        return not self.result.retriable or self.job.attempts + 1 >= MAX_ATTEMPTS[self.result.judge is not None]
+
+    @property
+    def _attempt(self) -> int:
+        """The attempt's number; one that is not tried again has the last number."""
+        most = MAX_ATTEMPTS[self.result is not None and self.result.judge is not None]
+        return max(most, self.job.attempts + 1) if self.dead else self.job.attempts + 1
 
     @property
     def spent_usd(self) -> float | None:
         """What to book for the reservation; None keeps it whole: an answer of unknown price may have cost all of it."""
-        if self.result is None or (self.result.status == "error" and not self.result.calls):
-            return 0.0
-        return cost_of(self.result)
+        return 0.0 if self.result is None else cost_of(self.result)
+
+    @property
+    def unreserved(self) -> Reservation:
+        """Nothing set aside, for what a metric of another package spent: its cost is known only afterwards."""
+        job = self.job
+        return Reservation(
+            evaluator=job.evaluator, usd=0.0, job_id=job.job_id, day=self.created_at, run_id=job.run_id, run_cap=None
+        )
 
     def score_row(self, result: EvaluationResult) -> dict[str, Any]:
         """The row of the score."""
@@ -80,7 +93,7 @@ class Verdict:
             "calls": _CALLS.dump_json(result.calls).decode() if result.calls else None,
             "cost_usd": cost_of(result),
             "elapsed_ms": self.elapsed_ms,
-            "attempt": self.job.attempts + 1,
+            "attempt": self._attempt,
             "created_at": self.created_at,
             "run_id": self.job.run_id,
         }
@@ -122,4 +135,6 @@ def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]
     add_results(
         tx, [verdict.score_row(result) for verdict, result in scored], [verdict.item_row() for verdict in joined]
     )
-    ledger.settle(tx, [(v.reservation, v.spent_usd) for v in verdicts if v.reservation is not None])
+    booked = [v for v in verdicts if v.reservation or (v.spent_usd and ledger.limits())]
+    ledger.settle(tx, [(v.reservation or v.unreserved, v.spent_usd) for v in booked])
+    ledger.settle_left(tx, [(v.job.job_id, v.result.calls if v.result else ()) for v in verdicts if v.final or v.dead])

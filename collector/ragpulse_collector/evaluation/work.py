@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -10,15 +11,17 @@ from typing import Any
 from ragpulse_collector.analysis.cases import ScoreKeys, cases_of
 from ragpulse_collector.evaluation.jobs import Job, stored_keys
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS
 from ragpulse_collector.store.queries.runs import Run
+from ragpulse_collector.store.queries.scores import last_revision
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
-from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.isolated import Isolated
-from ragpulse_evaluators.judges.protocol import close_judge, model_of
+from ragpulse_evaluators.judges.protocol import close_judge
 from ragpulse_evaluators.judges.rate_limit import Gate
 
 __all__ = ["Evaluators", "JobPool", "Resolve", "Work", "prepared"]
 
+_log = logging.getLogger(__name__)
 Resolve = Callable[..., Evaluator]
 """(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises
 ValueError or LookupError where it cannot be made."""
@@ -27,8 +30,8 @@ ValueError or LookupError where it cannot be made."""
 class Evaluators:
     """Makes each evaluator once; one that cannot be made answers `error`, and is asked for again with the next job."""
 
-    def __init__(self, resolve: Resolve) -> None:
-        self._resolve = resolve
+    def __init__(self, store: Store, resolve: Resolve) -> None:
+        self._store, self._resolve = store, resolve
         self._made: dict[tuple[str, str], Evaluator] = {}
 
     def __call__(self, name: str, run: Run | None) -> Evaluator:
@@ -40,14 +43,28 @@ class Evaluators:
                 self._made[key] = self._resolve(name, **{key: asked[key] for key in _OPTIONS if asked.get(key)})
             except (ValueError, LookupError) as error:
                 return _Unavailable(name, error)
+            self._warn_of_changed_code(self._made[key])
         return self._made[key]
+
+    def _warn_of_changed_code(self, made: Evaluator) -> None:
+        """Log where a user's function changed since its last scores and kept its version."""
+        if made.revision != made.source_digest:
+            return
+        former = last_revision(self._store, made.name, made.version)
+        if former not in (None, made.revision):
+            told = (made.name, made.version, former, made.revision)
+            _log.warning(
+                "the code of evaluator %s changed, but not its version %s (source %s, now %s):"
+                " old and new scores are one series; change version= in the code",
+                *told,
+            )
 
     async def rest(self) -> None:
         """Close idle connections of the judges, and end evaluator processes; both reopen on demand."""
         for evaluator in self._made.values():
             await close_judge(evaluator.judge)
             if isinstance(evaluator, Isolated):
-                evaluator.close()
+                await evaluator.aclose()
 
 
 _OPTIONS = ("judge", "prompts", "loads")
@@ -86,6 +103,16 @@ class Work:
         return self.evaluator.judge is not None
 
     @property
+    def most_attempts(self) -> int:
+        """How many attempts there are; the store counts by the judge's id, which a metric of another package has."""
+        return MAX_ATTEMPTS[self.evaluator.judge_id is not None]
+
+    @property
+    def isolated(self) -> Isolated | None:
+        """The evaluator, where it runs in processes of its own."""
+        return self.evaluator if isinstance(self.evaluator, Isolated) else None
+
+    @property
     def gated(self) -> bool:
         """Whether the judge passes the gate with each request by itself."""
         return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
@@ -93,7 +120,8 @@ class Work:
     @property
     def noted(self) -> bool:
         """Whether a crash while it runs counts as an attempt: not if our own code only waits for a judge."""
-        return not self.gated or type(self.evaluator).__module__.partition(".")[0] != "ragpulse_evaluators"
+        own = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
+        return not (self.gated and own)
 
     def result(self, **values: Any) -> EvaluationResult:
         """A result under the evaluator's name that it did not make itself."""
@@ -103,17 +131,6 @@ class Work:
     def gone(self) -> EvaluationResult:
         """The result where there is no case."""
         return self.result(status="skipped", explanation="missing: the stored span")
-
-    @property
-    def estimate(self) -> Estimate:
-        """How many calls and tokens it may take at most."""
-        return Estimate() if self.case is None else self.evaluator.estimate(self.case)
-
-    @property
-    def model(self) -> str | None:
-        """The judge's model, for its price."""
-        judge = self.evaluator.judge
-        return None if judge is None else model_of(judge)
 
 
 def _on() -> None:

@@ -69,7 +69,7 @@ class Worker:
     ) -> None:
         self._store, self._ledger = store, ledger
         self._gate = gate or Gate(4)
-        self._evaluators = Evaluators(resolve)
+        self._evaluators = Evaluators(store, resolve)
         self._options, self._poll_s, self._clock = options or AttemptOptions(), poll_s, clock
         self._skew = skew
         self._noted = RunningJobs(in_hand)
@@ -250,10 +250,10 @@ class Worker:
             self._pool_of(self._evaluator(job)).claim(job)
 
     def _pool_of(self, evaluator: Evaluator) -> JobPool:
-        if evaluator.judge is not None:
-            return self._judged
         if isinstance(evaluator, Isolated):
             return self._own.setdefault(evaluator, JobPool(at_once=_OWN, batch=_OWN))
+        if evaluator.judge is not None:
+            return self._judged
         return self._immediate if evaluator.immediate else self._free
 
     @property

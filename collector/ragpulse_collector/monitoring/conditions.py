@@ -12,7 +12,7 @@ from ragpulse_evaluators.statistics import cusum, cusum_threshold
 
 __all__ = ["Change", "Condition", "Reading", "State", "confidence_for", "decide", "find_change", "parse"]
 
-State = Literal["ok", "firing", "undecided"]
+State = Literal["ok", "firing", "undecided", "no data"]
 LOOKS = 4
 """A threshold is looked at this often per window."""
 _YEAR_S = 365.25 * 86_400
@@ -21,19 +21,22 @@ _CONDITION = re.compile(r"(<|>)\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`< 0.85`, `> 3000` or `change`."""
+    """`< 0.85`, `> 3000`, `change` or `no data`."""
 
-    sign: Literal["<", ">", "change"]
+    sign: Literal["<", ">", "change", "no data"]
     limit: float = 0.0
 
 
 def parse(text: str) -> Condition:
     """Read a condition; raises ValueError that shows how to write one."""
-    if text.strip() == "change":
+    word = text.strip()
+    if word == "change":
         return Condition("change")
+    if word == "no data":
+        return Condition("no data")
     match = _CONDITION.match(text.strip())
     if match is None:
-        raise ValueError(f"condition {text!r}: write '< 0.85', '> 3000' or 'change'")
+        raise ValueError(f"condition {text!r}: write '< 0.85', '> 3000', 'change' or 'no data'")
     return Condition("<" if match[1] == "<" else ">", float(match[2]))
 
 
@@ -44,6 +47,8 @@ class Reading:
     value: float | None
     lo: float | None
     hi: float | None
+    n: float | None = None
+    """Answers or requests behind it."""
 
 
 def confidence_for(false_alarms_per_year: float, window_s: float) -> float:
@@ -57,7 +62,9 @@ def decide(condition: Condition, sharp: Reading, easy: Reading, before: State) -
 
     Hysteresis: a firing monitor recovers only once the easier interval lies wholly on the good side.
     """
-    if sharp.value is None or sharp.lo is None or sharp.hi is None or easy.lo is None or easy.hi is None:
+    if sharp.value is None:
+        return before if before == "firing" else "no data"
+    if sharp.lo is None or sharp.hi is None or easy.lo is None or easy.hi is None:
         return before if before == "firing" else "undecided"
     below = condition.sign == "<"
     if sharp.hi < condition.limit if below else sharp.lo > condition.limit:

@@ -4,37 +4,59 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import NormalDist, median
 from typing import Any
 
-from ragpulse_collector.analysis.coverage import covered
-from ragpulse_collector.analysis.filters import dimensions, filter_of
-from ragpulse_collector.analysis.quality import Bucket, estimates
-from ragpulse_collector.analysis.traffic import NAMES
-from ragpulse_collector.analysis.window import Window
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
+from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
+from ragpulse_collector.analysis.traffic import NAMES, covered
 from ragpulse_collector.monitoring.conditions import Condition, Reading
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.filters import Filter
 from ragpulse_collector.store.queries.scores import MEASURES
+from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
+from ragpulse_evaluators.registry import nearest
 from ragpulse_evaluators.statistics import Estimate, clopper_pearson
 
-__all__ = ["Track", "check_metric", "readings", "tracks"]
+__all__ = ["Track", "absent", "check_change", "check_metric", "quality_reading", "readings", "tracks"]
 
+CHANGES = frozenset({"requests", "errors", "error_rate"})
+"""The metrics of the traffic whose changes are tested by counts."""
 _LEAST_BUCKETS = 8
 _EXPECTED = 5.0
 """Buckets are joined until so many passes and so many failures are expected in each: below it the normal law is off."""
 
 
-def check_metric(metric: str) -> None:
-    """Raise ValueError unless the metric can be watched."""
+_FAMILIES = (*MEASURES, "coverage")
+
+
+def check_metric(metric: str, evaluators: Collection[str] = ()) -> None:
+    """Raise ValueError unless the metric can be watched; `evaluators` are the known names.
+
+    Another name than those is taken as that of scores which somebody sends, unless it looks like a slip.
+    """
     family, colon, evaluator = metric.partition(":")
-    if metric in NAMES or (colon and evaluator and family in (*MEASURES, "coverage")):
+    if not colon and metric in NAMES:
         return
-    possible = ", ".join((*NAMES, *(f"{name}:<evaluator>" for name in (*MEASURES, "coverage"))))
-    raise ValueError(f"no metric {metric!r}; possible: {possible}")
+    if not evaluator or family not in _FAMILIES:
+        possible = (*NAMES, *(f"{name}:<evaluator>" for name in _FAMILIES))
+        hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
+        raise ValueError(f"no metric {metric!r}{hint}")
+    name = evaluator.partition("@")[0]
+    slip = "" if name in evaluators else nearest(name, evaluators, cutoff=0.8)
+    if slip:
+        raise ValueError(f"no evaluator {name!r}{slip}")
+
+
+def check_change(metric: str) -> None:
+    """Raise ValueError for a metric whose changes have no test with a known rate of false alarms."""
+    if metric.partition(":")[0] not in MEASURES and metric not in CHANGES:
+        raise ValueError(
+            f"'change' is not offered for {metric}: its spread depends on the day's rhythm, so that false alarms could"
+            f" not be promised; write a limit ('> 3000'), or watch {', '.join(sorted(CHANGES))} or a quality metric"
+        )
 
 
 def readings(
@@ -49,26 +71,31 @@ def readings(
         return {"{}": _exact(row["scored"], row["selected"], confidence) if row else Reading(None, None, None)}
     if family in MEASURES:
         found = estimates(store, evaluator, window.whole, keep, groups=groups, family=family)
-        newest = {one.group: one for one in found if one.estimate is not None}
-        return {_key(groups, group): _reading(one.estimate, family, confidence) for group, one in newest.items()}
+        lines = {one.group: [other for other in found if other.group == one.group] for one in found}
+        newest = {group: current(line) for group, line in lines.items()}
+        return {_key(groups, group): quality_reading(one, confidence) for group, one in newest.items() if one}
     return _traffic(store, metric, window, keep, groups, condition, confidence)
 
 
 def _key(groups: Sequence[str], values: Sequence[Any]) -> str:
-    return json.dumps(dict(zip(groups, values, strict=True)), sort_keys=True, default=str)
+    return json.dumps(dict(zip(map(public_name, groups), values, strict=True)), sort_keys=True, default=str)
 
 
-def _reading(found: Estimate | None, family: str, confidence: float) -> Reading:
-    """An estimate with bounds that hold far out in the tails, where alerts with a small false-alarm rate live."""
-    if found is None:
+def quality_reading(one: Bucket, confidence: float) -> Reading:
+    """The value with bounds that hold far out in the tails, where alerts with a small false-alarm rate live.
+
+    They hold whatever the missing answers would have said.
+    """
+    found = one.estimate_at(confidence)
+    if found is None or one.moments is None:
         return Reading(None, None, None)
-    m, se = found.estimate, found.se or 0.0
-    if family == "score":
-        z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
-        return Reading(m, m - z * se, m + z * se) if se > 0 else Reading(m, None, None)
-    p = min(1.0, max(0.0, m))
-    trials = min(found.n_eff, p * (1.0 - p) / (se * se)) if se > 0 else found.n_eff
-    return _exact(p * trials, trials, confidence)
+    lo, hi = one.limits(found)
+    if one.bounded and lo is not None:
+        p, trials = min(1.0, max(0.0, found.estimate)), one.moments.trials(confidence) or 0.0
+        exact = _exact(p * trials, trials, confidence)
+        if exact.lo is not None and exact.hi is not None:
+            lo, hi = one.widened(exact.lo, exact.hi)
+    return Reading(found.estimate, lo, hi, found.n)
 
 
 def _exact(k: float, n: float, confidence: float) -> Reading:
@@ -77,7 +104,7 @@ def _exact(k: float, n: float, confidence: float) -> Reading:
     A bounded score varies at most as much as a yes-or-no one with its mean, so it may be treated as one.
     """
     found = clopper_pearson(k, n, confidence=confidence)
-    return Reading(None, None, None) if found is None else Reading(found.estimate, found.lo, found.hi)
+    return Reading(None, None, None) if found is None else Reading(found.estimate, found.lo, found.hi, n)
 
 
 def _traffic(
@@ -94,7 +121,8 @@ def _traffic(
     rows = store.read(
         f"SELECT {NAMES[metric].sql}, count({column}), count(*) FILTER ({column} > $limit), count(*),"
         f" sum({NAMES[metric].of or 0} ** 2){''.join(f', {group}' for group in groups)}"
-        f" FROM traces WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL",
+        f" FROM {with_columns('traces', groups)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL",
         {**window.parameters, **keep.parameters, "limit": condition.limit},
     ).rows
     z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
@@ -106,8 +134,14 @@ def _traffic(
             reading = _exact(value, count, confidence)
         else:
             reading = _total(metric, value, squares, z, (window.last - window.first).total_seconds())
-        found[_key(groups, group)] = reading
+        found[_key(groups, group)] = replace(reading, n=count)
     return found
+
+
+def absent(metric: str) -> Reading:
+    """Return the reading of a group without requests: nothing was measured, but a count or a sum is 0."""
+    counted = metric in NAMES and (NAMES[metric].count or NAMES[metric].of)
+    return Reading(0.0, 0.0, 0.0, 0) if counted else Reading(None, None, None, 0)
 
 
 def _quantile(metric: str) -> float | None:
@@ -130,7 +164,7 @@ def _beyond(value: float | None, n: int, above: int, quantile: float, limit: flo
 def _total(metric: str, value: float | None, squares: float | None, z: float, seconds: float) -> Reading:
     """A count varies like Poisson's; a sum of costs or tokens by the root of its squares."""
     if value is None:
-        return Reading(None, None, None)
+        return absent(metric)
     half = z * math.sqrt(squares if NAMES[metric].of and squares else max(value, 1.0))
     scale = seconds if metric == "throughput" else 1.0
     return Reading(value / scale, max(0.0, value - half) / scale, (value + half) / scale)
@@ -195,7 +229,8 @@ def _buckets(
 ) -> dict[str, list[tuple[datetime, float]]]:
     rows = store.read(
         f"SELECT {window.bucket('start_time')} AS t, {NAMES[metric].sql}, count(*){''.join(f', {g}' for g in groups)}"
-        f" FROM traces WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY t",
+        f" FROM {with_columns('traces', groups)}"
+        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY t",
         {**window.parameters, **keep.parameters},
     ).rows
     found: dict[str, list[tuple[datetime, float]]] = {}

@@ -1,17 +1,18 @@
-"""Runs the monitors of the configuration, keeps their states in the store, and tells people about changes of state."""
+"""Looks at each monitor a few times per window, stores changes of state, and hands messages to the outbox."""
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote, urlencode
+from uuid import uuid4
 
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.filters import dimensions
-from ragpulse_collector.analysis.window import Window, duration_s, iso
+from ragpulse_collector.analysis.explain import exemplars
+from ragpulse_collector.analysis.selection import Window, duration_s, iso
 from ragpulse_collector.monitoring.conditions import (
     LOOKS,
     Change,
@@ -23,23 +24,29 @@ from ragpulse_collector.monitoring.conditions import (
     find_change,
     parse,
 )
-from ragpulse_collector.monitoring.measure import check_metric, readings, tracks
-from ragpulse_collector.monitoring.notifications import deliver
-from ragpulse_collector.settings import DriftSettings, MonitorSettings
+from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
+from ragpulse_collector.monitoring.destinations import Undelivered, send
+from ragpulse_collector.monitoring.detection import detects
+from ragpulse_collector.monitoring.measure import absent, readings, tracks
+from ragpulse_collector.monitoring.outbox import Outbox
+from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.filters import Filter
-from ragpulse_collector.store.queries.monitors import add_state, latest_states, monitors_named, states
+from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
+from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Monitors"]
 
-_log = logging.getLogger(__name__)
 _EASY = 0.8
 """Confidence of the interval that must be clear before a firing monitor recovers."""
 _YEAR_S = 365.25 * 86_400
-_DRIFT = "drift:"
 _DRIFT_ALPHA = 0.05
 """A check calls a judge moved where its 95 % interval excludes 0."""
+_WORST = 3
+"""Links to traces in a message."""
+_PREVIEW = timedelta(days=7)
+_MOST_LOOKS = 200
+"""Looks at stored data for a preview; more of them per window would find little more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +60,74 @@ class _Finding:
 
 
 class Monitors:
-    """Looks at each monitor a few times per window; raises ValueError for one that cannot be watched."""
+    """The monitors of a collector: looked at by `check`, listed, made, changed, muted and tested over the API."""
 
     def __init__(
         self,
         store: Store,
-        settings: Sequence[MonitorSettings],
+        settings: Settings,
         *,
-        drift: DriftSettings | None = None,
+        known: Callable[[], Collection[str]] = tuple,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._store, self._clock, self._drift = store, clock, drift or DriftSettings()
-        self._settings = {one.name: one for one in settings}
+        """`known()` returns the names of evaluators. Raises SettingsError for a monitor that cannot be watched."""
+        self._store, self._clock, self._settings = store, clock, settings
+        self.definitions = Definitions(store, settings, known=known)
+        self.outbox = Outbox(store, self.definitions.destinations, settings.smtp, clock=clock)
+        self._url = (settings.collector.public_url or f"http://127.0.0.1:{settings.collector.port}").rstrip("/")
         self._looked: dict[str, datetime] = {}
-        for one in settings:
-            check_metric(one.metric)
-            parse(one.condition)
-            dimensions({"group_by": one.group_by})
-            duration_s(one.window), duration_s(one.baseline)
 
     def check(self, now: datetime | None = None) -> int:
         """Look at every monitor that is due; returns how many states changed."""
         at = now or self._clock()
-        return sum(self._look(one, at) for one in self._settings.values() if self._due(one, at))
+        due = [one for one in self.definitions if one.broken is None and self._due(one.settings, at)]
+        return sum(self._look(one, at) for one in due)
 
-    def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def list(self) -> dict[str, Any]:
         """Answer `GET monitors`: every monitor with its states and their history."""
-        del params
-        names = monitors_named(self._store.read, _DRIFT)
-        watched = [self._drift_monitor(name) for name in names if name not in self._settings]
-        return {"monitors": [self._told(one) for one in (*self._settings.values(), *watched)]}
+        watched = [self.definitions.drift(name) for name in monitors_named(self._store.read, DRIFT)]
+        return {
+            "monitors": [self._shown(one) for one in (*self.definitions, *watched)],
+            "destinations": sorted(self.definitions.destinations),
+        }
+
+    def preview(self, draft: MonitorSettings) -> dict[str, Any]:
+        """Answer `GET monitors/preview`: how often it would have fired in the last week, and what it can detect.
+
+        Raises ValueError naming the mistake.
+        """
+        self.definitions.check(draft)
+        at = self._clock()
+        seconds = duration_s(draft.window)
+        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / _MOST_LOOKS))
+        state: dict[str, dict[str, Any]] = {}
+        fired: list[dict[str, Any]] = []
+        for look in range(int(_PREVIEW / step), -1, -1):
+            when = at - look * step
+            for group, finding in self._findings(draft, when, state).items():
+                if finding.state == "firing" and state.get(group, {}).get("state") != "firing":
+                    fired.append({"t": iso(when), "group": json.loads(group), "text": finding.text})
+                state[group] = {"state": finding.state}
+        return {"days": _PREVIEW.days, "would_have_fired": len(fired), "firings": fired[-20:]} | self._detects(draft)
+
+    def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
+        """Send no messages of a monitor for so long, None: send them again. Raises LookupError."""
+        until = None if seconds is None else self._clock() + timedelta(seconds=seconds)
+        return self.definitions.mute(name, until, actor=actor)
+
+    def test(self, name: str) -> dict[str, Any]:
+        """Send a test message to each destination of a monitor, now; raises LookupError."""
+        one = self.definitions.named(name)
+        text = f"{name}: a test message of ragpulse"
+        message = {"monitor": name, "metric": one.settings.metric, "state": "test", "text": text}
+        outcomes = {destination: self._tested(destination, message) for destination in one.notify}
+        failures = [f"{to}: {error}" for to, error in outcomes.items() if error]
+        sent = "failed: " + "; ".join(failures) if failures else "sent"
+        return {"ok": not failures, "delivery": sent if outcomes else None}
 
     def drift(self, report: Mapping[str, Any]) -> int:
-        """Keep what a check of a judge found (a report of `GET drift`), and tell people when it moved or came back."""
-        one = self._drift_monitor(f"{_DRIFT}{report['evaluator']}")
+        """Keep what a check of a judge found (a report of `GET drift`), with a message when it moved or came back."""
+        one = self.definitions.drift(f"{DRIFT}{report['evaluator']}")
         move = next((check["judge_move"] for check in report["checks"]), None) or {}
         reading = Reading(move.get("value"), move.get("lo"), move.get("hi"))
         judge = f"the judge of {report['evaluator']}"
@@ -96,45 +137,34 @@ class Monitors:
                 f"{judge} moved by {reading.value:+.3g} ({reading.lo:+.3g} to {reading.hi:+.3g}) on {move['n']} frozen"
             )
             text += f" answers since {report['frozen_at'][:10]}: {report['verdict']}"
-        return self._keep(one, "{}", _Finding(report["state"], reading, text), self._latest(one.name).get("{}"))
+        known = latest_states(self._store.read, one.settings.name).get("{}")
+        return self._keep(one, "{}", _Finding(report["state"], reading, text), known)
 
-    def _drift_monitor(self, name: str) -> MonitorSettings:
-        every = self._drift.every
-        checks = _YEAR_S / duration_s(every) if every != "never" else 1.0
-        return MonitorSettings(
-            name=name,
-            metric=name,
-            condition="moves",
-            window=every,
-            false_alarms_per_year=round(checks * _DRIFT_ALPHA, 2),
-            webhook=self._drift.webhook,
-            slack=self._drift.slack,
-            secret=self._drift.secret,
-        )
-
-    def test(self, name: str) -> dict[str, Any]:
-        """Send a test message for one monitor; raises LookupError."""
-        one = self._drift_monitor(name) if name.startswith(_DRIFT) else self._settings.get(name)
-        if one is None:
-            raise LookupError(f"no monitor {name!r}")
-        message = {
-            "monitor": name,
-            "metric": one.metric,
-            "state": "test",
-            "text": f"{name}: a test message of ragpulse",
-        }
-        return {"ok": True, "delivery": self._deliver(one, message)}
+    def _tested(self, destination: str, message: Mapping[str, Any]) -> str | None:
+        try:
+            send(message, self.definitions.destinations[destination], self._settings.smtp, at=self._clock())
+        except Undelivered as error:
+            return str(error)
+        return None
 
     def _due(self, one: MonitorSettings, at: datetime) -> bool:
         looked = self._looked.get(one.name)
         return looked is None or (at - looked).total_seconds() >= max(30.0, duration_s(one.window) / LOOKS)
 
-    def _look(self, one: MonitorSettings, at: datetime) -> int:
-        self._looked[one.name] = at
-        known = self._latest(one.name)
-        condition = parse(one.condition)
-        found = self._changes(one, at) if condition.sign == "change" else self._limits(one, condition, at, known)
+    def _look(self, one: Monitor, at: datetime) -> int:
+        name = one.settings.name
+        self._looked[name] = at
+        known = latest_states(self._store.read, name)
+        found = self._findings(one.settings, at, known)
         return sum(self._keep(one, group, finding, known.get(group)) for group, finding in found.items())
+
+    def _findings(
+        self, one: MonitorSettings, at: datetime, known: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, _Finding]:
+        condition = parse(one.condition)
+        if condition.sign == "change":
+            return self._changes(one, at)
+        return self._limits(one, condition, at, known)
 
     def _limits(
         self, one: MonitorSettings, condition: Condition, at: datetime, known: Mapping[str, Mapping[str, Any]]
@@ -142,17 +172,17 @@ class Monitors:
         seconds = duration_s(one.window)
         window = Window(at - timedelta(seconds=seconds), at, 0)
         options = {"group_by": one.group_by, "where": one.where}
-        sharp_at = confidence_for(one.false_alarms_per_year, seconds)
+        sharp_at = confidence_for(one.false_alarms_per_year / max(1, len(known)), seconds)
         sharp, easy = (
             readings(self._store, one.metric, window, options, condition, confidence)
             for confidence in (sharp_at, _EASY)
         )
+        blank = absent(one.metric)
         found = {}
-        for group in sharp.keys() | known.keys():
-            blank = Reading(None, None, None)
+        for group in sharp.keys() | known.keys() | (set() if one.group_by else {"{}"}):
             reading = sharp.get(group, blank)
             before: State = known[group]["state"] if group in known else "undecided"
-            state = decide(condition, reading, easy.get(group, blank), before)
+            state = _state(one, condition, reading, easy.get(group, blank), before)
             found[group] = _Finding(state, reading, _limit_text(one, group, reading, state, before))
         return found
 
@@ -172,7 +202,9 @@ class Monitors:
             reading = Reading(value, None if value is None else value - half, None if value is None else value + half)
             if change is None:
                 state: State = "ok" if track.values else "undecided"
-                found[track.group] = _Finding(state, reading, f"{one.metric} holds its level of {track.target:.3g}")
+                found[track.group] = _Finding(
+                    state, reading, f"{one.metric} holds its level of {_number(track.target)}"
+                )
             else:
                 text = self._change_text(one, track.group, change, at)
                 found[track.group] = _Finding("firing", reading, text, f"since {iso(change.began)}")
@@ -181,9 +213,8 @@ class Monitors:
     def _change_text(self, one: MonitorSettings, group: str, change: Change, at: datetime) -> str:
         verb = "fell" if change.after < change.before else "rose"
         where = "" if group == "{}" else f" ({_plain(group)})"
-        text = (
-            f"{one.metric}{where} {verb} {change.before:.3g} -> {change.after:.3g} since {change.began:%a %d %b %H:%M}"
-        )
+        levels = f"{_number(change.before)} -> {_number(change.after)}"
+        text = f"{one.metric}{where} {verb} {levels} since {change.began:%a %d %b %H:%M}"
         suspect = self._suspect(one, change, at)
         return f"{text} UTC; {suspect}" if suspect else f"{text} UTC"
 
@@ -202,42 +233,60 @@ class Monitors:
         _, when, text = min(close)
         return f"{text} started {when:%H:%M}"
 
-    def _keep(self, one: MonitorSettings, group: str, finding: _Finding, known: Mapping[str, Any] | None) -> int:
-        """Append a changed state and tell people when it fires or recovers; a failed delivery is tried again."""
-        same = known is not None and known["state"] == finding.state
-        failed = known is not None and str(known["delivery"]).startswith("failed")
-        if same and not failed:
+    def _keep(self, one: Monitor, group: str, finding: _Finding, known: Mapping[str, Any] | None) -> int:
+        """Append a changed state, and in the same transaction the messages about it."""
+        if known is not None and known["state"] == finding.state:
             return 0
-        tells = finding.state == "firing" or (
-            finding.state == "ok" and known is not None and known["state"] == "firing"
-        )
-        delivery = None
-        if tells or (same and failed):
-            shown = {"value": finding.reading.value, "lo": finding.reading.lo, "hi": finding.reading.hi}
-            text = f"{'ALERT' if finding.state == 'firing' else 'recovered'} {one.name}: {finding.text}"
-            about = {"monitor": one.name, "metric": one.metric, "group": json.loads(group), "state": finding.state}
-            rate = {"false_alarms_per_year": one.false_alarms_per_year}
-            delivery = self._deliver(one, {**about, "text": text, **shown, **rate})
-        reading = finding.reading
-        figures = (reading.value, reading.lo, reading.hi)
+        reading, at = finding.reading, self._clock()
+        recovers = finding.state == "ok" and known is not None and known["state"] == "firing"
+        muted = one.mute_until is not None and at < one.mute_until
+        to = one.notify if (finding.state == "firing" or recovers) and not muted else ()
+        event_id = uuid4()
+        message = self._message(one.settings, group, finding, str(event_id), at) if to else {}
+        key = (one.settings.name, group, finding.state)
 
         def work(tx: Transaction) -> None:
-            texts = (finding.text, delivery, finding.statistic)
-            add_state(tx, one.name, group, finding.state, figures, texts)
+            add_state(tx, key, (reading.value, reading.lo, reading.hi), (finding.text, finding.statistic), event_id)
+            add_messages(tx, event_id, json.dumps(message, default=str), to, at=at)
 
         self._store.write(work).result()
+        self.outbox.wake()
         return 1
 
-    def _deliver(self, one: MonitorSettings, message: Mapping[str, Any]) -> str | None:
-        delivery = deliver(message, webhook=one.webhook, slack=one.slack, secret=one.secret, at=self._clock())
-        if delivery and delivery.startswith("failed"):
-            _log.warning("monitor %s: %s", one.name, delivery)
-        return delivery
+    def _message(
+        self, one: MonitorSettings, group: str, finding: _Finding, event_id: str, at: datetime
+    ) -> dict[str, Any]:
+        reading = finding.reading
+        start = at - timedelta(seconds=duration_s(one.window)) if one.window != "never" else at
+        span = {"from": iso(start), "to": iso(at)}
+        return {
+            "event_id": event_id,
+            "monitor": one.name,
+            "metric": one.metric,
+            "group": json.loads(group),
+            "state": finding.state,
+            "since": iso(at),
+            "text": f"{'ALERT' if finding.state == 'firing' else 'recovered'} {one.name}: {finding.text}",
+            **{"value": reading.value, "lo": reading.lo, "hi": reading.hi},
+            "false_alarms_per_year": one.false_alarms_per_year,
+            "link": f"{self._url}/figures?{urlencode({'metric': one.metric, **span, **json.loads(group)})}",
+            "worst": self._worst(one, group, span) if finding.state == "firing" else [],
+        }
 
-    def _latest(self, name: str) -> dict[str, dict[str, Any]]:
-        return latest_states(self._store.read, name)
+    def _worst(self, one: MonitorSettings, group: str, span: Mapping[str, Any]) -> Sequence[str]:
+        """Links to the worst traces of the window; none for a metric that no single trace has."""
+        params = {"name": one.metric, "where": one.where, **span, **json.loads(group)}
+        try:
+            found = exemplars(self._store.limited() if one.where else self._store, params, clock=self._clock)
+        except (ValueError, LookupError):
+            return []
+        return [f"{self._url}/traces/{quote(row['trace_id'])}" for row in found["worst"][:_WORST]]
 
-    def _told(self, one: MonitorSettings) -> dict[str, Any]:
+    def _detects(self, one: MonitorSettings) -> dict[str, Any]:
+        return {"detects": detects(self._store, one, self._clock())}
+
+    def _shown(self, monitor: Monitor) -> dict[str, Any]:
+        one = monitor.settings
         rows = states(self._store.read, one.name)
         latest = {row["group"]: row for row in reversed(rows)}
         worst = next((row for row in latest.values() if row["state"] == "firing"), rows[0] if rows else None)
@@ -247,29 +296,62 @@ class Monitors:
             | {key: row[key] for key in ("state", "text", "delivery")}
             for row in rows
         ]
+        state = "undecided" if worst is None else worst["state"]
         return {
             "name": one.name,
             "metric": one.metric,
             "group_by": list(one.group_by),
+            "where": one.where,
             "condition": one.condition,
             "window": one.window,
-            "state": "undecided" if worst is None else worst["state"],
+            "baseline": one.baseline,
+            "min_n": one.min_n,
+            "notify": list(monitor.notify),
+            "source": monitor.source,
+            "mute_until": iso(monitor.mute_until),
+            "state": state if monitor.broken is None else "broken",
             "since": None if worst is None else iso(worst["created_at"]),
-            **shown,
-            "false_alarm_rate": f"at most {one.false_alarms_per_year:g} a year",
+            **(shown if monitor.broken is None else shown | {"text": monitor.broken}),
+            **({} if monitor.source == "drift" or monitor.broken else self._detects(one)),
+            "false_alarms_per_year": one.false_alarms_per_year,
+            "false_alarm_rate": _false_alarm_words(one),
             "history": history,
         }
 
 
+def _false_alarm_words(one: MonitorSettings) -> str:
+    if not one.name.startswith(DRIFT):
+        return f"at most {one.false_alarms_per_year:g} a year"
+    checks = _YEAR_S / duration_s(one.window) if one.window != "never" else 1.0
+    return f"at most {round(checks * _DRIFT_ALPHA, 2):g} a year"
+
+
+def _state(one: MonitorSettings, condition: Condition, sharp: Reading, easy: Reading, before: State) -> State:
+    if condition.sign == "no data":
+        return "firing" if not sharp.n else "ok"
+    if sharp.value is not None and sharp.n is not None and sharp.n < one.min_n:
+        return before if before == "firing" else "undecided"
+    return decide(condition, sharp, easy, before)
+
+
 def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:
     where = "" if group == "{}" else f" ({_plain(group)})"
-    if reading.value is None:
-        return f"{one.metric}{where} was not measured in the last {one.window}"
-    ends = "" if reading.lo is None or reading.hi is None else f" ({reading.lo:.3g} to {reading.hi:.3g})"
+    evaluator = one.metric.partition(":")[2]
+    if one.condition == "no data" or reading.value is None:
+        what = f"evaluations by {evaluator}" if evaluator else "requests"
+        return f"no {what}{where} in the last {one.window}" if not reading.n else f"{what}{where} arrive"
+    ends = "" if reading.lo is None or reading.hi is None else f" ({_number(reading.lo)} to {_number(reading.hi)})"
+    if state == "undecided" and reading.n is not None and reading.n < one.min_n:
+        return f"{one.metric}{where} = {_number(reading.value)} from {reading.n:g}; {one.min_n} are needed"
     ok = "is no longer" if before == "firing" else "is not"
-    said = {"firing": "is", "ok": ok, "undecided": "may or may not be"}[state]
-    return f"{one.metric}{where} = {reading.value:.3g}{ends} over {one.window}: {said} {one.condition}"
+    said = {"firing": "is", "ok": ok}.get(state, "may or may not be")
+    return f"{one.metric}{where} = {_number(reading.value)}{ends} over {one.window}: {said} {one.condition}"
 
 
 def _plain(group: str) -> str:
     return ", ".join(f"{key} {value}" for key, value in json.loads(group).items())
+
+
+def _number(value: float) -> str:
+    """Three digits; larger numbers whole, with thousands apart."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"

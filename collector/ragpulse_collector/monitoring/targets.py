@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.analysis.filters import filter_of
 from ragpulse_collector.analysis.quality import current, estimates
+from ragpulse_collector.analysis.selection import Window, filter_of, window_of
 from ragpulse_collector.analysis.traffic import NAMES
-from ragpulse_collector.analysis.window import Window, window_of
 from ragpulse_collector.monitoring.conditions import Condition, Reading, decide
 from ragpulse_collector.monitoring.measure import check_metric, readings
 from ragpulse_collector.settings import TargetSettings
@@ -26,11 +25,17 @@ class Targets:
     """Answers `GET targets`; raises ValueError for a metric that there is not."""
 
     def __init__(
-        self, store: Store, settings: Sequence[TargetSettings], *, clock: Callable[[], datetime] = utc_now
+        self,
+        store: Store,
+        settings: Sequence[TargetSettings],
+        *,
+        known: Callable[[], Collection[str]] = tuple,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """`known()` returns the names of evaluators."""
         self._store, self._settings, self._clock = store, settings, clock
         for one in settings:
-            check_metric(one.metric)
+            check_metric(one.metric, known())
 
     def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return each target with value, interval and `state`, over `from` .. `to` and the common filters.
@@ -56,7 +61,7 @@ class Targets:
             "lo": reading.lo,
             "hi": reading.hi,
             "n": n,
-            "state": {"firing": "missed", "ok": "met"}.get(state, state),
+            "state": {"firing": "missed", "ok": "met"}.get(state, "undecided"),
         }
 
     def _reading(
@@ -70,4 +75,4 @@ class Targets:
         chosen = current(estimates(store, evaluator, window, filter_of(options), family=family))
         if chosen is None or chosen.estimate is None:
             return Reading(None, None, None), 0
-        return Reading(chosen.estimate.estimate, chosen.estimate.lo, chosen.estimate.hi), chosen.estimate.n
+        return Reading(chosen.estimate.estimate, *chosen.limits(chosen.estimate)), chosen.estimate.n

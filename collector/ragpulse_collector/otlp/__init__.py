@@ -1,10 +1,10 @@
 """OTLP 1.11: request bodies to batches of spans and log records, and the answers the protocol asks for. Pure.
 
-body ─ inflate (capped) ─▶ parse_spans | parse_logs | check_metrics ─▶ wire shapes ─▶ conventions
+body ─ inflate (capped) ─▶ parse_spans | parse_logs | count_metrics ─▶ wire shapes ─▶ conventions
 answer ◀─ success | partial_success | failure, in the encoding of the request
 """
 
-from ragpulse_collector.otlp.parse import check_metrics, parse_logs, parse_spans
+from ragpulse_collector.otlp.intake import count_metrics, parse_logs, parse_spans
 from ragpulse_collector.otlp.wire import (
     Scope,
     Shape,
@@ -16,6 +16,7 @@ from ragpulse_collector.otlp.wire import (
     WireRows,
     is_span_id,
     is_trace_id,
+    service_name,
 )
 
 __all__ = [
@@ -27,9 +28,10 @@ __all__ = [
     "WireLink",
     "WireLog",
     "WireRows",
-    "check_metrics",
+    "count_metrics",
     "is_span_id",
     "is_trace_id",
     "parse_logs",
     "parse_spans",
+    "service_name",
 ]

@@ -1,15 +1,24 @@
-"""What receivers of both protocols share: limits, one budget for all bodies in flight, refusals, counters."""
+"""What receivers of both protocols share: limits, a budget for bodies in flight, parsing, storing, refusals."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from ragpulse_collector.records import Receipt
+from ragpulse_collector.otlp import json_body, protobuf
+from ragpulse_collector.otlp.wire import WireBatch, WireLog
+from ragpulse_collector.records import DecodeError, RawBody, Receipt
 
 MIB = 1024 * 1024
+OTHER_SERVICES = "(other services)"
+_MOST_SERVICES = 100
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,8 @@ class Counters:
     """Spans kept with their raw attributes only, because a rule raised an exception: a fault of the collector."""
     logs: int = 0
     """Log records whose content or score was kept."""
+    not_stored: dict[str, Counter[str]] = field(default_factory=dict)
+    """Signal → service → metrics, or ordinary log records: accepted, counted, not stored."""
 
     def taken(self, signal: str, size: int, receipt: Receipt) -> None:
         """Count a body that was taken."""
@@ -62,6 +73,19 @@ class Counters:
         self.unmapped += receipt.unmapped
         if signal == "logs":
             self.logs += receipt.accepted
+        for service, count in receipt.not_stored.items():
+            self._count_only(signal, service, count)
+
+    def _count_only(self, signal: str, service: str, count: int) -> None:
+        """Count what is not stored, and say so once for each service."""
+        found = self.not_stored.setdefault(signal, Counter())
+        if service not in found:
+            if len(found) >= _MOST_SERVICES:
+                service = OTHER_SERVICES
+            else:
+                what = "metrics" if signal == "metrics" else "log records that are no GenAI events"
+                _log.warning("service %s sends %s: they are accepted and counted, not stored", service, what)
+        found[service] += count
 
     def refused(self, signal: str, status: int) -> None:
         """Count a request that was answered with an error."""
@@ -115,3 +139,48 @@ class Ticket:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.give_back(self._taken)
+
+
+def parse_spans(body: RawBody) -> tuple[list[WireBatch], int]:
+    """Return the spans of a traces body, a batch for each scope, and how many were rejected for their ids.
+
+    Raises DecodeError where the body is not what its content type promises.
+    """
+    return json_body.spans(body.body) if body.content_type == "application/json" else protobuf.spans(body.body)
+
+
+def parse_logs(body: RawBody) -> Iterator[WireLog]:
+    """Yield the records of a logs body; raises DecodeError."""
+    return json_body.logs(body.body) if body.content_type == "application/json" else protobuf.logs(body.body)
+
+
+def count_metrics(body: RawBody) -> dict[str, int]:
+    """Return how many metrics of each service a body holds; raises DecodeError. Metrics are counted, not stored."""
+    return json_body.metrics(body.body) if body.content_type == "application/json" else protobuf.metrics(body.body)
+
+
+Submit = Callable[[RawBody], Future[Receipt]]
+
+
+async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
+    """Return the receipt once the body's content is on disk; metrics are only checked, in a thread.
+
+    Raises Refusal: 400 for what cannot be decoded; 503 for everything that is not the sender's fault, whether the store
+    says when to come again (`retry_after_s` on its exception) or failed in a way nobody foresaw.
+
+    The store's exceptions lose their traceback here: futures refer to them in cycles, and the traceback to the body.
+    """
+    try:
+        if body.signal == "metrics":
+            return Receipt(not_stored=await asyncio.to_thread(count_metrics, body))
+        # Shielded: a sender that leaves must not cancel what is being written.
+        return await asyncio.shield(asyncio.wrap_future(submit(body)))
+    except DecodeError as error:
+        raise Refusal(400, str(error)) from error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001 - at this boundary whatever failed is ours to mend, so the sender keeps its batch
+        retry_after_s = getattr(error, "retry_after_s", None)
+        if retry_after_s is not None:
+            raise Refusal(503, str(error), retry_after_s=retry_after_s) from error.with_traceback(None)
+        _log.exception("a %s body could not be stored", body.signal)
+        refusal = Refusal(503, "could not be stored, come again", retry_after_s=limits.retry_after_s)
+        raise refusal from error.with_traceback(None)

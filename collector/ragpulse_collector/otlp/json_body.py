@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from ragpulse_collector.otlp.wire import (
     WireRows,
     is_span_id,
     is_trace_id,
+    service_name,
 )
 from ragpulse_collector.records import DecodeError
 
@@ -67,13 +69,13 @@ def logs(body: bytes) -> Iterator[WireLog]:
                 yield _log(record, scope)
 
 
-def metrics(body: bytes) -> int:
-    """Return the number of metrics in a JSON ExportMetricsServiceRequest; raises DecodeError."""
-    return sum(
-        len(_messages(scope_metrics, "metrics"))
-        for resource_metrics in _messages(_load(body), "resourceMetrics")
-        for scope_metrics in _messages(resource_metrics, "scopeMetrics")
-    )
+def metrics(body: bytes) -> dict[str, int]:
+    """Return the number of metrics of each service in a JSON ExportMetricsServiceRequest; raises DecodeError."""
+    found: Counter[str] = Counter()
+    for resource in _messages(_load(body), "resourceMetrics"):
+        service = service_name(_attributes(_message(resource, "resource")))
+        found[service] += sum(len(_messages(scope, "metrics")) for scope in _messages(resource, "scopeMetrics"))
+    return found
 
 
 def _load(body: bytes) -> Message:

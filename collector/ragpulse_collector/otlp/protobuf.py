@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter
@@ -34,6 +35,7 @@ from ragpulse_collector.otlp.wire import (
     WireLog,
     is_span_id,
     is_trace_id,
+    service_name,
 )
 from ragpulse_collector.records import DecodeError
 
@@ -71,10 +73,13 @@ def logs(body: bytes) -> Iterator[WireLog]:
                 yield _log(record, scope)
 
 
-def metrics(body: bytes) -> int:
-    """Return the number of metrics in an ExportMetricsServiceRequest; raises DecodeError."""
-    request = _message(ExportMetricsServiceRequest, body)
-    return sum(len(scope.metrics) for resource in request.resource_metrics for scope in resource.scope_metrics)
+def metrics(body: bytes) -> dict[str, int]:
+    """Return the number of metrics of each service in an ExportMetricsServiceRequest; raises DecodeError."""
+    found: Counter[str] = Counter()
+    for resource in _message(ExportMetricsServiceRequest, body).resource_metrics:
+        service = service_name(_attributes(resource.resource.attributes))
+        found[service] += sum(len(scope.metrics) for scope in resource.scope_metrics)
+    return found
 
 
 def _message(request_type: Any, body: bytes) -> Any:

@@ -145,6 +145,11 @@ class WireLog:
     scope: Scope
 
 
+def service_name(resource: Mapping[str, Any]) -> str:
+    """Return how a resource names its service."""
+    return str(resource.get("service.name") or "unknown_service")
+
+
 class Vector(dict[str, Any]):
     """What stands for a numeric vector that was left out; its own class, so that no sender's value can pass for it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,13 +10,12 @@ from itertools import groupby
 from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
-from ragpulse_collector.sampling import cascade
+from ragpulse_collector.sampling import cascade, sessions
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
 from ragpulse_collector.store.protocol import Store, Transaction
-from ragpulse_collector.store.queries import clock
+from ragpulse_collector.store.queries import clock, unit_texts
 from ragpulse_collector.store.queries import deciding as sql
-from ragpulse_collector.store.queries.forced import force
-from ragpulse_collector.store.queries.sampling_hash import sampling_number
+from ragpulse_collector.store.queries.decisions import force, sampling_number
 
 Scale = Callable[[str], tuple[float, str]]
 
@@ -56,7 +56,8 @@ def _unscaled(_evaluator: str) -> tuple[float, str]:
 
 
 class Sampler:
-    """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root.
+    """Decides units `settle_s` after their root was stored, or after `quiet_s` without a root; sessions (for rules
+    that ask for them) once they have been quiet for `session_quiet_s`.
 
     `rules` gives the rules in force now; `pi_scale(evaluator)` gives the share of the designed probability that the
     budget allows and why (`budget` or `throttled`). One sampler may run on a store at a time.
@@ -69,6 +70,7 @@ class Sampler:
         *,
         settle_s: float = 2.0,
         quiet_s: float = 30.0,
+        session_quiet_s: float = 1800.0,
         salt: str = "ragpulse",
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
@@ -79,6 +81,7 @@ class Sampler:
         self._rules = rules
         self._settle = timedelta(seconds=settle_s)
         self._quiet = timedelta(seconds=quiet_s)
+        self._session_quiet = timedelta(seconds=session_quiet_s)
         self._salt = salt
         self._pi_scale = pi_scale
         self._every = timedelta(seconds=every_s)
@@ -86,6 +89,7 @@ class Sampler:
         self._low: datetime | None = None
         self._last: datetime | None = None
         self._heeded: datetime | None = None
+        self._sessions_seen: datetime | None = None
 
     def decide(self, now: datetime) -> int:
         """Decide everything due at `now` (UTC, naive); returns the number of traces decided, and decided once more.
@@ -95,7 +99,7 @@ class Sampler:
         """
         if self._is_early(now):
             return 0
-        decided = self._heed_scores(now)
+        decided = self._heed_scores(now) + self._decide_sessions(now)
         if self._is_idle(now):
             return decided
         while True:
@@ -117,7 +121,7 @@ class Sampler:
 
     def _heed_scores(self, now: datetime) -> int:
         """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
-        rules = self._rules()
+        rules = self._rules_of("trace")
         names = cascade.named_in(rules)
         if not names or _within(self._heeded, now, self._every):
             return 0
@@ -129,6 +133,22 @@ class Sampler:
                 break
             since = news.last
         return raised
+
+    def _rules_of(self, unit: str) -> Sequence[Rule]:
+        return _of_unit(unit, self._rules())
+
+    def _decide_sessions(self, now: datetime) -> int:
+        """Decide the sessions that are quiet; no rule asks for sessions: nothing."""
+        rules, quiet = self._rules_of("session"), now - self._session_quiet
+        if not rules or _within(self._sessions_seen, now, max(self._every, self._session_quiet / 60)):
+            return 0
+        self._sessions_seen = now
+        if not sessions.any_quiet(self._store.read, rules, quiet):
+            return 0
+        scales, salt, most = self._scales(rules), self._salt, self._most
+        return self._store.write(
+            lambda transaction: sessions.decide(transaction, rules, scales, quiet=quiet, salt=salt, most=most)
+        ).result()
 
     def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
         scales, most = self._scales(rules), self._most
@@ -175,8 +195,10 @@ class Sampler:
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
+        run(unit_texts.OWN_TEXTS, lo)
+        self._find_texts_below(transaction, lo)
         self._find_uncounted(transaction)
-        run(sql.FACT, lo)
+        run(sql.FACT)
         if found.late:
             run(sql.RETIRE_FACTS, lo)
         run(sql.ADD_FACTS, at)
@@ -185,12 +207,24 @@ class Sampler:
             run(sql.SETTLE_FEEDBACK)
 
     def _draw(self, transaction: Transaction, found: _Due) -> None:
-        rules = self._rules()
         lo, at = {"lo": found.lo}, {"at": transaction.at}
-        names = cascade.named_in(rules)
+        sets = [(since, _of_unit("trace", rules)) for since, rules in self._known_rules(transaction)]
+        # What was decided before keeps the rules of that time: a changed rule must not change the pi of a decision.
+        known = sets if found.late else sets[-1:]
+        names = cascade.named_in([rule for _, rules in known for rule in rules])
         if names:
             transaction.execute(sql.scores_seen(names), lo)
-        transaction.execute(drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
+        if len(known) > 1:
+            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in known]})
+            transaction.execute(sql.NOTHING_DRAWN)
+            for (place,) in transaction.execute(sql.PLACES).rows:
+                rules = known[max(0, place)][1]
+                if rules:
+                    keep = sql.decided_under(max(0, place))
+                    transaction.execute(drawn(rules, self._scales(rules), keep=keep, more=True))
+        else:
+            rules = known[-1][1]
+            transaction.execute(drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
         if found.late:
             transaction.execute(sql.ORPHANED, lo)
             transaction.execute(sql.RETIRE_DECISIONS, lo)
@@ -199,6 +233,29 @@ class Sampler:
             transaction.execute(sql.ADD_NEW_JOBS, lo | at)
         else:
             transaction.execute(sql.ADD_JOBS, at)
+
+    def _known_rules(self, transaction: Transaction) -> list[tuple[datetime, Sequence[Rule]]]:
+        """Every set of rules that decided, with the time from which on; the last is in force and is kept if new."""
+        now = tuple(self._rules())
+        stored = [json.loads(value) for (value,) in transaction.execute(sql.KNOWN_RULES).rows]
+        sets: list[tuple[datetime, Sequence[Rule]]] = [
+            (datetime.fromisoformat(one["at"]), [Rule.from_json(rule) for rule in one["rules"]]) for one in stored
+        ]
+        current = [rule.as_json() for rule in now]
+        if not stored or stored[-1]["rules"] != json.loads(json.dumps(current)):
+            sets.append((transaction.at, now))
+            value = {"at": transaction.at.isoformat(timespec="microseconds"), "rules": current}
+            transaction.execute(sql.ADD_RULES, {"value": json.dumps(value)})
+        return [*sets[:-1], (sets[-1][0], now)]
+
+    def _find_texts_below(self, transaction: Transaction, lo: dict[str, Any]) -> None:
+        """Give units whose own span has no query or response those of the spans below."""
+        if not transaction.execute(unit_texts.COUNT_SILENT).rows[0][0]:
+            transaction.execute(unit_texts.NOTHING_BELOW)
+            return
+        transaction.execute(unit_texts.BELOW, lo)
+        transaction.execute(unit_texts.REFRESH_TEXTS, lo)
+        transaction.execute(unit_texts.ADD_TEXTS, lo)
 
     def _find_uncounted(self, transaction: Transaction) -> None:
         """Name the spans that do not count as they are; most traces have none and never leave SQL."""
@@ -229,3 +286,7 @@ def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool
         yield from ((trace_id, node.span_id, False) for node in nodes if node.has_usage and node.span_id not in counted)
         calls = {span[1] for span in spans if span[7]}
         yield from ((trace_id, span_id, True) for span_id in silent_spans(nodes, calls))
+
+
+def _of_unit(unit: str, rules: Iterable[Rule]) -> Sequence[Rule]:
+    return [rule for rule in rules if rule.unit == unit]

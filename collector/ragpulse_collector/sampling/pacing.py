@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.ledger import selected_usd, spent_usd
+from ragpulse_collector.store.queries.ledger import HELD_BACK, selected_usd, spent_usd
 
 __all__ = ["Controller", "Pacer"]
 
@@ -41,22 +40,20 @@ class Pacer:
     """Moves the inclusion probabilities so that the day's budget (None: no limit) lasts the day.
 
     `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It follows the demand and what is left,
-    minus a reserve; it never falls below `floor`, and the reserve pays for the floor. Since pi is stored with each
-    decision, estimates stay unbiased however the scale moves.
+    minus the tenth that is released over the day. It never falls below `floor`, which that tenth pays for. Since pi is
+    stored with each decision, estimates stay unbiased however the scale moves.
     """
 
     def __init__(
         self,
         store: Store,
         usd_per_day: float | None,
-        per_evaluator: Mapping[str, float] | None = None,
         *,
         floor: float = 0.02,
-        reserve: float = 0.1,
         first: timedelta = timedelta(minutes=15),
     ) -> None:
-        self._store, self._usd_per_day, self._per_evaluator = store, usd_per_day, per_evaluator or {}
-        self.floor, self.reserve, self._first = floor, reserve, first
+        self._store, self._usd_per_day = store, usd_per_day
+        self.floor, self._first = floor, first
         self._controllers: dict[str, Controller] = {}
         self._seen: datetime | None = None
 
@@ -87,15 +84,10 @@ class Pacer:
         return {name: controller.scale for name, controller in self._controllers.items()}
 
     def _budget(self, name: str, midnight: datetime) -> float | None:
-        """What this evaluator may still spend today under each cap, the reserve held back; None without a cap."""
-        keep = 1.0 - self.reserve
-        found: list[float] = []
-        if self._usd_per_day is not None:
-            left = self._usd_per_day * keep - spent_usd(self._store.read, day=midnight.date())
-            demands = {key: controller.demand or 0.0 for key, controller in self._controllers.items()}
-            whole = sum(demands.values())
-            found.append(left * demands.get(name, 0.0) / whole if whole and demands.get(name) else left)
-        own = self._per_evaluator.get(name)
-        if own is not None:
-            found.append(own * keep - spent_usd(self._store.read, day=midnight.date(), evaluator=name))
-        return max(0.0, min(found)) if found else None
+        """This evaluator's share of what may still be spent today, the tenth held back; None without a cap."""
+        if self._usd_per_day is None:
+            return None
+        left = self._usd_per_day * (1.0 - HELD_BACK) - spent_usd(self._store.read, day=midnight.date())
+        demands = {key: controller.demand or 0.0 for key, controller in self._controllers.items()}
+        whole = sum(demands.values())
+        return max(0.0, left * demands.get(name, 0.0) / whole if whole and demands.get(name) else left)

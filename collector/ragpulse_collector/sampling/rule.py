@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from ragpulse_collector import settings
 from ragpulse_collector.store.queries.deciding import latest_score, literal
-from ragpulse_collector.store.where import condition, holds, quoted, scores_in
+from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT
+from ragpulse_collector.store.sql.where import condition, holds, quoted, scores_in
 
 
 class RuleError(ValueError):
@@ -85,8 +86,8 @@ class Rule(settings.RuleSettings):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the rule as written in `ragpulse.toml`."""
-        return self.model_dump(mode="json")
+        """Return the rule as written in `ragpulse.toml`; the unit only where it is not the usual one."""
+        return self.model_dump(mode="json", exclude={"unit"} if self.unit == "trace" else None)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
@@ -135,8 +136,12 @@ def check_where(where: str, scores: tuple[str, ...] = ()) -> None:
         raise RuleError(str(error)) from error
 
 
-def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str:
-    """Return the statement that draws every unit for every evaluator of the rules.
+def drawn(
+    rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *, keep: str = "true", more: bool = False
+) -> str:
+    """Return the statement that draws every unit for every evaluator of the rules into the table `drawn`.
+
+    `keep` is a condition on the units; with `more` the rows are added to what is there.
 
     `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
     `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
@@ -150,13 +155,14 @@ def drawn(rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]]) -> str
         alike.setdefault((tuple(mine), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
     selects = [_chance(names, mine, *scale) for (mine, scale), names in alike.items()]
     return f"""
-        CREATE OR REPLACE TEMP TABLE drawn AS
+        {"INSERT INTO drawn" if more else "CREATE OR REPLACE TEMP TABLE drawn AS"}
         WITH chance AS ({" UNION ALL ".join(selects)})
         SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
                c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
-               CASE WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
+               CASE WHEN c.environment = '{TEST_ENVIRONMENT}' THEN 'test_run'
+                    WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
                     WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
-        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id"""
+        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id WHERE {keep}"""
 
 
 def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
@@ -166,8 +172,9 @@ def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scal
     names = ", ".join(literal(name) for name in evaluators)
     rows = "fact LEFT JOIN seen USING (trace_uuid)" if any(rule.scores for rule in rules) else "fact"
     return f"""
-        SELECT trace_uuid, revision, upstream_pi, [{names}] AS evaluators, {_of_best(rules, chances, best, "name")}
-               AS rule, {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
+        SELECT trace_uuid, revision, upstream_pi, environment, [{names}] AS evaluators,
+               {_of_best(rules, chances, best, "name")} AS rule,
+               {_of_best(rules, chances, best, "policy")} AS policy, {best}::DOUBLE AS designed,
                {best}::DOUBLE * {scale!r}::DOUBLE AS local, {literal(scaled_by or "budget")} AS scaled_by FROM {rows}"""
 
 

@@ -1,10 +1,11 @@
-"""Opening the DuckDB file: settings chosen for the goals, errors that say the mend."""
+"""Opening DuckDB: a file, with settings chosen for the goals, or a lake attached; errors name the fix."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -17,7 +18,7 @@ from ragpulse_collector.store.protocol import Parameters, Rows, StoreError
 ROWS_A_GROUP = 16_384
 """A checkpoint that fits small groups stalls the writer for a third of the time that the usual 122,880 rows take."""
 
-ANEW = "the store is being opened anew: ask again"
+REOPENING = "the store is being reopened: ask again"
 _PAST_DAMAGE = (
     "`ragpulse serve --db {}` keeps a damaged log aside and goes on with what can be read, "
     "see Recovery in docs/operations.md"
@@ -95,7 +96,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection, *, writable: Path | None = None) -> None:
-    """Forbid files (but those below `writable`), network and extensions to SQL until the file is opened anew.
+    """Forbid files (but those below `writable`), network and extensions to SQL until the file is reopened.
 
     Closing it does not write the log into it from now on: who closes says whether there is time for that.
     """
@@ -121,7 +122,7 @@ def _explain(path: Path, error: duckdb.Error) -> str:
 
 
 def given_up(error: duckdb.Error) -> bool:
-    """Whether the engine answers nothing more until the store is opened anew: its file could not be written to."""
+    """Whether the engine answers nothing more until the store is reopened: its file could not be written to."""
     return isinstance(error, duckdb.FatalException) or "has been invalidated" in str(error)
 
 
@@ -178,3 +179,47 @@ class Deadline:
     def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+LAKE = "lake"
+"""What a lake is attached as."""
+_EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs")
+_RETRIES = ("ducklake_retry_wait_ms = 20", "ducklake_retry_backoff = 1.2", "ducklake_max_retry_count = 30")
+"""Commits meet at the catalog; appends never truly conflict, so they are tried again inside, for 24 s at most."""
+
+
+def attach_lake(
+    connection: duckdb.DuckDBPyConnection, catalog: str, data_path: str, s3: Mapping[str, str] | None
+) -> None:
+    """Attach a lake to a connection and choose it; raises StoreError or duckdb.Error."""
+    load_extensions(connection)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    for setting in _RETRIES:
+        connection.execute(f"SET GLOBAL {setting}")
+    if s3:
+        fields = ", ".join(f"{name} '{quoted(value)}'" for name, value in s3.items())
+        connection.execute(f"CREATE SECRET lake_files (TYPE s3, {fields})")
+    connection.execute(f"ATTACH '{quoted(catalog)}' AS {LAKE} (DATA_PATH '{quoted(data_path)}')")
+    connection.execute(f"USE {LAKE}")
+
+
+def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
+    """Load what the lake needs, from installed packages where there are some; raises StoreError naming the fix."""
+    for name in _EXTENSIONS:
+        try:
+            connection.execute(f"LOAD {_extension(name)}")
+        except duckdb.Error as error:
+            raise StoreError(
+                f"duckdb {duckdb.__version__} has no extension {name}: pip install 'ragpulse[lake]' "
+                f"or run INSTALL {name} with internet access"
+            ) from error
+
+
+def _extension(name: str) -> str:
+    """Packages are loaded from where they lie: a service may not have a home folder that it can write to."""
+    try:
+        package = files(f"duckdb_extension_{name}")
+    except ModuleNotFoundError:
+        return name
+    file = package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+    return f"'{quoted(file)}'"

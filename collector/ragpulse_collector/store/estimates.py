@@ -1,8 +1,8 @@
 """The estimator of docs/statistics.md as SQL: Hajek's mean and its interval, equal to `statistics.hajek` to 1e-9.
 
-Scored units are weighted by 1/pi. Which interval is used, and the names of its parts, follow
-`ragpulse_evaluators.statistics.weighted`; that module says why. The sums for `statistics.Moments` are here, too: with
-them the interval is computed in Python.
+Scored units are weighted by 1/pi and added up by cluster: the user, else the session, else the trace. The names of the
+parts follow `ragpulse_evaluators.statistics.weighted`; that module says why. The sums for `statistics.Moments` are
+here, too: with them the interval is computed in Python.
 """
 
 from __future__ import annotations
@@ -11,6 +11,14 @@ from ragpulse_evaluators.statistics.distributions import STUDENT_975
 
 _Z = 1.959963984540054
 """The normal quantile at 0.975."""
+
+CLUSTER = (
+    "CASE WHEN user_id IS NOT NULL THEN hash(user_id) WHEN session_id IS NOT NULL THEN hash(session_id)"
+    " ELSE hash(trace_id) END"
+)
+"""Whose answers are alike, from a row of `raw.trace_facts`: the user's, else the session's, else the trace's own."""
+IDENTIFIED = "(user_id IS NOT NULL OR session_id IS NOT NULL)"
+"""Whether a row of `raw.trace_facts` says whose answer it is."""
 
 
 def _polynomial(low: float, high: float, coefficients: tuple[float, ...]) -> str:
@@ -42,61 +50,97 @@ MACROS: dict[str, str] = {
 
 
 def hajek(source: str, *, keys: str) -> str:
-    """Return the query that estimates `y` weighted by 1/`pi` over the rows of `source`, one row per `keys`."""
+    """Return the query that estimates `y` weighted by 1/`pi` over the rows of `source`, one row per `keys`.
+
+    Rows of one `cluster` count as dependent. `users` is NULL where no row is `identified`.
+    """
     return f"""
         WITH picked AS ({source}),
+        clustered AS (
+            SELECT {keys}, cluster, count(*) AS c_n, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy,
+                   sum(1 / pi ** 2) AS c_ww, min(pi) AS rarest, min(y) AS c_low, max(y) AS c_high,
+                   bool_or(y > 0 AND y < 1) AS c_between, bool_or(identified) AS known
+            FROM picked GROUP BY {keys}, cluster),
         means AS (
-            SELECT {keys}, sum(y / pi) / sum(1 / pi) AS m, sum(1 / pi) AS w,
-                   sum(1 / pi) ** 2 / sum(1 / pi ** 2) AS kish, 1 / min(pi) / sum(1 / pi) AS heaviest,
-                   count(*) AS n, min(y) AS low, max(y) AS high, bool_or(y > 0 AND y < 1) AS between
-            FROM picked GROUP BY {keys}),
+            SELECT {keys}, sum(c_wy) / sum(c_w) AS m, sum(c_w) AS w, sum(c_n) AS n, count(*) AS clusters,
+                   sum(c_ww) / sum(c_w) ** 2 AS squares, sum(c_w ** 2) / sum(c_w) ** 2 AS cluster_squares,
+                   sum(c_ww / c_w) / sum(c_w) AS own, 1 / min(rarest) / sum(c_w) AS heaviest,
+                   max(c_w) / sum(c_w) AS largest, min(c_low) AS low, max(c_high) AS high,
+                   bool_or(c_between) AS graded, bool_or(known) AS identified
+            FROM clustered GROUP BY {keys}),
+        users AS (
+            SELECT {keys}, sum((c_wy - m * c_w) ** 2) / any_value(w) ** 2 AS error,
+                   sum((c_wy - m * c_w) ** 2 / c_w) / any_value(w) AS between
+            FROM clustered JOIN means USING ({keys}) GROUP BY {keys}),
         spread AS (
-            SELECT {keys}, any_value(COLUMNS(means.* EXCLUDE ({keys}))),
-                   sqrt(sum(((y - m) / pi) ** 2)) / any_value(w) AS se,
-                   sum((y - m) ** 2 / pi) / any_value(w) AS variance
-            FROM picked JOIN means USING ({keys}) GROUP BY {keys}),
+            SELECT {keys}, any_value(COLUMNS(means.* EXCLUDE ({keys}))), any_value(error) AS error,
+                   any_value(between) AS between, sum((y - m) ** 2 / pi) / any_value(w) AS variance
+            FROM picked JOIN means USING ({keys}) JOIN users USING ({keys}) GROUP BY {keys}),
         kinds AS (
-            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, p * (1 - p) AS most,
-                   kish >= 0.7 * n AS alike, between AND low < high AS graded,
-                   NOT unbounded AND NOT (alike AND graded AND (
-                       kish >= (1 - 1e-9) * n AND (n < 10 OR least(p, 1 - p) >= 0.25)
-                       OR most * least(p, 1 - p) >= 20 * greatest(se ** 2, variance / kish))) AS wilson,
-                   wilson AND NOT (alike AND NOT graded) AS cautious, low = high OR most <= 0 AS same,
-                   greatest(0.0, heaviest ** 2 - 4 / kish ** 2) AS heavy,
-                   student_975(greatest(1.0, round(kish - 1, 3))) AS t
+            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, clusters >= n AS alone,
+                   CASE WHEN clusters > 1 THEN error / (1 - cluster_squares) ELSE error END AS shown,
+                   CASE WHEN alone THEN 0.0 WHEN variance * (1 - own) <= 0 THEN 1.0
+                        ELSE least(1.0, greatest(0.0, (between * clusters / (clusters - 1) - variance * own)
+                                                      / (variance * (1 - own)))) END AS rho,
+                   alone AND squares * 0.7 * n <= 1 AS alike, alike AND NOT graded AS simple,
+                   student_975(greatest(1.0, round(1 / cluster_squares - 1, 3))) AS t,
+                   NOT alone AND 1 / cluster_squares < 5 AS few
             FROM spread),
-        sized AS (
-            SELECT *,
-                   CASE WHEN same THEN kish ELSE most / ({_cautious_error("p")}) END AS below,
-                   CASE WHEN same THEN kish ELSE most / ({_cautious_error("(1 - p)")}) END AS above,
-                   (student_975(greatest(1.0, round(n - 1.0, 3))) / t) ** 2 AS freedom,
-                   CASE WHEN low = high OR se = 0 THEN kish ELSE least(n, most / se ** 2) END AS trials
+        shares AS (
+            SELECT *, CASE WHEN simple OR (alike AND low = high) THEN 1.0 ELSE ({_Z!r} / t) ** 2 END AS freedom,
+                   low = high OR p <= 0 OR p >= 1 OR variance <= 0 AS same, {_each("rho")} AS each,
+                   {_each("least(1.0, rho + 1 / sqrt(2.0 * greatest(1, clusters - 1)))")} AS most,
+                   (1 - rho) * heaviest ** 2 + rho * largest ** 2 AS heavy
             FROM kinds),
+        sized AS (
+            SELECT *, {_Z**2!r} / ({_Z**2!r} + freedom / cluster_squares) AS room,
+                   CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("p")}) * freedom END AS below,
+                   CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("(1 - p)")}) * freedom END AS above,
+                   CASE WHEN error > 0 THEN least(n, p * (1 - p) / error) ELSE 1 / squares END AS trials,
+                   CASE WHEN alone AND NOT graded THEN 0.5 ELSE 0.0 END AS step,
+                   CASE WHEN alone THEN error ELSE shown END AS held
+            FROM shares),
         bounds AS (
             SELECT *,
-                   CASE WHEN cautious THEN wilson_lo(p - step / (below * freedom), below * freedom)
-                        WHEN wilson THEN wilson_lo(p, trials)
-                        WHEN NOT unbounded THEN greatest(0.0, m - t * se) WHEN se > 0 THEN m - t * se END AS lo,
-                   CASE WHEN cautious THEN wilson_hi(p + step / (above * freedom), above * freedom)
-                        WHEN wilson THEN wilson_hi(p, trials)
-                        WHEN NOT unbounded THEN least(1.0, m + t * se) WHEN se > 0 THEN m + t * se END AS hi
-            FROM (SELECT *, CASE WHEN between THEN 0.0 ELSE 0.5 END AS step FROM sized))
-        SELECT {keys}, m AS estimate, lo, hi, n, kish AS n_eff FROM bounds"""
+                   CASE WHEN few THEN NULL
+                        WHEN unbounded THEN CASE WHEN low < high THEN m - t * sqrt(held) END
+                        WHEN same THEN p - p * room
+                        WHEN simple THEN wilson_lo(p, trials) ELSE wilson_lo(p - step / below, below) END AS lo,
+                   CASE WHEN few THEN NULL
+                        WHEN unbounded THEN CASE WHEN low < high THEN m + t * sqrt(held) END
+                        WHEN same THEN p + (1 - p) * room
+                        WHEN simple THEN wilson_hi(p, trials) ELSE wilson_hi(p + step / above, above) END AS hi
+            FROM sized)
+        SELECT {keys}, m AS estimate, lo, hi, n::BIGINT AS n, 1 / squares AS n_eff,
+               CASE WHEN identified THEN clusters END AS users
+        FROM bounds"""
 
 
-def _cautious_error(far: str) -> str:
-    """SE² as the bound on the side whose end lies `far` away takes it."""
-    spread = f"CASE WHEN graded THEN least(most, variance + 0.5 * {far} ** 2 / kish) ELSE variance END"
-    return f"greatest(se ** 2, {spread} / kish) + 0.5 * {far} ** 2 * heavy"
+def _each(likeness: str) -> str:
+    """One over the number of independent answers that are as informative."""
+    return f"squares + {likeness} * (cluster_squares - squares)"
 
 
-MOMENTS = (
-    "count({y}), sum(CASE WHEN {y} IS NOT NULL THEN 1 / pi END), sum({y} * (1 / pi)), sum({y} * ({y} * (1 / pi))),"
-    " sum(CASE WHEN {y} IS NOT NULL THEN (1 / pi) * (1 / pi) END), sum((1 / pi) * ({y} * (1 / pi))),"
-    " sum(({y} * (1 / pi)) * ({y} * (1 / pi))), min({y}), max({y}), min(CASE WHEN {y} IS NOT NULL THEN pi END),"
-    " count_if({y} > 0 AND {y} < 1)"
+def _variance(far: str) -> str:
+    """The variance of the mean for the bound on the side whose end lies `far` away."""
+    unseen = f"(CASE WHEN alone THEN 0.25 ELSE 1.0 END) * ({far} * most) ** 2"
+    least = "greatest(shown, variance * each)"
+    return (
+        f"least({least} + {unseen}, greatest({least}, p * (1 - p) * cluster_squares))"
+        f" + 0.5 * {far} ** 2 * greatest(0.0, heavy - (2 * each) ** 2)"
+    )
+
+
+CLUSTER_SUMS = (
+    "count({y}) AS c_n, sum(CASE WHEN {y} IS NOT NULL THEN 1 / pi END) AS c_w, sum({y} * (1 / pi)) AS c_wy,"
+    " sum({y} * ({y} * (1 / pi))) AS c_wyy, sum(CASE WHEN {y} IS NOT NULL THEN (1 / pi) * (1 / pi) END) AS c_ww,"
+    " min(CASE WHEN {y} IS NOT NULL THEN pi END) AS c_rarest, min({y}) AS c_low, max({y}) AS c_high,"
+    " count_if({y} > 0 AND {y} < 1) AS c_between"
 )
-"""The fields of `statistics.Moments` for one group, from a column `pi` and a value `{y}` that may be NULL.
-
-All sums share a few products: this takes a fifth less time than dividing and filtering the terms of each sum.
-"""
+"""What the answers of one cluster add up to, from a column `pi` and a value `{y}` that may be NULL."""
+MOMENTS = (
+    "sum(c_n), count_if(c_n > 0), sum(c_w), sum(c_wy), sum(c_wyy), sum(c_ww), sum(c_w * c_w), sum(c_w * c_wy),"
+    " sum(c_wy * c_wy), sum(c_wy * (c_wy / c_w)), sum(c_ww / c_w), 1 / min(c_rarest), max(c_w), min(c_low),"
+    " max(c_high), sum(c_between)"
+)
+"""The fields of `statistics.Moments` for one group, from rows of CLUSTER_SUMS."""

@@ -1,12 +1,19 @@
-"""The file's version and the way from an older one to this one."""
+"""The version of a file or lake and the way from an older one: a copy `NAME.before-vN` first, then one transaction."""
 
 from __future__ import annotations
 
+import logging
+import os
+import shlex
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from ragpulse_collector.store.connection import attach_file, first_line, settings
+from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES
 from ragpulse_collector.store.views import create_views, views_digest
@@ -17,6 +24,28 @@ Fetch = Callable[[str], list[tuple[Any, ...]]]
 STEPS: dict[int, tuple[str, ...]] = {
     2: ("ALTER TABLE raw.spans ADD COLUMN links VARCHAR", "ALTER TABLE raw.feedback ADD COLUMN response_id VARCHAR"),
     3: ("ALTER TABLE raw.trace_facts ADD COLUMN retriever VARCHAR",),
+    4: (
+        "ALTER TABLE raw.monitor_states ADD COLUMN event_id UUID",
+        "CREATE TABLE raw.monitors (name VARCHAR, definition VARCHAR, mute_until TIMESTAMP, deleted BOOLEAN,"
+        " created_at TIMESTAMP)",
+        "CREATE TABLE raw.alert_messages (event_id UUID, destination VARCHAR, state VARCHAR, attempt INTEGER,"
+        " error VARCHAR, message VARCHAR, due_at TIMESTAMP, created_at TIMESTAMP)",
+    ),
+    5: (
+        "ALTER TABLE raw.contents ADD COLUMN query_from UBIGINT",
+        "ALTER TABLE raw.contents ADD COLUMN response_from UBIGINT",
+    ),
+    6: (
+        "ALTER TABLE raw.trace_facts ADD COLUMN misdated_spans INTEGER",
+        "ALTER TABLE raw.trace_facts ADD COLUMN spans_from TIMESTAMP",
+    ),
+    7: tuple(
+        f"ALTER TABLE raw.trace_facts ADD COLUMN {column}"
+        for column in ("tags VARCHAR[]", "metadata MAP(VARCHAR, VARCHAR)", "release VARCHAR")
+    ),
+    8: (
+        "CREATE TABLE raw.datasets (name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP)",
+    ),
 }
 """version → the statements that lead from version-1 to it; a step is never changed once released."""
 
@@ -83,3 +112,119 @@ def _create(execute: Execute) -> None:
     execute("CREATE SCHEMA IF NOT EXISTS raw")
     for name, columns in TABLES.items():
         execute(f"CREATE TABLE IF NOT EXISTS raw.{name} ({columns})")
+
+
+_log = logging.getLogger(__name__)
+Attach = Callable[[], duckdb.DuckDBPyConnection]
+SPARE_BYTES = 64 * 2**20
+"""What must stay free beside the copy: the migration writes its log, of at most this size, before the file."""
+_CHUNK_BYTES = 2**20
+
+
+def copy_path(path: Path) -> Path:
+    """Return where the copy of an older file is kept."""
+    return path.with_name(f"{path.name}.before-v{SCHEMA_VERSION}")
+
+
+def migrate_file(path: Path, *, in_place: bool) -> int:
+    """Bring a closed file to this version; returns the version it had. Raises StoreError like `open_current`."""
+    config = settings(threads=1, memory_limit="512MB", wal_limit="64MB")
+    connection, version = open_current(path, lambda: attach_file(path, "ragpulse", config), in_place=in_place)
+    connection.close()
+    return version
+
+
+def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple[duckdb.DuckDBPyConnection, int]:
+    """Open a file, bring it to this version and return the version it had.
+
+    An older file is copied first unless `in_place`. Raises StoreError where it is newer, or cannot be copied.
+    """
+    connection = attach()
+    try:
+        version = _version(connection)
+        check_version(version, name=str(path))
+        if is_older(version) and not in_place:
+            connection = _copy_and_open(path, version, connection, attach)
+        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection, version
+
+
+def _copy_and_open(
+    path: Path, version: int, connection: duckdb.DuckDBPyConnection, attach: Attach
+) -> duckdb.DuckDBPyConnection:
+    """Copy the closed file and open it again: closing any descriptor of an open file would release DuckDB's lock."""
+    _check_room(path, version)
+    try:
+        connection.execute("CHECKPOINT")  # the file alone holds everything now
+        connection.close()
+        copied = _state(path)
+        _copy(path, copy_path(path))
+    except (OSError, duckdb.Error) as error:
+        raise StoreError(f"{_cannot_copy(path, version)} ({first_line(error)}): {_fix(path)}") from error
+    opened = attach()
+    if log_bytes(path) or _state(path) != copied:
+        opened.close()
+        raise StoreError(f"another process changed {path} while it was copied: start again")
+    _log.warning("%s has schema version %d; its copy before the migration is %s", path, version, copy_path(path))
+    return opened
+
+
+def _check_room(path: Path, version: int) -> None:
+    needed = path.stat().st_size + log_bytes(path) + SPARE_BYTES
+    free = shutil.disk_usage(path.absolute().parent).free
+    if free < needed:
+        raise StoreError(
+            f"{_cannot_copy(path, version)} (the disk has {free:,} bytes free, {needed:,} are needed): {_fix(path)}"
+        )
+
+
+def _cannot_copy(path: Path, version: int) -> str:
+    return f"{path} has schema version {version}, this ragpulse uses {SCHEMA_VERSION}, and it cannot be copied first"
+
+
+def _fix(path: Path) -> str:
+    return f"free space, or migrate without a copy: `ragpulse migrate --db {shlex.quote(str(path))} --in-place`"
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Write a copy that has its name only when it is whole and on disk."""
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    try:
+        with path.open("rb") as source, open(part, "xb", opener=_private) as copy:
+            shutil.copyfileobj(source, copy, _CHUNK_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())
+        part.replace(target)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.absolute().parent)
+
+
+def _private(name: str, flags: int) -> int:
+    """Open a file that only its owner reads, like the database."""
+    return os.open(name, flags, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name durable; Windows does this by itself."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _state(path: Path) -> tuple[int, int, int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _version(connection: duckdb.DuckDBPyConnection) -> int:
+    return file_version(lambda sql: connection.execute(sql).fetchall())

@@ -15,7 +15,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class StoreError(Exception):
-    """The store cannot be used as asked; the message is one line with the mend."""
+    """The store cannot be used as asked; the message is one line with the fix."""
 
 
 class Busy(Exception):

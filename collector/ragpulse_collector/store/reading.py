@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import duckdb
 
-from ragpulse_collector.store.connection import ANEW, Deadline, fetch, given_up
-from ragpulse_collector.store.limited import Limited
+from ragpulse_collector.store.connection import REOPENING, Deadline, fetch, given_up
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import Format, Outbox
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, Store
-from ragpulse_collector.store.user_sql import Question, answer
+from ragpulse_collector.store.sql.limits import Limited, Question, answer
 
 _NO_MEMORY = "the store's memory is in use by what arrives and is asked meanwhile: ask again, or for a shorter time"
 _PATIENCE_S = 10.0
@@ -28,8 +30,29 @@ _USED = """
 _AT_A_TIME = 2
 
 
+@dataclass(slots=True)
+class QueryTimes:
+    """How long queries took since the start."""
+
+    bounds: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
+    counts: list[int] = field(default_factory=lambda: [0] * 5)
+    """Queries up to each bound and above the one before; the last above all."""
+    seconds: float = 0.0
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        """Count one query, whether it is answered or not."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            self.counts[bisect.bisect_left(self.bounds, took)] += 1
+            self.seconds += took
+
+
 class _OpenedAnew(Exception):
-    """The query met a store that was given up, or was interrupted for it to be opened anew."""
+    """The query met a store that was given up, or was interrupted for it to be reopened."""
 
 
 class Reading:
@@ -44,9 +67,14 @@ class Reading:
         self._alone = threading.Lock()
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
         self._outbox = Outbox(path, cursor)
+        self.query_times = QueryTimes()
 
     def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
         """Answer a query from a fresh cursor (any thread); raises TimeoutError, Busy where memory is short."""
+        with self.query_times.measured():
+            return self._read(sql, parameters, timeout_s)
+
+    def _read(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         try:
             return self._answer_alone(sql, parameters, timeout_s)
         except _OpenedAnew:
@@ -54,10 +82,10 @@ class Reading:
         try:
             return self._answer_alone(sql, parameters, timeout_s)
         except _OpenedAnew as error:
-            raise Busy(ANEW) from error
+            raise Busy(REOPENING) from error
 
     def _revive(self) -> None:
-        """Have the engine opened anew where it has given the store up."""
+        """Have the engine reopened where it has given the store up."""
 
     def _answer_alone(self, sql: str, parameters: Parameters, timeout_s: float | None) -> Rows:
         try:
@@ -90,7 +118,8 @@ class Reading:
         self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
     ) -> Rows:
         """Answer one read-only SELECT that a user wrote; raises Refused with the reason, TimeoutError, Busy."""
-        return self._ask(Question(sql=sql, parameters=parameters, timeout_s=timeout_s, max_rows=max_rows))
+        with self.query_times.measured():
+            return self._ask(Question(sql=sql, parameters=parameters, timeout_s=timeout_s, max_rows=max_rows))
 
     def limited(self) -> Store:
         """Return this store with reads under the limits of users' SQL."""
@@ -105,10 +134,14 @@ class Reading:
                 return answer(cursor, question, self._name)
         except duckdb.Error as error:
             if given_up(error):
-                raise Busy(ANEW) from error
+                raise Busy(REOPENING) from error
             raise
         finally:
             self._asking.release()
+
+    def purge(self) -> None:
+        """Put the log, which holds deleted rows, into the file; `vacuum` rewrites the file when it is closed."""
+        self.read("CHECKPOINT")
 
     def snapshot(self, path: str | Path) -> Path:
         """Write a copy of the whole file that any process may open, while spans keep coming.

@@ -6,10 +6,12 @@ Deleted space is used again by what comes; the file itself does not shrink (`vac
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import duckdb
 import orjson
@@ -17,12 +19,12 @@ import orjson
 from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import outbox_folder
-from ragpulse_collector.store.protocol import Store, StoreError, Transaction
+from ragpulse_collector.store.protocol import Parameters, Store, StoreError, Transaction
 from ragpulse_collector.store.schema import TABLES, TIME_COLUMNS
 
 _OF_TRACES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
 """The tables whose rows belong to a trace; `spans`, which say whose a trace is, last."""
-_TOOK_PART = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service)"
+_TOOK_PART = "trace_id IN (SELECT trace_id FROM raw.spans WHERE service = $service AND start_time < $before)"
 _AIM = 0.95
 """Size retention aims at this share of the limit: between the limit and the 90 % that always stay."""
 Reason = dict[str, object]
@@ -77,18 +79,113 @@ def prune_to_size(store: Store, max_bytes: int, *, actor: str = "retention") -> 
     return steps
 
 
-def prune_service(store: Store, service: str, *, dry_run: bool = False, actor: str = "retention") -> Pruned:
+def prune_service(
+    store: Store, service: str, *, older_than: datetime | None = None, dry_run: bool = False, actor: str = "retention"
+) -> Pruned:
     """Delete every trace in which a service took part, with all that belongs to it; one row in the audit.
 
-    What is kept under no trace stays until its time: recorded judge replies, money spent.
+    With `older_than` only traces in which it took part before. What is kept under no trace stays until its time:
+    recorded judge replies, money spent.
     """
-    counted = {table: _count_of(store, table, service) for table in _OF_TRACES}
+    given = {"service": service, "before": older_than or datetime.max}
+    counted = {table: _count_of(store, table, given) for table in _OF_TRACES}
     found = {table: count for table, count in counted.items() if count}
     if found and not dry_run:
-        store.write(partial(_delete_of, service=service)).result()
-        detail: dict[str, object] = {"service": service, **found}
+        store.write(partial(_delete_of, given=given)).result()
+        aged = {} if older_than is None else {"reason": "age", "before": str(older_than)}
+        detail: dict[str, object] = {"service": service, **aged, **found}
         store.write(partial(audit, actor=actor, action="prune", detail=detail)).result()
-    return Pruned(cutoff=None, rows=found)
+    return Pruned(cutoff=older_than, rows=found)
+
+
+Subject = Literal["user", "session", "trace"]
+"""Whose traces are forgotten: a person's, a conversation's, or one."""
+_STATED_BY = {"user": "user_id = $id", "session": "session_id = $id", "trace": "trace_id = $id::UUID"}
+_LEAST_TEXT = 8
+"""A shorter question or answer stands in the prompts of others, too."""
+_FORGOTTEN = """
+    CREATE OR REPLACE TEMP TABLE forgotten AS
+    SELECT trace_id FROM raw.spans WHERE {stated} UNION SELECT trace_id FROM raw.trace_facts WHERE {stated}"""
+_THEIR_SESSIONS = """
+    SELECT session_id FROM raw.spans WHERE trace_id IN (FROM forgotten)
+    UNION SELECT session_id FROM raw.trace_facts WHERE trace_id IN (FROM forgotten)"""
+_SAME_SESSION = f"""
+    CREATE OR REPLACE TEMP TABLE related AS
+    SELECT trace_id FROM raw.spans WHERE session_id IN ({_THEIR_SESSIONS})
+    UNION SELECT trace_id FROM raw.trace_facts WHERE session_id IN ({_THEIR_SESSIONS}) UNION FROM forgotten"""
+_ASKED_OF_THEM = f"""
+    SELECT key FROM raw.judge_calls WHERE (reply->>'$.prompt') IN (
+        SELECT unnest(from_json(calls, '[{{"prompt": "VARCHAR"}}]')).prompt FROM raw.scores
+        WHERE trace_id IN (FROM related) AND calls IS NOT NULL)
+    UNION
+    SELECT j.key FROM raw.judge_calls j JOIN (
+        SELECT DISTINCT unnest([query, response]) AS text FROM raw.contents WHERE trace_id IN (FROM forgotten)) t
+      ON length(t.text) >= {_LEAST_TEXT} AND contains((j.reply->>'$.prompt'), t.text)"""
+_SCORED_BY_RESPONSE = """trace_id IS NULL AND response_id IN (
+    SELECT response_id FROM raw.spans WHERE trace_id IN (FROM forgotten) AND response_id IS NOT NULL)"""
+Forget = Callable[[Transaction, Sequence[str]], int]
+"""Removes what else is kept of traces (ids as hex text); returns how much that was."""
+
+
+def forget(
+    store: Store, subject: Subject, identity: str, *, also: Mapping[str, Forget], dry_run: bool = False, actor: str
+) -> dict[str, int]:
+    """Delete the traces of a user, a session or one trace with all that is kept of them; returns rows by table.
+
+    A user's traces are also the other turns of the user's sessions. Other turns of a session whose turns go lose the
+    recorded prompts, which quote the turns before. The audit names neither the subject's id nor a trace.
+    """
+
+    def work(transaction: Transaction) -> dict[str, int]:
+        found = _forget(transaction, subject, identity, also)
+        if dry_run:
+            raise _DryRun(found)
+        if found:
+            audit(transaction, actor=actor, action="prune", detail={"reason": subject, **found})
+        return found
+
+    try:
+        return store.write(work).result()
+    except _DryRun as end:
+        return end.found
+
+
+class _DryRun(Exception):
+    """Rolls the deletion back; it was only counted."""
+
+    def __init__(self, found: dict[str, int]) -> None:
+        super().__init__("nothing is deleted")
+        self.found = found
+
+
+_TAKEN_FROM_THEM = "json_extract_string(item, '$.trace_id') IN (SELECT unnest($traces::VARCHAR[]))"
+
+
+def _forget(transaction: Transaction, subject: Subject, identity: str, also: Mapping[str, Forget]) -> dict[str, int]:
+    run = transaction.execute
+    run(_FORGOTTEN.format(stated=_STATED_BY[subject]), {"id": identity})
+    run(_SAME_SESSION)
+    if subject == "user":
+        run("CREATE OR REPLACE TEMP TABLE forgotten AS FROM related")
+    keys = [row[0] for row in run(_ASKED_OF_THEM).rows]
+    related = [row[0].hex for row in run("FROM related").rows]
+    counted = {
+        "judge_calls": _deleted(transaction, "judge_calls", "key IN (SELECT unnest($keys::VARCHAR[]))", {"keys": keys}),
+        "feedback": _deleted(transaction, "feedback", _SCORED_BY_RESPONSE),
+        "datasets": _deleted(transaction, "datasets", _TAKEN_FROM_THEM, {"traces": related}),
+        **{name: remove(transaction, related) for name, remove in also.items()},
+    }
+    for table in _OF_TRACES:
+        counted[table] = counted.get(table, 0) + _deleted(transaction, table, "trace_id IN (FROM forgotten)")
+    run("UPDATE raw.scores SET calls = NULL WHERE trace_id IN (FROM related) AND calls IS NOT NULL")
+    return {table: count for table, count in counted.items() if count}
+
+
+def _deleted(transaction: Transaction, table: str, where: str, parameters: Mapping[str, Any] | None = None) -> int:
+    count = int(transaction.execute(f"SELECT count(*) FROM raw.{table} WHERE {where}", parameters or ()).rows[0][0])
+    if count:
+        transaction.execute(f"DELETE FROM raw.{table} WHERE {where}", parameters or ())
+    return count
 
 
 def audit(transaction: Transaction, *, actor: str, action: str, detail: dict[str, object]) -> None:
@@ -131,11 +228,11 @@ def _delete(transaction: Transaction, *, table: str, cutoff: datetime) -> None:
     transaction.execute(f"DELETE FROM raw.{table} WHERE {TIME_COLUMNS[table]} < ?", [cutoff])
 
 
-def _count_of(store: Store, table: str, service: str) -> int:
+def _count_of(store: Store, table: str, given: Parameters) -> int:
     sql = f"SELECT count(*) FROM raw.{table} WHERE {_TOOK_PART}"
-    return int(store.read(sql, {"service": service}).rows[0][0])
+    return int(store.read(sql, given).rows[0][0])
 
 
-def _delete_of(transaction: Transaction, *, service: str) -> None:
+def _delete_of(transaction: Transaction, *, given: Parameters) -> None:
     for table in _OF_TRACES:
-        transaction.execute(f"DELETE FROM raw.{table} WHERE {_TOOK_PART}", {"service": service})
+        transaction.execute(f"DELETE FROM raw.{table} WHERE {_TOOK_PART}", given)

@@ -137,8 +137,8 @@ class TableRows:
         self.add("feedback", **{name: [value] for name, value in row.items()})
 
     def add_content_event(self, record: ContentRecord, at: datetime, *, joined: bool) -> None:
-        """Keep the texts of a log event as they came."""
-        body = orjson.dumps({"query": record.query, "response": record.response, "contexts": record.contexts})
+        """Keep what a log event said as it came."""
+        body = orjson.dumps({name: getattr(record, name) for name in EVENT_FIELDS})
         row = {
             "trace_id": record.trace_id,
             "span_id": record.span_id,
@@ -155,6 +155,8 @@ class TableRows:
             transaction.append_columns(table, pieces)
 
 
+EVENT_FIELDS = ("query", "response", "contexts", "error_type", "status_message")
+"""What a log event may say of a span, as `raw.content_events` keeps it."""
 _SCORE_COLUMNS = ("name", "score", "label", "explanation", "source", "response_id")
 
 

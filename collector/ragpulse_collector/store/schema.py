@@ -6,7 +6,9 @@ of `trace_facts` and `decisions` are ever updated, so that a view needs no windo
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 3
+import re
+
+SCHEMA_VERSION = 8
 
 TABLES: dict[str, str] = {
     "meta": "key VARCHAR, value VARCHAR",
@@ -20,7 +22,10 @@ TABLES: dict[str, str] = {
         prompt_version VARCHAR, variant VARCHAR, tags VARCHAR, metadata VARCHAR, upstream_pi DOUBLE,
         contexts_state VARCHAR, n_contexts INTEGER, top_score DOUBLE, dropped_attributes INTEGER, has_text BOOLEAN,
         attributes VARCHAR, resource VARCHAR, events VARCHAR, mapped_from VARCHAR, links VARCHAR""",
-    "contents": "trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR",
+    # `query_from`, `response_from`: the span below from which the decision took the text of a unit that has none.
+    "contents": """
+        trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, query VARCHAR, response VARCHAR, query_from UBIGINT,
+        response_from UBIGINT""",
     "contexts": """
         trace_id UUID, span_id UBIGINT, start_time TIMESTAMP, rank INTEGER, id VARCHAR, score DOUBLE, text VARCHAR,
         metadata VARCHAR, hash VARCHAR""",
@@ -39,7 +44,8 @@ TABLES: dict[str, str] = {
         model VARCHAR, input_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, cost_usd DOUBLE,
         cost_unknown_reason VARCHAR, error BOOLEAN, top_score DOUBLE, n_spans INTEGER, n_units INTEGER,
         late_spans INTEGER, upstream_pi DOUBLE, query VARCHAR, response VARCHAR, feedback DOUBLE,
-        retriever VARCHAR""",
+        retriever VARCHAR, misdated_spans INTEGER, spans_from TIMESTAMP, tags VARCHAR[],
+        metadata MAP(VARCHAR, VARCHAR), release VARCHAR""",
     "decisions": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, rule VARCHAR, policy VARCHAR,
         pi DOUBLE, u DOUBLE, sampled BOOLEAN, reason VARCHAR, decided_at TIMESTAMP, revision INTEGER,
@@ -67,7 +73,13 @@ TABLES: dict[str, str] = {
     "rules": "name VARCHAR, policy VARCHAR, rule VARCHAR, source VARCHAR, deleted BOOLEAN, created_at TIMESTAMP",
     "monitor_states": """
         monitor VARCHAR, "group" VARCHAR, state VARCHAR, value DOUBLE, lo DOUBLE, hi DOUBLE, text VARCHAR,
-        delivery VARCHAR, statistic VARCHAR, created_at TIMESTAMP""",
+        delivery VARCHAR, statistic VARCHAR, created_at TIMESTAMP, event_id UUID""",
+    "monitors": "name VARCHAR, definition VARCHAR, mute_until TIMESTAMP, deleted BOOLEAN, created_at TIMESTAMP",
+    "alert_messages": """
+        event_id UUID, destination VARCHAR, state VARCHAR, attempt INTEGER, error VARCHAR, message VARCHAR,
+        due_at TIMESTAMP, created_at TIMESTAMP""",
+    # The latest row of a question counts; a deleted one without a question ends everything before it.
+    "datasets": "name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP",
     "audit": "created_at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
 }
 
@@ -83,10 +95,12 @@ TIME_COLUMNS: dict[str, str] = {
     "scores": "request_time",
     "labels": "request_time",
     "judge_calls": "created_at",
+    "alert_messages": "created_at",
 }
 """By which column each table's rows age; what is not named here is kept for ever."""
 
 
-def columns(table: str) -> tuple[str, ...]:
-    """Return the column names of a table in their order."""
-    return tuple(part.split()[0].strip('"') for part in TABLES[table].split(","))
+def column_types(table: str) -> dict[str, str]:
+    """Return the declared type of each column of a table, in their order."""
+    declared = (part.split(maxsplit=1) for part in re.split(r",(?![^(]*\))", TABLES[table]))
+    return {name.strip('"'): kind.strip() for name, kind in declared}

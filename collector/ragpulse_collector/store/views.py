@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ragpulse_collector.store.estimates import MACROS, hajek
+from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED, MACROS, hajek
 
 
 def hex_trace(column: str) -> str:
@@ -19,12 +19,27 @@ def hex_span(column: str) -> str:
     return f"printf('%016x', {column})"
 
 
+def tag_list(column: str) -> str:
+    """Return SQL for the tags that a span has as JSON."""
+    return f"TRY_CAST(TRY_CAST({column} AS JSON) AS VARCHAR[])"
+
+
+def metadata_map(column: str) -> str:
+    """Return SQL for the metadata that a span has as JSON; values that are not text are their JSON."""
+    return f"TRY_CAST(TRY_CAST({column} AS JSON) AS MAP(VARCHAR, VARCHAR))"
+
+
 _SPANS = f"""
     SELECT {hex_trace("s.trace_id")} AS trace_id, {hex_span("s.span_id")} AS span_id,
            {hex_span("s.parent_span_id")} AS parent_span_id, s.start_time, s.duration_us / 1000.0 AS latency_ms,
            s.name, s.kind, s.service, s.status, s.error_type, c.query, c.response, s.model, s.provider,
            s.input_tokens, s.output_tokens, s.cached_tokens, s.reasoning_tokens, s.cost_usd, s.session_id, s.user_id,
-           s.prompt_name, s.prompt_version, s.attributes::JSON AS attributes, s.mapped_from::JSON AS mapped_from,
+           s.prompt_name, s.prompt_version, s.attributes::JSON AS attributes,
+           CASE WHEN c.query_from IS NULL AND c.response_from IS NULL THEN s.mapped_from::JSON
+                ELSE json_merge_patch(s.mapped_from, json_object(
+                    'query', coalesce('span ' || {hex_span("c.query_from")}, s.mapped_from ->> 'query'),
+                    'response', coalesce('span ' || {hex_span("c.response_from")}, s.mapped_from ->> 'response')))::JSON
+                END AS mapped_from,
            s.environment, s.service_version, s.status_message, s.variant, s.ttft_ms, s.cost_source,
            s.cost_unknown_reason, s.contexts_state, s.cache_write_tokens, s.response_id, s.tags, s.metadata,
            s.resource, s.events, s.links, s.upstream_pi, s.received_at
@@ -44,7 +59,7 @@ FACT_COLUMNS = (
     "start_time", "latency_ms", "ttft_ms", "service", "environment", "name", "query", "response", "session_id",
     "user_id", "prompt_name", "prompt_version", "variant", "model", "input_tokens", "output_tokens", "cached_tokens",
     "cost_usd", "cost_unknown_reason", "error", "top_score", "n_spans", "n_units", "upstream_pi", "late_spans",
-    "feedback", "retriever",
+    "feedback", "retriever", "misdated_spans", "tags", "metadata", "release",
 )  # fmt: skip
 """What the `traces` view takes from `raw.trace_facts` beside the ids."""
 
@@ -55,14 +70,25 @@ _FIRST = f"""coalesce((SELECT min(start_time) FROM raw.spans WHERE received_at >
 
 OF_FIRST = (
     "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
+    "tags", "metadata", "service_version",
 )  # fmt: skip
 """What a trace that waits has from the first of its spans that states it."""
 _WAITING = f"""
-            SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, input_tokens,
-                   output_tokens, cached_tokens, top_score, upstream_pi, {", ".join(OF_FIRST)},
+            SELECT trace_id, span_id, parent_span_id, start_time, duration_us, kind, status, model, top_score,
+                   response_id, input_tokens, output_tokens, cached_tokens, upstream_pi, {", ".join(OF_FIRST)},
                    ((kind <> 'rag')::BIGINT << 61) + ((parent_span_id IS NOT NULL)::BIGINT << 60)
                        + epoch_us(start_time) AS place
             FROM raw.spans WHERE received_at >= {LOW} AND start_time >= {{since}}"""
+
+_MOST_CALLS = 1_000
+_COUNTED = f"""
+    CASE WHEN len(calls) BETWEEN 2 AND {_MOST_CALLS} THEN list_filter(calls, lambda c, place:
+        list_position(list_transform(calls, lambda o: coalesce(o.response, o.span::VARCHAR)),
+                      coalesce(c.response, c.span::VARCHAR)) = place
+        AND NOT coalesce(list_contains(list_transform(
+            list_filter(calls, lambda o: coalesce(o.response = c.response, true)), lambda o: o.span), c.parent), false))
+    ELSE calls END"""
+"""A call in a call is not paid twice, nor one that two instrumentations report; a trace of very many is not checked."""
 
 # Traces that the sampler has not decided yet and that begin at `since` or later. Each is shown by its first rag span,
 # else the span without a parent, else the earliest. Where nobody decides, millions wait: of those before `since` the id
@@ -73,9 +99,9 @@ _UNDECIDED = f"""
                {", ".join(f"arg_min(s.{name}, s.place) AS {name}" for name in OF_FIRST)},
                arg_min(s.model, s.start_time) FILTER (s.kind = 'llm') AS model,
                arg_min(s.name, s.start_time) FILTER (s.kind = 'retriever') AS retriever,
-               sum(s.input_tokens) FILTER (s.kind = 'llm')::BIGINT AS input_tokens,
-               sum(s.output_tokens) FILTER (s.kind = 'llm')::BIGINT AS output_tokens,
-               sum(s.cached_tokens) FILTER (s.kind = 'llm')::BIGINT AS cached_tokens,
+               list({{{{'span': s.span_id, 'parent': s.parent_span_id, 'response': s.response_id,
+                      'input': s.input_tokens, 'output': s.output_tokens, 'cached': s.cached_tokens}}}})
+                   FILTER (s.kind = 'llm' AND coalesce(s.input_tokens, s.output_tokens) IS NOT NULL) AS calls,
                arg_min(s.status = 'error', s.place) AS error, max(s.top_score) AS top_score,
                count(*)::INTEGER AS n_spans, min(s.upstream_pi) AS upstream_pi,
                arg_min(s.span_id, s.place) AS unit_span_id, arg_min(s.start_time, s.place) AS unit_time
@@ -85,11 +111,18 @@ _UNDECIDED = f"""
             UNION ALL
             SELECT trace_id FROM raw.spans WHERE received_at >= {LOW} AND start_time < {{since}}) f
           ON f.trace_id = s.trace_id
-        GROUP BY s.trace_id)
-    SELECT x.* EXCLUDE (unit_time), NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
+        GROUP BY s.trace_id),
+    paid AS (SELECT * EXCLUDE (calls), {_COUNTED} AS counted FROM shown)
+    SELECT x.* EXCLUDE (unit_time, counted, service_version, tags, metadata),
+           {tag_list("x.tags")} AS tags, {metadata_map("x.metadata")} AS metadata, x.service_version AS release,
+           list_sum(list_transform(counted, lambda c: c.input))::BIGINT AS input_tokens,
+           list_sum(list_transform(counted, lambda c: c.output))::BIGINT AS output_tokens,
+           list_sum(list_transform(counted, lambda c: c.cached))::BIGINT AS cached_tokens,
+           NULL::DOUBLE AS cost_usd, 'not decided yet' AS cost_unknown_reason,
            c.query, c.response, NULL::INTEGER AS n_units, 0::INTEGER AS late_spans, NULL::DOUBLE AS feedback,
+           0::INTEGER AS misdated_spans,
            false AS decided
-    FROM shown x
+    FROM paid x
     LEFT JOIN (SELECT * FROM raw.contents WHERE start_time >= {{first}}) c
       ON c.trace_id = x.trace_id AND c.span_id = x.unit_span_id AND c.start_time = x.unit_time"""
 
@@ -126,6 +159,16 @@ _DECISIONS = f"""
     SELECT {hex_trace("trace_id")} AS trace_id, {hex_span("span_id")} AS span_id, evaluator, rule, policy, pi, sampled,
            reason, decided_at, request_time, u, revision, latest FROM raw.decisions"""
 
+SESSION_FIGURES = """
+    min(start_time) AS start_time, max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) AS end_time,
+    count(*) AS n_turns, arg_min(user_id, start_time) AS user_id, arg_min(service, start_time) AS service,
+    CASE WHEN NOT bool_or(cost_usd IS NULL AND cost_unknown_reason <> 'no call with usage') THEN sum(cost_usd) END
+        AS cost_usd,
+    sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens, bool_or(error) AS error"""
+"""What the turns of a session add up to. The cost is unknown where a turn's is."""
+
+_SESSIONS = f"SELECT session_id, {SESSION_FIGURES} FROM traces WHERE session_id IS NOT NULL GROUP BY session_id"
+
 # Derived, not stored: a judge's calls lie in its verdict, so that they are in nobody's traffic, are never drawn, and go
 # with the verdict. A call does not say when within the evaluation it was made.
 _JUDGE_SPANS = f"""
@@ -154,13 +197,15 @@ _JUDGE_SPANS = f"""
     FROM (SELECT {hex_trace("trace_id")} AS trace_id, own, start_time, request_time, unnest(made) AS call,
                  generate_subscripts(made, 1) AS place FROM asked)"""
 
-_MEASURED = """
-    SELECT {keys}, s.normalized AS y, d.pi
+_MEASURED = f"""
+    SELECT {{keys}}, s.normalized AS y, d.pi, coalesce(f.cluster, hash(s.trace_id)) AS cluster, f.identified
     FROM raw.scores s JOIN raw.decisions d
       ON d.trace_id = s.trace_id AND d.span_id = s.span_id AND d.evaluator = s.evaluator
          AND d.request_time = s.request_time
+    LEFT JOIN (SELECT trace_id, {CLUSTER} AS cluster, {IDENTIFIED} AS identified FROM raw.trace_facts WHERE latest) f
+      ON f.trace_id = s.trace_id
     WHERE s.source = 'online' AND s.status = 'ok' AND s.normalized IS NOT NULL
-      AND d.latest AND d.sampled AND d.pi > 0 {filters}"""
+      AND d.latest AND d.sampled AND d.pi > 0 AND d.reason IS DISTINCT FROM 'test_run' {{filters}}"""
 """Scores that may enter an estimate: online, measured, and drawn by chance (forced ones only if the chance was met)."""
 
 _QUALITY_DAILY = hajek(
@@ -188,6 +233,7 @@ VIEWS: dict[str, str] = {
     "contexts": _CONTEXTS,
     "scores": _SCORES,
     "decisions": _DECISIONS,
+    "sessions": _SESSIONS,
     "quality_daily": _QUALITY_DAILY,
     "judge_spans": _JUDGE_SPANS,
 }

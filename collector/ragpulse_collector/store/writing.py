@@ -16,15 +16,14 @@ from weakref import WeakSet
 import duckdb
 
 from ragpulse_collector.records import Batch, RawBody, Receipt
-from ragpulse_collector.store.decoding import Decoder
-from ragpulse_collector.store.prices import Prices
+from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.store.ingest.queue import Backlog, BodyItem, Decoder, WorkItem, WriterQueue
+from ragpulse_collector.store.ingest.writer import Writer
 from ragpulse_collector.store.protocol import Busy, Rows, StoreError, Transaction
-from ragpulse_collector.store.queue import Backlog, BodyItem, WorkItem, WriterQueue
-from ragpulse_collector.store.reader_process import Readers
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.user_sql import Question
-from ragpulse_collector.store.writer import Writer
+from ragpulse_collector.store.sql.limits import Question
+from ragpulse_collector.store.sql.process import Readers
 
 T = TypeVar("T")
 _LENT_S, _LOOK_S = 5.0, 0.005
@@ -204,7 +203,7 @@ class Writing(Reading):
             raise StoreError(problem)
 
     def _end_reading(self) -> None:
-        """Interrupt what is read: the engine cannot be closed, nor the file be opened anew, beside a busy cursor."""
+        """Interrupt what is read: the engine cannot be closed, nor the file be reopened, beside a busy cursor."""
         until = time.monotonic() + _LENT_S
         while any([_interrupted(cursor) for cursor in self._lent]) and time.monotonic() < until:
             time.sleep(_LOOK_S)

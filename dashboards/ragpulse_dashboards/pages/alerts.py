@@ -1,33 +1,74 @@
-"""`/alerts`: what is watched, its state, its history, and a test delivery."""
+"""`/alerts`: what is watched, its state and history; making, changing, muting, deleting and testing a monitor."""
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from statistics import median
+from typing import Any, Final
 from urllib.parse import urlencode
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.formats import by_unit, unit_of
-from ragpulse_dashboards.site import Site, see_other, segment
+from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards.formats import by_unit, iso, parse_time, unit_of
+from ragpulse_dashboards.site import Site, read_form, see_other, segment
 
 __all__ = ["routes"]
 
+PRESETS: Final = (
+    ("quality", "Quality below", "quality:", "<", 0.9, 0.8),
+    ("errors", "Errors above", "error_rate", ">", 2.0, 0.05),
+    ("cost", "Cost above", "cost_usd", ">", 2.0, 1.0),
+    ("latency", "Latency above", "latency_p95", ">", 1.5, 3000.0),
+    ("no-data", "No data", "requests", "no data", 0.0, 0.0),
+)
+"""Key, words, metric, condition, the limit as a multiple of the last week's usual hour, and the limit without data."""
+LEAST: Final = {"error_rate": 0.05}
+TRAFFIC: Final = ("error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens")
+CONDITIONS: Final = (("<", "falls below"), (">", "rises above"), ("change", "changes either way"), ("no data", "stops"))
+WINDOWS: Final = ("10m", "30m", "1h", "6h", "1d")
+MUTES: Final = (("1h", "1 hour"), ("8h", "8 hours"), ("1d", "1 day"), ("7d", "7 days"))
+FIELDS: Final = ("name", "metric", "where", "window", "false_alarms_per_year", "min_n")
+SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The page and the test button."""
-    return [site.page("/alerts", alerts), site.page("/alerts/{name}/test", test, post=True)]
+    """The list, the editor with its preview, and the forms behind them."""
+    return [
+        site.page("/alerts", alerts),
+        site.page("/alerts", save, post=True),
+        site.page("/alerts/new", edit),
+        site.page("/alerts/preview", preview),
+        site.page("/alerts/{name}/edit", edit),
+        site.page("/alerts/{name}/test", act, post=True),
+        site.page("/alerts/{name}/{action}", act, post=True),
+    ]
 
 
 async def alerts(site: Site, request: Request) -> Response:
     """Firing monitors first."""
     answer = await site.api("GET monitors", {})
-    order = {"firing": 0, "undecided": 1, "ok": 2}
+    order = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3}
     monitors = sorted(
-        answer.get("monitors") or [], key=lambda one: (order.get(one.get("state"), 3), str(one.get("name")))
+        answer.get("monitors") or [], key=lambda one: (order.get(one.get("state"), 4), str(one.get("name")))
     )
-    shown = [{**one, "words": _words(one), "href": _href(str(one.get("metric")))} for one in monitors]
-    return site.render(request, "alerts.html", {"monitors": shown, "tested": request.query_params.get("tested", "")})
+    context = {
+        "monitors": [_shown(one) for one in monitors],
+        "presets": PRESETS,
+        "mutes": MUTES,
+        "done": request.query_params.get("done", ""),
+        "name": request.query_params.get("name", ""),
+    }
+    return site.render(request, "alerts.html", context)
+
+
+def _shown(monitor: Mapping[str, Any]) -> dict[str, Any]:
+    """A monitor with its condition in words, its chart, and for each event the range and the worst traces of it."""
+    history = [{**event, **_links(monitor, event)} for event in monitor.get("history") or []]
+    href = "/figures?" + urlencode({"metric": str(monitor.get("metric"))}, errors="replace")
+    return {**monitor, "words": _words(monitor), "href": href, "history": history}
 
 
 def _words(monitor: Mapping[str, Any]) -> str:
@@ -36,16 +77,147 @@ def _words(monitor: Mapping[str, Any]) -> str:
     side = {"<": "below", ">": "above"}.get(condition[:1])
     if side:
         return f"{side} {by_unit(condition[1:], unit_of(metric))}"
-    return "it changes either way" if condition == "change" else condition
+    return {"change": "it changes either way", "no data": "nothing arrives"}.get(condition, condition)
 
 
-def _href(metric: str) -> str:
-    """The chart of what is watched."""
-    return "/figures?" + urlencode({"metric": metric}, errors="replace")
+def _links(monitor: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, str]:
+    """Where a firing leads: the chart of its window, and the window's worst traces; nothing for other states."""
+    end, seconds = parse_time(event.get("t")), _seconds(str(monitor.get("window") or ""))
+    if end is None or not seconds or event.get("state") != "firing" or monitor.get("condition") == "no data":
+        return {}
+    start = iso(end - timedelta(seconds=seconds))
+    group = {name: str(value) for name, value in (event.get("group") or {}).items() if value is not None}
+    shared = {"metric": str(monitor.get("metric")), **({"where": monitor["where"]} if monitor.get("where") else {})}
+    chart = {**shared, **group, "from": iso(end - timedelta(seconds=12 * seconds)), "to": iso(end)}
+    worst = {**shared, **group, "t": start, "step": seconds}
+    return {
+        "range_url": "/figures?" + urlencode(chart, errors="replace"),
+        "worst_url": "/exemplars?" + urlencode(worst, errors="replace"),
+    }
 
 
-async def test(site: Site, request: Request) -> Response:
-    """Send a test delivery, marked as one."""
-    name = request.path_params["name"]
-    await site.api(f"POST monitors/{segment(name)}/test", {})
-    return see_other("/alerts?" + urlencode({"tested": name}))
+def _seconds(window: str) -> int:
+    """`1h` → 3600; 0 for what is no such window."""
+    return int(window[:-1]) * SPANS[window[-1]] if window[:-1].isdecimal() and window[-1:] in SPANS else 0
+
+
+async def edit(site: Site, request: Request) -> Response:
+    """The form of one monitor: empty, from a preset, filled by a link, or of an existing one."""
+    name, query = request.path_params.get("name"), request.query_params
+    answer = await site.api("GET monitors", {})
+    if name:
+        draft = _named(answer.get("monitors") or [], name)
+    else:
+        draft = {one: query[one] for one in (*FIELDS, "condition") if query.get(one)}
+        draft |= {"group_by": query.getlist("group_by"), "notify": answer.get("destinations") or []}
+        draft |= await _preset(site, query)
+        draft["name"] = _free(str(draft.get("name") or "monitor"), answer.get("monitors") or [])
+    return await _form(site, request, draft, answer, existing=name or "")
+
+
+def _named(monitors: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    found = next((one for one in monitors if one.get("name") == name), None)
+    if found is None or found.get("source") != "api":
+        raise ApiError(404, "There is no monitor of this name that can be changed here.")
+    return dict(found)
+
+
+def _free(name: str, monitors: list[dict[str, Any]]) -> str:
+    """The name, with a number where it is taken."""
+    taken = {one.get("name") for one in monitors}
+    return next(one for one in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if one not in taken)
+
+
+async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
+    """What a preset fills in: a limit from the hours of the last week, so that the form can be saved as it is."""
+    found = next((one for one in PRESETS if one[0] == query.get("preset")), None)
+    if found is None:
+        return {}
+    key, _, metric, sign, factor, limit = found
+    metric = query.get("metric") or metric
+    if metric.endswith(":"):
+        metric += next(iter(await _evaluators(site)), "groundedness")
+    if factor:
+        answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
+        points = [point for one in answer.get("series") or [] for point in one.get("points") or []]
+        usual = [point["value"] for point in points if isinstance(point.get("value"), int | float)]
+        limit = max(median(usual) * factor, LEAST.get(metric, 0.0)) if usual and median(usual) else limit
+    return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {limit:.2g}"}
+
+
+async def _evaluators(site: Site) -> list[str]:
+    known = await site.api("GET evaluators", {})
+    return [str(one["name"]) for one in known.get("evaluators") or [] if one.get("online")]
+
+
+async def _form(
+    site: Site, request: Request, draft: dict[str, Any], answer: Mapping[str, Any], *, existing: str, problem: str = ""
+) -> Response:
+    metrics = [*(f"quality:{name}" for name in await _evaluators(site)), *TRAFFIC]
+    condition = str(draft.get("condition") or "< 0.8").strip()
+    sign = condition if condition in ("change", "no data") else condition[:1]
+    metric = draft.get("metric") or metrics[0]
+    context = {
+        "draft": {"window": "1h", "false_alarms_per_year": 4, "min_n": 0, **draft, "metric": metric},
+        "sign": sign,
+        "limit": condition[1:].strip() if sign in "<>" else "",
+        "metrics": list(dict.fromkeys([*metrics, metric])),
+        "conditions": CONDITIONS,
+        "windows": list(dict.fromkeys([*WINDOWS, draft.get("window") or "1h"])),
+        "destinations": answer.get("destinations") or [],
+        "existing": existing,
+        "problem": problem,
+    }
+    return site.render(request, "alert.html", context, status=400 if problem else 200)
+
+
+def _read(form: QueryParams) -> dict[str, Any]:
+    """A monitor out of form fields; the collector checks it."""
+    draft: dict[str, Any] = {name: form[name].strip() for name in FIELDS if form.get(name, "").strip()}
+    sign, limit = form.get("sign", "<"), form.get("limit", "").strip()
+    draft["condition"] = f"{sign} {limit}" if sign in ("<", ">") else sign
+    draft["group_by"] = [name for name in form.getlist("group_by") if name]
+    return {**draft, "notify": form.getlist("notify")}
+
+
+async def preview(site: Site, request: Request) -> Response:
+    """How often the monitor in the form would have fired, and what it can detect."""
+    try:
+        answer = await site.api("GET monitors/preview", _read(request.query_params))
+    except ApiError as error:
+        return site.render(request, "alert_preview.html", {"problem": error.message})
+    return site.render(request, "alert_preview.html", {"preview": answer})
+
+
+async def save(site: Site, request: Request) -> Response:
+    """Make or change a monitor; what is refused comes back as it was typed, with the reason."""
+    form = await read_form(request)
+    draft, existing = _read(form), form.get("existing", "")
+    operation = f"PUT monitors/{segment(existing)}" if existing else "POST monitors"
+    try:
+        await site.api(operation, {**draft, "name": existing or draft.get("name", "")})
+    except ApiError as error:
+        if error.status not in (400, 409):
+            raise
+        answer = await site.api("GET monitors", {})
+        return await _form(site, request, draft, answer, existing=existing, problem=error.message)
+    return see_other("/alerts?" + urlencode({"done": "saved", "name": existing or draft["name"]}, errors="replace"))
+
+
+async def act(site: Site, request: Request) -> Response:
+    """Send a test message, mute for a time, send messages again, or delete."""
+    name, action = segment(request.path_params["name"]), request.path_params.get("action", "test")
+    form = await read_form(request) if action == "mute" else QueryParams()
+    calls: dict[str, tuple[str, dict[str, Any]]] = {
+        "test": (f"POST monitors/{name}/test", {}),
+        "mute": (f"POST monitors/{name}/mute", {"for": form.get("for") or "1h"}),
+        "unmute": (f"POST monitors/{name}/mute", {}),
+        "delete": (f"DELETE monitors/{name}", {}),
+    }
+    if action not in calls:
+        raise ApiError(404, "A monitor can be tested, muted or deleted.")
+    answer = await site.api(*calls[action])
+    if action == "test" and answer.get("ok") is False:
+        raise ApiError(502, f"The test message was not delivered; {answer.get('delivery')}")
+    done = "unsent" if action == "test" and "delivery" in answer and not answer["delivery"] else action
+    return see_other("/alerts?" + urlencode({"done": done, "name": name}, errors="replace"))

@@ -1,7 +1,7 @@
 """`/compare`: two versions, prompts, models or runs; a verdict that may be "not enough data"."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -14,6 +14,9 @@ from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
+KINDS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
+"""Dimensions that can be compared, and their word in a selector."""
+
 
 def routes(site: Site) -> list[BaseRoute]:
     """One page."""
@@ -24,11 +27,10 @@ async def compare(site: Site, request: Request) -> Response:
     """The form alone, or the difference with its interval and the answers that changed sides."""
     view, query = read_view(request), request.query_params
     a, b, evaluator, by = (query.get(name, "").strip() for name in ("a", "b", "evaluator", "by"))
-    facets, known, replays = await asyncio.gather(
-        site.api("GET traces", {**view.params(), "limit": 1, "facets": "true"}),
-        site.api("GET evaluators", {}),
-        site.api("GET replays", {}),
-    )
+    known, replays = await asyncio.gather(site.api("GET evaluators", {}), site.api("GET replays", {}))
+    evaluators = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
+    judged_by = evaluator or next(iter(evaluators), "")
+    suggestions = await _suggestions(site, view, judged_by) if judged_by else {}
     answer, problem = None, None
     if a and b:
         chosen = {name: value for name, value in (("evaluator", evaluator), ("by", by)) if value}
@@ -45,9 +47,10 @@ async def compare(site: Site, request: Request) -> Response:
         "answer": answer,
         "problem": problem and problem.message,
         "sides": [_rows_of(view, one) for one in (a, b)],
-        "evaluators": [one["name"] for one in known.get("evaluators") or [] if one.get("online")],
-        "suggestions": [*(suggestions := _suggestions(facets.get("facets") or {})), *_versions(known, replays)],
-        "pairs": _pairs(suggestions),
+        "evaluators": evaluators,
+        "judged_by": judged_by,
+        "suggestions": [*(one for found in suggestions.values() for one in found), *_versions(known, replays)],
+        "pairs": [sorted(found[:2]) for found in suggestions.values() if len(found) > 1],
     }
     return site.render(request, "compare.html", context, status=problem.status if problem else 200)
 
@@ -62,10 +65,20 @@ def _rows_of(view: View, selector: str) -> str:
     return view.url("/traces", **filters)
 
 
-def _suggestions(facets: dict[str, list[dict[str, object]]]) -> list[str]:
-    """Selectors as `ragpulse compare` takes them, from what is in the range."""
-    kinds = (("prompt_version", "prompt"), ("model", "model"), ("variant", "variant"))
-    return [f"{word}:{one['value']}" for name, word in kinds for one in facets.get(name) or [] if one.get("value")]
+async def _suggestions(site: Site, view: View, evaluator: str) -> dict[str, list[str]]:
+    """Selectors as `ragpulse compare` takes them, of what the evaluator has scored in the range, most scored first."""
+    params = {**view.params(), "name": f"quality:{evaluator}", "step": "all"}
+    answers = await asyncio.gather(*(site.api("GET metrics", {**params, "group_by": [name]}) for name in KINDS))
+    found: dict[str, dict[str, int]] = {word: {} for word in KINDS.values()}
+    for (name, word), answer in zip(KINDS.items(), answers, strict=True):
+        for line in answer.get("series") or []:
+            value, n = (line.get("group") or {}).get(name), sum(point.get("n") or 0 for point in line["points"])
+            if value and n:
+                found[word][value] = found[word].get(value, 0) + n
+    return {
+        word: [f"{word}:{value}" for value in sorted(counts, key=lambda one: (-counts[one], one))]
+        for word, counts in found.items()
+    }
 
 
 def _versions(known: dict[str, Any], replays: dict[str, Any]) -> list[str]:
@@ -73,14 +86,7 @@ def _versions(known: dict[str, Any], replays: dict[str, Any]) -> list[str]:
     runs = replays.get("replays") or []
     used = [one for one in known.get("evaluators") or [] if one.get("online")]
     versions = [(one.get("name"), one.get("version")) for one in used]
+    runs = [run for run in runs if run.get("ok")]
     versions += [(run.get("evaluator"), run.get("version")) for run in runs]
     named = dict.fromkeys(f"{name}@{str(version)[:12]}" for name, version in versions if name and version)
     return [*named, *(f"run:{run['run_id']}" for run in runs if run.get("run_id"))]
-
-
-def _pairs(selectors: list[str]) -> list[tuple[str, str]]:
-    """Two of each kind that has two, the one that sorts first as the old one."""
-    kinds: dict[str, list[str]] = {}
-    for one in selectors:
-        kinds.setdefault(one.partition(":")[0], []).append(one)
-    return [(first, last) for first, *_, last in map(sorted, (found for found in kinds.values() if len(found) > 1))]

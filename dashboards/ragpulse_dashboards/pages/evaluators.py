@@ -76,7 +76,9 @@ async def _rule(site: Site, name: str) -> dict[str, Any]:
 async def edit(site: Site, request: Request) -> Response:
     """The form of one rule, empty or filled, with the predicted cost beside it."""
     name = request.path_params.get("name")
-    rule: dict[str, Any] = await _rule(site, name) if name else {"rate": 0.05, "evaluators": [], "strata": []}
+    query = request.query_params
+    draft: dict[str, Any] = {"rate": 0.05, "evaluators": query.getlist("evaluators"), "name": query.get("name", "")}
+    rule: dict[str, Any] = await _rule(site, name) if name else draft
     known = await site.api("GET evaluators", {})
     strata: list[dict[str, Any]] = list(rule.get("strata") or [])
     rows = strata + [{} for _ in range(STRATA - len(strata))]

@@ -1,22 +1,27 @@
-"""`/exemplars`: the worst, median and best traces behind one point of a chart."""
+"""`/exemplars`: the worst, median and best traces behind one point of a chart; `/worst`: those since a change."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.evidence import find_sentences
 from ragpulse_dashboards.formats import iso, parse_time
-from ragpulse_dashboards.site import Site
+from ragpulse_dashboards.site import Site, segment
 from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
+WORST: Final = 5
+
 
 def routes(site: Site) -> list[BaseRoute]:
-    """A page of its own, and the drawer's content when a chart asks."""
-    return [site.page("/exemplars", exemplars)]
+    """Pages of their own, and the drawer's content when a chart asks, or a card of the overview."""
+    return [site.page("/exemplars", exemplars), site.page("/worst", worst)]
 
 
 async def exemplars(site: Site, request: Request) -> Response:
@@ -42,3 +47,39 @@ def _all_url(view: View, point: Mapping[str, str]) -> str:
     error = {"error": "true"} if family == "error_rate" else {}
     end = iso(start + timedelta(seconds=int(point["step"])))
     return view.url("/traces", from_=iso(start), to=end, group_by=None, back=None, **order, **error)
+
+
+async def worst(site: Site, request: Request) -> Response:
+    """The five worst answers of an evaluator, each with its worst sentence and document; and what many share."""
+    view, evaluator = read_view(request), segment(request.query_params.get("evaluator", ""))
+    since = view.params() | {"from": request.query_params.get("since") or view.start}
+    listed, shared = await asyncio.gather(
+        site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": WORST}),
+        site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True}),
+    )
+    rows = listed.get("traces") or []
+    details = await asyncio.gather(
+        *(site.api(f"GET traces/{one['trace_id']}", {"at": one["start_time"]}) for one in rows)
+    )
+    documents = [one for one in shared.get("attributes") or [] if one["attribute"] == "document"]
+    lifted = [one for one in documents if one["selected"]["share"] >= 2 * one["baseline"]["share"]]
+    because = max(lifted, key=lambda one: one["selected"]["share"] - one["baseline"]["share"], default=None)
+    named = because["value"] if because else None
+    answers = [_offending(row, detail, named) for row, detail in zip(rows, details, strict=True)]
+    context = {"view": view, "evaluator": evaluator, "answers": answers, "because": because,
+               "n_bad": shared.get("n_selected"), "since": since["from"]}  # fmt: skip
+    return site.render(request, "worst.html", context)
+
+
+def _offending(row: Mapping[str, Any], detail: Mapping[str, Any], shared: str | None) -> dict[str, Any]:
+    """The question, the sentence that is supported least, and the document: the shared one, else the closest."""
+    sentences = [one for one in find_sentences(detail.get("scores") or []) if one["claim"] and not one["supported"]]
+    least = min(sentences, key=lambda one: one.get("score") or 0.0, default=None)
+    contexts = detail.get("contexts") or []
+    place = least["context"] if least else None
+    closest = contexts[place].get("id") if isinstance(place, int) and 0 <= place < len(contexts) else None
+    return {
+        "row": row,
+        "sentence": least and least["text"],
+        "document": shared if any(one.get("id") == shared for one in contexts) else closest,
+    }

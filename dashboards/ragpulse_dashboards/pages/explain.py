@@ -1,23 +1,35 @@
-"""`/explain`: mark a region of a heatmap, see which attributes are more common in it than outside."""
+"""`/explain`: why are these answers bad, slow or expensive? What is more common among them than elsewhere."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.formats import iso, parse_time
+from ragpulse_dashboards.formats import iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import read_view
+from ragpulse_dashboards.view import FILTERS, View, read_view
 
 __all__ = ["Heatmap", "build_heatmap", "routes"]
 
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4
-DEFAULT_METRIC: Final = "latency_ms"
+METRICS: Final = ("latency_ms", "ttft_ms", "cost_usd", "input_tokens", "output_tokens", "error_rate")
+USUAL: Final = "quality:groundedness"
+"""What is explained where nothing was asked for: it is scored for every answer."""
+MOST: Final = 8
+CHANCE: Final = 0.05
+VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
+"""Attributes that `/compare` takes, and its word for them."""
+VERBS: Final = {
+    "document": "retrieved", "prompt_version": "used prompt", "model": "used model", "service": "came from",
+    "retriever": "searched with", "contexts retrieved": "retrieved so many contexts:", "error": "ended with error",
+    "query script": "were asked in", "query length": "had so many characters in the question:",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,33 +65,101 @@ class Heatmap:
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """One page; its result part is also swapped in alone."""
+    """One page."""
     return [site.page("/explain", explain)]
 
 
 async def explain(site: Site, request: Request) -> Response:
-    """Heatmap, marked region, attributes ranked by lift."""
+    """Bars or heatmap with the marked stretch, the causes in sentences, and the attributes in the order of lift."""
     view, query = read_view(request), request.query_params
-    metric = query.get("metric") or DEFAULT_METRIC
-    selection = {name: query[name] for name in SELECTION if query.get(name)}
-    params = {**view.params(), "metric": metric, **selection}
-    answer = await site.api("GET explain", params)
     known = await site.api("GET evaluators", {})
-    metrics = [
-        DEFAULT_METRIC,
-        *(f"quality:{one['name']}" for one in known.get("evaluators") or [] if one.get("online")),
-    ]
+    scores = [f"quality:{one['name']}" for one in known.get("evaluators") or [] if one.get("online")]
+    metric = query.get("metric") or min(scores, key=lambda score: (score != USUAL, score), default=METRICS[0])
+    selection = {name: query[name] for name in SELECTION if query.get(name)}
+    bounded = bool(selection.keys() & {"sel_lo", "sel_hi"})
+    answer = await site.api(
+        "GET explain", {**view.params(), "metric": metric, **selection, **({} if bounded else {"bad": True})}
+    )
+    box = selection or _edges(answer.get("dip"))
+    found = [one for one in answer.get("attributes") or [] if _sure(one)]
+    causes = [one for one in found if not one.get("explained_by")][:MOST]
     context = {
         "view": view,
         "metric": metric,
-        "metrics": list(dict.fromkeys([*metrics, metric])),
-        "selection": selection,
+        "metrics": list(dict.fromkeys([*scores, *METRICS, metric])),
+        "selection": box,
+        "found_here": not selection and bool(box),
         "answer": answer,
+        "bad": _bad_words(metric, bounded=bounded),
+        "bars": _bars(answer.get("bars") or []) if ":" in metric or metric.startswith("error") else None,
         "heatmap": build_heatmap(answer.get("heatmap") or {}),
-        "attributes": answer.get("attributes") or [],
-        "unit": "ms" if metric == DEFAULT_METRIC else "ratio",
+        "causes": [_cause(view, metric, box, one, found) for one in causes],
+        "alert_url": _alert_url(metric, causes),
+        "unit": unit_of(metric),
     }
     return site.render(request, "explain.html", context)
+
+
+def _edges(dip: Mapping[str, Any] | None) -> dict[str, str]:
+    return {"sel_from": str(dip["from"]), "sel_to": str(dip["to"])} if dip else {}
+
+
+def _sure(one: Mapping[str, Any]) -> bool:
+    """More common among the marked, and hardly by chance."""
+    lift = one.get("lift")
+    return one.get("p_adjusted", 1.0) <= CHANCE and (lift is None or lift > 1)
+
+
+def _bad_words(metric: str, *, bounded: bool) -> str:
+    """What the marked requests are."""
+    if bounded:
+        return "marked requests"
+    if ":" in metric:
+        return "bad answers"
+    if metric.startswith("error"):
+        return "failed requests"
+    return {"ms": "slow requests", "usd": "expensive requests"}.get(unit_of(metric), "largest requests")
+
+
+def _bars(bars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Stacked bars of good and bad, as percent of the highest one."""
+    most = max((one["n"] for one in bars), default=0) or 1
+    stacks = [(at, one["n"] / most * 100, one["bad"] / most * 100, one) for at, one in enumerate(bars) if one["n"]]
+    return {"stacks": stacks, "starts": [one["t"] for one in bars], "most": most}
+
+
+def _cause(
+    view: View, metric: str, box: Mapping[str, str], one: Mapping[str, Any], found: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A row of the list: its sentence's verb, its links, and what it explains."""
+    name, value = str(one["attribute"]), str(one["value"])
+    key = {"attribute": one["attribute"], "value": one["value"]}
+    wanted = {"from_": box["sel_from"], "to": box.get("sel_to")} if box.get("sel_from") else {}
+    own = {name: value} if name in FILTERS or name == "document" else {}
+    evaluator = metric.partition(":")[2]
+    bad = {"evaluator": evaluator, "failing": "true", "sort": "worst"} if evaluator else {"sort": "slow"}
+    if metric.startswith("error"):
+        bad = {"error": "true"}
+    kind = VERSIONS.get(name)
+    return {
+        **one,
+        "verb": VERBS.get(name, f"have the {name.replace('_', ' ')}"),
+        "folded": [other for other in found if other.get("explained_by") == key],
+        "traces_url": view.url("/traces", group_by=None, **wanted, **bad, **own),
+        "document_url": view.url("/documents", sort="worst") if name == "document" else "",
+        "compare_url": view.url("/compare", b=f"{kind}:{value}", evaluator=evaluator) if kind else "",
+    }
+
+
+def _alert_url(metric: str, causes: Sequence[Mapping[str, Any]]) -> str:
+    """The form of an alert on this metric, on the first cause where a condition can name it."""
+    words = (("latency", "latency"), ("cost", "cost"), ("error", "errors"), (":", "quality"))
+    draft = {"metric": metric} | dict([("preset", preset) for word, preset in words if word in metric][:1])
+    cause = next((one for one in causes if one["attribute"] in FILTERS and one["attribute"] != "error"), None)
+    if cause:
+        value = str(cause["value"]).replace("'", "''")
+        draft["where"] = f"{cause['attribute']} = '{value}'"
+    return "/alerts/new?" + urlencode(draft, errors="replace")
 
 
 def _by_column(cells: Sequence[Sequence[int]], columns: int) -> Sequence[Sequence[int]]:

@@ -1,16 +1,20 @@
 """`/label`: the traces whose label would teach most, one after another, from the keyboard."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.evidence import answer_pieces, context_views, find_sentences
+from ragpulse_dashboards.evidence import context_views, find_sentences
+from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.site import Site
 
 __all__ = ["routes"]
+
+MOST: Final = 200
+"""As many as the API suggests at once."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -23,8 +27,7 @@ async def label(site: Site, request: Request) -> Response:
     known = await site.api("GET evaluators", {})
     names = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
     evaluator = request.query_params.get("evaluator") or _preferred(names)
-    answer = await site.api("GET labels/suggest", {"evaluator": evaluator})
-    queue = answer.get("traces") or []
+    queue = await _suggested(site, evaluator)
     skip = request.query_params.get("skip", "0")
     at = int(skip) % max(len(queue), 1) if skip.isdecimal() else 0
     context = {
@@ -41,6 +44,15 @@ async def label(site: Site, request: Request) -> Response:
     return site.render(request, "label.html", context)
 
 
+async def _suggested(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
+    """The suggestions; when all of the usual number have a label, those of the largest."""
+    for more in ({}, {"limit": MOST}):
+        answer = await site.api("GET labels/suggest", {"evaluator": evaluator, **more})
+        if found := answer.get("traces"):
+            return list(found)
+    return []
+
+
 def _preferred(names: Sequence[str]) -> str:
     """What people are asked about first: the judge's verdict, else the offline check of the same question."""
     return next(
@@ -54,6 +66,8 @@ async def _full(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "row": row,
         "trace": full["trace"],
-        "answer": answer_pieces(str(full["trace"].get("response") or ""), sentences),
-        "contexts": context_views(full.get("contexts") or [], sentences),
+        "answer": render_answer(str(full["trace"].get("response") or "")),
+        "contexts": [
+            one for one in context_views(full.get("contexts") or [], sentences) if not one.row.get("superseded")
+        ],
     }

@@ -1,29 +1,35 @@
-"""`/`: is the pipe alive, how good are the answers, what do they cost, over time."""
+"""`/`: what changed, the worst answers, what does it cost; then every metric over time."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.charts import Chart, build_chart
-from ragpulse_dashboards.formats import parse_time
+from ragpulse_dashboards.charts import PER, Chart, build_chart
+from ragpulse_dashboards.formats import metric_name, parse_time
+from ragpulse_dashboards.happened import in_words
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
-BUCKETS: Final = 120
-"""Points a chart asks for: a card is about 500 px wide, and a point with an interval needs 4."""
+BUCKETS: Final = (120, 48, 24, 12)
+"""Points a chart may ask for: a card is about 500 px wide, and a point with an interval needs 4."""
+PER_BUCKET: Final = 30
+"""Answers that a point should rest on."""
 MAX_QUALITY: Final = 8
 SHORT: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
 """Ranges that a young store is shown by."""
-MAX_AGE_S: Final = 3600.0
+MAX_AGE_S: Final = 300.0
+"""Figures up to this age are shown at once; the page says so and asks for newer ones when it is painted."""
+FRESH_S: Final = 5.0
+"""Figures up to this age are as good as new."""
 SLOW_S: Final = 0.02
 """Where the traffic alone takes so long to read, the rest takes six times that: the page comes without."""
 
@@ -49,6 +55,7 @@ def routes(site: Site) -> list[BaseRoute]:
         site.page("/", overview),
         site.page("/figures", figures),
         site.page("/figures/rows", rows),
+        site.page("/steady", steady),
         site.page("/waiting", waiting),
     ]
 
@@ -63,50 +70,58 @@ class _Figures:
     quality: Sequence[Chart]
     efficiency: Sequence[Chart]
     coverage: Chart | None
-    long_s: float
-    """The length of the range."""
+    lead: Chart | None = None
+    """The metric that changed most, large."""
+    groups: Sequence[Mapping[str, Any]] = ()
+    """Grouped: what each group says, one row each."""
     whole: bool = True
     """False: the traffic only, the scores are still to be read."""
 
-    @property
-    def max_age_s(self) -> float:
-        """Up to this age they are shown while newer ones are read: a few points of a chart."""
-        return min(MAX_AGE_S, self.long_s / 24)
-
 
 async def overview(site: Site, request: Request) -> Response:
-    """Headline strip, targets, quality charts, coverage, efficiency charts; or the three lines to paste."""
+    """What changed, steady facts, the worst answers, charts, coverage; or the three lines to paste."""
     asked, query = read_view(request), request.query_params
     corrected = query.get("corrected") == "true"
 
-    def read() -> Awaitable[_Figures]:
-        return _read(site, asked, pinned=query.getlist("quality"), corrected=corrected)
-
-    reload = "no-cache" in request.headers.get("cache-control", "")
-    known = None if reload else site.cache.cached(str(query), read, max_age_s=_max_age)
-    first = await _first(site, asked) if known is None and _asks_again(request) else None
-    figures, age_s = (
-        (first, 0.0) if first else await site.cache.get(str(query), read, max_age_s=_max_age, reload=reload)
-    )
+    max_age = _max_age(site, request)
+    first = await _first(site, asked, max_age) if _asks_again(request) else None
+    figures = first or await _read(site, asked, pinned=query.getlist("quality"), corrected=corrected, max_age=max_age)
     if figures.strip.get("newest_span") is None and not figures.strip.get("n_traces"):
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         "view": figures.view,
         "keep": {"corrected": "true"} if corrected else {},
         "strip": figures.strip,
-        "age_s": age_s,
+        "age_s": _age(figures.strip),
         "targets": figures.targets,
         "quality": figures.quality,
         "efficiency": figures.efficiency,
         "coverage": figures.coverage,
+        "lead": figures.lead,
+        "groups": figures.groups,
+        **in_words(figures.view, figures.strip, figures.targets, figures.efficiency),
+        "coverage_of": {one["evaluator"]: one for one in figures.strip.get("coverage") or []},
+        "width": _width(figures.strip["n_traces"] or 0),
+        "tables": "whole" in query,
         "whole": figures.whole,
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
     return site.render(request, "overview.html", context)
 
 
-def _max_age(figures: _Figures) -> float:
-    return figures.max_age_s
+def _max_age(site: Site, request: Request) -> float:
+    """Seconds: a visit is shown what is there; a reload, or the page that asks for the rest, waits for the newest."""
+    fragment = request.headers.get("hx-request-type") == "partial"
+    if fragment or "no-cache" in request.headers.get("cache-control", ""):
+        return 0.0
+    return min(MAX_AGE_S, time.monotonic() - site.posted_at)
+
+
+def _age(strip: Mapping[str, Any]) -> float:
+    """How old the figures are in seconds; 0 for those that are as good as new."""
+    read = parse_time(strip.get("as_of"))
+    age = (datetime.now(UTC) - read).total_seconds() if read else 0.0
+    return age if age > FRESH_S else 0.0
 
 
 def _asks_again(request: Request) -> bool:
@@ -114,41 +129,119 @@ def _asks_again(request: Request) -> bool:
     return request.headers.get("sec-fetch-mode") == "navigate" and "whole" not in request.query_params
 
 
-async def _first(site: Site, asked: View) -> _Figures | None:
+async def _first(site: Site, asked: View, max_age: float) -> _Figures | None:
     """The traffic alone, one pass over the requests; None where that is so quick that the rest is worth waiting for."""
     begun = time.monotonic()
-    requests = (await _metrics(site, asked, ["requests"], ()))["requests"]
+    requests = (await _metrics(site, asked, ["requests"], (), max_age=max_age))["requests"]
     if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
         return None
     view = _fitting(asked, requests)
-    strip = await site.api("GET overview", {**view.params(), "only": "traffic"})
-    charts = _efficiency(view, await _metrics(site, view, _traffic_names(view), view.group_by), ())
-    return _Figures(
-        view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, long_s=0.0, whole=False
+    strip = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
+    charts = _efficiency(view, await _metrics(site, view, _traffic_names(view), view.group_by, max_age=max_age), ())
+    return _Figures(view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, whole=False)
+
+
+async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool, max_age: float) -> _Figures:
+    """Traffic first, because it says which range and how many points fit."""
+    requests = (await _metrics(site, asked, ["requests"], (), max_age=max_age))["requests"]
+    view, width = _fitting(asked, requests), _width(_total(requests))
+    strip, answer = await asyncio.gather(
+        site.api("GET overview", {**view.params(), "width": width, "max_age": max_age}),
+        site.api("GET targets", view.params()),
     )
-
-
-async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool) -> _Figures:
-    """Traffic first, because it says which range fits; what else is asked shares what the collector read for it."""
-    requests = (await _metrics(site, asked, ["requests"], ()))["requests"]
-    view = _fitting(asked, requests)
-    strip, told = await asyncio.gather(site.api("GET overview", view.params()), site.api("GET targets", view.params()))
-    targets = told.get("targets") or []
-    measured = dict.fromkeys(one["evaluator"] for one in strip.get("quality") or [] if one.get("n"))
-    chosen = [name for name in measured if not pinned or name in pinned][:MAX_QUALITY]
+    targets, shifts = answer.get("targets") or [], strip.get("changes") or []
+    measured = {one["evaluator"]: one["n"] for one in strip.get("quality") or [] if one.get("n")}
+    order = [one["metric"].removeprefix("quality:") for one in shifts]
+    chosen = sorted(
+        (name for name in measured if not pinned or name in pinned),
+        key=lambda name: order.index(name) if name in order else len(order),
+    )[:MAX_QUALITY]
     covered = [one["evaluator"] for one in strip.get("coverage") or []][: 1 if view.group_by else MAX_QUALITY]
-    names = [*(f"quality:{name}" for name in chosen), *_traffic_names(view), *(f"coverage:{name}" for name in covered)]
-    answers = await _metrics(site, view, names, view.group_by, corrected=corrected)
-    start, end = (parse_time(requests.get(edge)) for edge in ("from", "to"))
+    names = [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]
+    by_width = {width: names}
+    for name in chosen:
+        by_width.setdefault(min(width, _width(measured[name])), []).append(f"quality:{name}")
+    asking = (
+        _metrics(site, view, some, view.group_by, corrected=corrected, width=w, max_age=max_age)
+        for w, some in by_width.items()
+    )
+    answers = {name: one for found in await asyncio.gather(*asking) for name, one in found.items()}
+    lead = _lead(view, shifts, answers, targets, corrected=corrected)
     return _Figures(
         view=view,
         strip=strip,
         targets=targets,
-        quality=_quality(chosen, answers, targets, corrected=corrected),
+        quality=_quality([name for name in chosen if lead is None or lead.metric != f"quality:{name}"], answers,
+                         targets, corrected=corrected),
         efficiency=_efficiency(view, answers, targets),
         coverage=_coverage(covered, answers),
-        long_s=(end - start).total_seconds() if start and end and view == asked else 0.0,
+        lead=lead,
+        groups=await _groups(site, view, chosen, max_age),
+    )  # fmt: skip
+
+
+def _total(requests: Mapping[str, Any]) -> int:
+    return sum(point["n"] or 0 for one in requests.get("series") or [] for point in one["points"])
+
+
+def _width(n: int) -> int:
+    """The number of buckets that leaves enough answers in each."""
+    return next((width for width in BUCKETS if n >= width * PER_BUCKET), BUCKETS[-1])
+
+
+def _lead(
+    view: View,
+    shifts: Sequence[Mapping[str, Any]],
+    answers: Mapping[str, Any],
+    targets: Sequence[Mapping[str, Any]],
+    *,
+    corrected: bool,
+) -> Chart | None:
+    """The metric of the surest change with the level before it; a sum is drawn as a rate, and its level is not."""
+    shift = next((one for one in shifts if one["metric"] in answers), None)
+    if shift is None or view.group_by:
+        return None
+    metric = shift["metric"]
+    return build_chart(
+        key="lead",
+        title=metric_name(metric).capitalize(),
+        answers=[("", answers[metric])],
+        metric=metric,
+        targets=targets,
+        note=_correction(answers[metric].get("series") or []) if corrected and metric.startswith("quality:") else "",
+        level=None if metric in PER else shift["before"]["value"],
+        tall=True,
     )
+
+
+async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: float) -> list[dict[str, Any]]:
+    """One row a group: what the whole range says of each, most requests first."""
+    if not view.group_by:
+        return []
+    names = ["requests", "error_rate", "latency_p95", "cost_usd", *(f"quality:{name}" for name in evaluators)]
+    answers = await _metrics(site, view, names, view.group_by, step="all", max_age=max_age)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, answer in answers.items():
+        for one in answer.get("series") or []:
+            words = [str(value) if value not in (None, "") else "none" for value in one["group"].values()]
+            measured = [point for point in one["points"] if point.get("value") is not None]
+            if measured:
+                rows.setdefault(" · ".join(words), {})[name] = measured[-1]
+    ranked = sorted(rows.items(), key=lambda row: -(row[1].get("requests") or {}).get("value", 0.0))
+    return [{"group": group, "figures": figures} for group, figures in ranked]
+
+
+async def steady(site: Site, request: Request) -> Response:
+    """The sentences and facts alone, for a page that stays open."""
+    view, width = read_view(request), request.query_params.get("width") or BUCKETS[0]
+    strip, answer, latency = await asyncio.gather(
+        site.api("GET overview", {**view.params(), "width": width}),
+        site.api("GET targets", view.params()),
+        _metrics(site, view, ["latency_p95"], (), width=int(width)),
+    )
+    targets = answer.get("targets") or []
+    chart = build_chart(key="latency", title="", answers=[("", latency["latency_p95"])], metric="latency_p95")
+    return site.render(request, "steady.html", {"view": view, **in_words(view, strip, targets, [chart])})
 
 
 async def figures(site: Site, request: Request) -> Response:
@@ -205,10 +298,19 @@ def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
 
 
 async def _metrics(
-    site: Site, view: View, names: Sequence[str], group_by: Sequence[str], *, corrected: bool = False
+    site: Site,
+    view: View,
+    names: Sequence[str],
+    group_by: Sequence[str],
+    *,
+    corrected: bool = False,
+    width: int = BUCKETS[0],
+    step: str = "auto",
+    max_age: float = 0.0,
 ) -> dict[str, Mapping[str, Any]]:
     """The answers for several metrics by name; all in one question, as each waits for a thread of its own."""
-    params = {**view.params(), "name": list(names), "step": "auto", "width": BUCKETS, "group_by": list(group_by)}
+    params = {**view.params(), "name": list(names), "step": step, "width": width, "group_by": list(group_by)}
+    params |= {"max_age": max_age} if max_age else {}
     answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
     return {name: {**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)}
 
@@ -219,7 +321,7 @@ def _quality(
     return [
         build_chart(
             key=f"quality-{name}",
-            title=name,
+            title=metric_name(name),
             answers=[("", answers[f"quality:{name}"])],
             metric=f"quality:{name}",
             targets=targets,

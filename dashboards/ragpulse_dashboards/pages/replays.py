@@ -1,7 +1,9 @@
 """`/replays`: stored traces through new evaluators: the bill first, then the progress."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -78,7 +80,40 @@ async def start(site: Site, request: Request) -> Response:
 async def replay(site: Site, request: Request) -> Response:
     """One run: progress, rate, time left, spent against the cap."""
     run = await site.api(f"GET replays/{_run_id(request.path_params['run_id'])}", {})
-    return site.render(request, "replay.html", {"run": run})
+    name, since = str(run.get("evaluator")).partition("@")[0], _since(run)
+    params, old, answer = {"b": f"run:{run.get('run_id')}", "from": since}, "", None
+    try:
+        old = await _old_version(site, name, since, str(run.get("version"))) if run.get("status") == "done" else ""
+        params |= {"a": f"{name}@{old}"} if old else {}
+        answer = await site.api("GET compare", params) if old else None
+    except ApiError:  # the run stands for itself where there is nothing to compare with
+        pass
+    shared = {"evaluator": name, "from": since}
+    context = {
+        "run": run,
+        "answer": answer,
+        "compare_url": "/compare?" + urlencode(params if old else {"b": params["b"], **shared}, errors="replace"),
+        "worst_url": "/traces?" + urlencode({"evaluator": name, "sort": "worst", "from": since}, errors="replace"),
+        "rule_url": "/rules/new?" + urlencode({"evaluators": run.get("evaluator"), "name": name}, errors="replace"),
+    }
+    return site.render(request, "replay.html", context)
+
+
+def _since(run: Mapping[str, Any]) -> str:
+    """Where the replayed range starts, as the API takes it."""
+    since = str(run.get("since") or "30d")
+    return f"-{since}" if since[:1].isdecimal() and since[-1:] in "smhdw" else since
+
+
+async def _old_version(site: Site, evaluator: str, since: str, new: str) -> str:
+    """The version that scored most in the range beside the one that ran; empty where there is none."""
+    answer = await site.api("GET metrics", {"name": f"quality:{evaluator}", "from": since, "step": "all"})
+    counts = {
+        str(line["version"]): sum(point.get("n") or 0 for point in line["points"])
+        for line in answer.get("series") or []
+        if line.get("version") and str(line["version"]) != new
+    }
+    return max(counts, key=lambda version: counts[version], default="")
 
 
 async def act(site: Site, request: Request) -> Response:

@@ -1,19 +1,20 @@
-"""`/traces/{id}`: one question, what was found, what was answered, and what the evaluators say about it."""
+"""`/traces/{id}`: one question, its answer, what it was made from, and what the evaluators say about it."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.errors import ApiError
-from ragpulse_dashboards.evidence import answer_pieces, context_views, find_sentences
+from ragpulse_dashboards.evidence import context_views, find_sentences
+from ragpulse_dashboards.formats import readable
+from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.site import Site, read_form, see_other
-from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, waterfall
+from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, failed_first, time_axis, waterfall
 
 __all__ = ["routes"]
 
@@ -21,11 +22,12 @@ VERDICTS: Final = {"good": 1.0, "bad": 0.0}
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The page, one span's detail, the pytest case, and the forms that label and re-evaluate."""
+    """The page, one span's detail, the trace as a file and as a pytest case, the forms that label and re-evaluate."""
     return [
         site.page("/traces/{trace_id}", trace),
         site.page("/traces/{trace_id}/spans/{span_id}", span),
         site.page("/traces/{trace_id}/pytest", as_pytest),
+        site.page("/traces/{trace_id}/html", as_html),
         site.page("/traces/{trace_id}/label", label, post=True),
         site.page("/traces/{trace_id}/evaluate", evaluate, post=True),
     ]
@@ -45,11 +47,13 @@ def _id(request: Request) -> str:
 
 
 async def trace(site: Site, request: Request) -> Response:
-    """Query, contexts and answer side by side, verdicts, waterfall."""
+    """The answer beside what it was made from: contexts, spans, verdicts, session."""
     begun = await _fetch(site, request, only="trace")
 
     async def whole() -> Mapping[str, Any]:
-        return _content(request, {**begun, **await _fetch(site, request, only="rest", spans="brief")})
+        content = _content(request, {**begun, **await _fetch(site, request, only="rest", spans="brief")})
+        failed = content["failed"]
+        return {**content, "exception": _exception(await _span(site, request, failed["span_id"])) if failed else None}
 
     return await site.begin(request, "trace.html", whole)
 
@@ -62,55 +66,89 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     sentences = find_sentences(reversed(scores))
     spans = answer.get("spans") or []
     most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
+    contexts = context_views(answer.get("contexts") or [], sentences)
+    seen = [one.row for one in contexts if one.index is not None]
+    failed = failed_first(spans)
     return {
         "trace": row,
         "previous": answer.get("previous"),
         "following": answer.get("next"),
-        "answer": answer_pieces(str(row.get("response") or ""), sentences),
+        "answer": render_answer(str(row.get("response") or ""), sentences, seen),
         "sentences": sentences,
-        "contexts": context_views(answer.get("contexts") or [], sentences),
+        "contexts": [one for one in contexts if not one.row.get("superseded")],
+        "superseded": [one for one in contexts if one.row.get("superseded")],
+        "reranked": any(one.get("kind") == "reranker" for one in spans),
         "scores": scores,
+        "chips": _chips(scores),
         "decisions": answer.get("decisions") or [],
         "labels": answer.get("labels") or [],
+        "unread": answer.get("unread") or [],
         "rows": waterfall(spans, most=most),
+        "axis": time_axis(spans),
         "n_spans": len(spans),
+        "failed": failed,
         "done": request.query_params.get("done", ""),
+    }
+
+
+def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The newest score of each evaluator: those that fail first, then those that pass, then the others."""
+    newest = {score.get("evaluator"): score for score in scores if score.get("status") == "ok"}
+    order = {False: 0, True: 1, None: 2}
+    return sorted(newest.values(), key=lambda score: (order.get(score.get("passing"), 2), str(score.get("evaluator"))))
+
+
+async def _span(site: Site, request: Request, span_id: str) -> Mapping[str, Any]:
+    answer = await _fetch(site, request, spans=span_id)
+    found = next((one for one in answer.get("spans") or [] if one.get("span_id") == span_id), None)
+    if found is None:
+        raise ApiError(404, "This trace has no such span. It may have been pruned.")
+    return {**found, "trace": answer["trace"]}
+
+
+def _exception(span: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is known of a span's error: type, message, stack trace."""
+    attributes: dict[str, Any] = {}
+    for event in span.get("events") or []:
+        if isinstance(event, Mapping) and isinstance(event.get("attributes"), Mapping):
+            attributes |= event["attributes"] if "exception.type" in event["attributes"] else {}
+    return {
+        "type": attributes.get("exception.type") or span.get("error_type"),
+        "message": attributes.get("exception.message") or span.get("status_message"),
+        "stacktrace": attributes.get("exception.stacktrace"),
     }
 
 
 async def span(site: Site, request: Request) -> Response:
     """One span: times, usage, texts and its attributes verbatim."""
-    span_id = request.path_params["span_id"]
-    answer = await _fetch(site, request, spans=span_id)
-    found = next((one for one in answer.get("spans") or [] if one.get("span_id") == span_id), None)
-    if found is None:
-        raise ApiError(404, "This trace has no such span. It may have been pruned.")
-    return site.render(
-        request, "span.html", {"span": found, "attributes": _attributes(found), "trace": answer["trace"]}
-    )
+    found = await _span(site, request, request.path_params["span_id"])
+    context = {"span": found, "attributes": _attributes(found), "trace": found["trace"]}
+    return site.render(request, "span.html", {**context, "exception": _exception(found)})
 
 
 def _attributes(span: Mapping[str, Any]) -> list[tuple[str, str]]:
     raw = span.get("attributes")
-    if isinstance(raw, str):
-        try:
-            raw = json.loads(raw)
-        except ValueError:
-            return [("attributes", str(raw))]
     if not isinstance(raw, Mapping):
-        return []
-    return [
-        (str(key), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        for key, value in sorted(raw.items())
-    ]
+        return [("attributes", readable(raw))] if raw else []
+    return [(str(key), readable(value)) for key, value in sorted(raw.items())]
 
 
 async def as_pytest(site: Site, request: Request) -> Response:
     """The trace as a runnable test, for the clipboard or a file."""
-    answer = await site.api(f"GET traces/{_id(request)}/pytest", {})
-    filename = quote(str(answer.get("filename") or "test_trace.py"), safe="")
-    headers = {**SECURITY_HEADERS, "Content-Disposition": f"inline; filename*=UTF-8''{filename}"}
-    return PlainTextResponse(str(answer.get("text") or ""), headers=headers)
+    return await _file(site, request, "pytest", "inline")
+
+
+async def as_html(site: Site, request: Request) -> Response:
+    """The trace as one page that needs no collector, to be kept or sent; secrets are masked."""
+    return await _file(site, request, "html", "attachment")
+
+
+async def _file(site: Site, request: Request, form: str, disposition: str) -> Response:
+    answer = await site.api(f"GET traces/{_id(request)}/{form}", {})
+    filename = quote(str(answer.get("filename") or f"trace.{form}"), safe="")
+    headers = {**SECURITY_HEADERS, "Content-Disposition": f"{disposition}; filename*=UTF-8''{filename}"}
+    kind = "text/html" if disposition == "attachment" else "text/plain"
+    return Response(str(answer.get("text") or "").encode("utf-8", "replace"), media_type=kind, headers=headers)
 
 
 async def label(site: Site, request: Request) -> Response:
@@ -129,8 +167,8 @@ async def label(site: Site, request: Request) -> Response:
         params["label_pi"] = _probability(form["label_pi"])
     await site.api("POST labels", params)
     following = form.get("return_to", "")
-    told = {"evaluator": params["evaluator"], "saved": form["verdict"], "of": params["trace_id"]}
-    queue = "/label?" + urlencode(told, errors="replace")
+    saved = {"evaluator": params["evaluator"], "saved": form["verdict"], "of": params["trace_id"]}
+    queue = "/label?" + urlencode(saved, errors="replace")
     return see_other(queue if following == "label" else _back(request, "label"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected, Unreadable
 from ragpulse_evaluators.evaluator import Estimate, Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
@@ -42,6 +42,7 @@ class Composite(Evaluator):
         versions = {name: part.version for name, part in self._parts.items()}
         super().__init__(threshold=threshold, weights=self._weights, parts=versions)
         self.judge = next((part.judge for part in self._parts.values() if part.judge is not None), None)
+        self.wants_judge = any(part.wants_judge for part in self._parts.values())
         costs = {part.cost_class for part in self._parts.values()}
         self.cost_class = next((cost for cost in ("k calls", "1 call", "embedding") if cost in costs), "free")
 
@@ -56,9 +57,11 @@ class Composite(Evaluator):
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Outcome:
         results = dict(zip(self._parts, await self._all(case), strict=True))
         calls.extend(call for result in results.values() for call in result.calls)
-        failed = [f"{name} ({_why(result)})" for name, result in results.items() if result.status == "error"]
-        if failed:  # may succeed another time, so it must not become a final verdict
-            raise JudgeError("no answer from " + ", ".join(failed))
+        failed = {name: result for name, result in results.items() if result.status == "error"}
+        if failed:  # may succeed another time, unless a part fails for good
+            passing = all(result.retriable for result in failed.values())
+            message = "no answer from " + ", ".join(f"{name} ({_why(result)})" for name, result in failed.items())
+            raise JudgeError(message) if passing else JudgeRejected(message)
         if lacking := [f"{name} ({_why(result)})" for name, result in results.items() if result.normalized is None]:
             raise Unreadable("no score from " + ", ".join(lacking))
         units = {name: result.normalized or 0.0 for name, result in results.items()}

@@ -119,6 +119,7 @@ class PassRate(SetEvaluator):
         self._of = of if isinstance(of, Evaluator) else resolve(of, **(params or {}))
         super().__init__(threshold=threshold, of=f"{self._of.name}@{self._of.version}")
         self.judge, self.cost_class = self._of.judge, self._of.cost_class
+        self.wants_judge = self._of.wants_judge
         self.needs = self._of.needs
 
     async def measure(self, cases: Sequence[Case]) -> Outcome:

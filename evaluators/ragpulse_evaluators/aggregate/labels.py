@@ -1,4 +1,4 @@
-"""Answers that are labels: accuracy, precision, recall and ROC AUC over a set of cases."""
+"""Answers that are labels: accuracy, precision, recall, F1 and ROC AUC over a set of cases."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _interval(k: int, n: int) -> tuple[float, float] | None:
 
 
 class LabelRate(SetEvaluator):
-    """Precision or recall of answers that are labels.
+    """Precision, recall or F1 of answers that are labels.
 
     Of one class where `positive` names it, or where all labels are a yes or a no ("pass", "1", "true", "是", ...);
     else the mean over classes (`average="macro"`) or over cases ("micro"), as scikit-learn has them, an absent class
@@ -152,6 +152,12 @@ ENTRIES: tuple[Entry, ...] = (
         factory=partial(LabelRate, name="recall"),
         description="Of the cases that have a label, how many answers gave it?",
         example='get_evaluator("recall", positive="spam")',
+    ),
+    _entry(
+        name="f1",
+        factory=partial(LabelRate, name="f1"),
+        description="How well do answers and right labels agree, by the harmonic mean of precision and recall?",
+        example='get_evaluator("f1", positive="spam")',
     ),
     Entry.of(
         RocAuc,

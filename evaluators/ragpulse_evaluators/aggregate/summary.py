@@ -38,7 +38,8 @@ class Summary:
     parsing_success: float | None
     """Share of readable replies among those that came: ok / (ok + invalid)."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Mean of each numeric part over the results that have it (GroUSE's report); also read as attributes."""
+    """Mean of each numeric part over the results that have it, also where another part could not be read (GroUSE's
+    report); also read as attributes."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each label was given."""
     precision: float | None = None
@@ -98,7 +99,7 @@ def _summary(results: list[EvaluationResult], expected: Sequence[bool] | None) -
     verdicts = [result.passing for result in scored if result.passing is not None]
     rate = wilson(sum(verdicts), len(verdicts))
     replies = counts["ok"] + counts["invalid"]
-    mean = mean_ci(scores)
+    mean = mean_ci(scores, bounds=_bounds(scored))
     return Summary(
         evaluator=name,
         version=version,
@@ -111,10 +112,27 @@ def _summary(results: list[EvaluationResult], expected: Sequence[bool] | None) -
         pass_rate=rate.estimate if rate else None,
         pass_ci=rate,
         parsing_success=counts["ok"] / replies if replies else None,
-        parts=_part_means(scored),
+        parts=_part_means(results),
         labels=dict(Counter(result.label for result in scored if result.label is not None)),
         **_against(results, expected),
     )
+
+
+def _bounds(results: Sequence[EvaluationResult]) -> tuple[float, float] | None:
+    """The native scale, derived from scores and their 0..1 forms; None where it has no ends or they do not show it.
+
+    The 0..1 form is linear in the score, so two results with different forms determine where 0 and 1 lie.
+    """
+    pairs = [(result.score, result.normalized) for result in results if result.score is not None]
+    known = sorted({(unit, score) for score, unit in pairs if unit is not None})
+    if len(known) < len(set(pairs)) or len(known) < 2 or known[0][0] == known[-1][0]:
+        return None
+    (low, first), (high, last) = known[0], known[-1]
+    slope = (last - first) / (high - low)
+    if any(abs(first + slope * (unit - low) - score) > 1e-6 * (1 + abs(score)) for unit, score in known):
+        return None
+    ends = first - slope * low, first + slope * (1.0 - low)
+    return min(ends), max(ends)
 
 
 def _part_means(results: Iterable[EvaluationResult]) -> dict[str, float]:

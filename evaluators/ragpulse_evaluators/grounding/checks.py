@@ -12,23 +12,41 @@ from rapidfuzz.distance import Levenshtein
 
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
-from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, OPINIONS, OPPOSITES, ORDINALS
-from ragpulse_evaluators.grounding.text import Token, Word, stem
+from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, OPINIONS, ORDINALS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
+    "check_bounds",
     "check_months",
     "check_names",
     "check_negation",
     "check_numbers",
     "check_opposites",
+    "check_quantifiers",
     "check_swaps",
     "check_units",
+    "find_swaps",
     "has_alias",
+    "turned",
 ]
 
+Swap = tuple[Word, Word]
+"""A word of the claim and the one of the evidence whose place it takes."""
 _CLAUSE_BREAKS = frozenset({"but", "and", "because", "so", "pero", "mas", "aber", "mais"})
 _NEGATION_BEFORE = 6
-_NEGATION_AFTER = 2
+_NEGATION_AFTER = 5
+_THAN = frozenset({"than", "als", "que", "比"})
+_BY = frozenset({"by", "von", "por", "par", "durch"})
+_BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got", "wird", "wurde", "wurden", "est"})
+_FREE = frozenset({"free", "gratis", "kostenlos", "gratuit", "gratuito", "gratuita", "免费"})
+_NOTHING = frozenset({"no", "nothing", "without", "none", "kein", "keine", "nichts", "ohne"})
+_BOUND_NAMES = {"least": "minimum", "most": "maximum"}
+_AHEAD = frozenset({"before", "ahead", "advance", "prior"})
+"""A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
+_NONE = frozenset[str]()
+_UN = ("un", "non")
+_SHORTEST_TURNED = 4
 _MAX_NEGATIONS = 20
 _MAX_SWAPS = 20
 _MAX_PLACES = 40
@@ -38,11 +56,16 @@ _LONGEST_NAME = 5
 
 
 def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
-    """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second"."""
+    """Object to numbers the evidence does not hold; 1 is no number ("one of them"), "2nd" is "second".
+
+    A number in letters may count what the evidence lists ("all three"), unless the evidence has another number.
+    """
     if not mine:
         return []
-    known = {"1"}.union(*(q.values for q in theirs), (str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS))
-    return [f"number {q.text} not in the evidence" for q in mine if not q.values & known]
+    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS)}
+    unknown = [q for q in mine if not q.values & known and not any(q.values & o.values or q.agrees(o) for o in theirs)]
+    other = any(not any(q.values & o.values or q.agrees(o) for q in mine) for o in theirs)
+    return [f"number {q.text} not in the evidence" for q in unknown if other or not q.text.isalpha() or len(q.text) < 2]
 
 
 def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[str]:
@@ -50,9 +73,57 @@ def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[st
     objections = []
     for quantity in mine:
         same = [q for q in theirs if q.values & quantity.values]
-        if quantity.unit and same and all(q.unit and q.unit != quantity.unit for q in same):
+        if quantity.unit and same and all(q.unit and not q.agrees(quantity) for q in same):
             objections.append(f"unit of {quantity.text} differs: {quantity.unit} here, {same[0].unit} in the evidence")
     return objections
+
+
+def check_bounds(
+    tokens: Sequence[Word], mine: Sequence[Quantity], evidence: Sequence[Word], theirs: Sequence[Quantity]
+) -> list[str]:
+    """Object to "at least 5" where the evidence says "up to 5"."""
+    objections = []
+    for quantity in mine:
+        if any(t.norm in _AHEAD for t in tokens[quantity.end : quantity.end + 4]):
+            continue
+        bound = _bound(tokens, quantity.position)
+        same = {_bound(evidence, q.position) for q in theirs if q.agrees(quantity)}
+        if bound and same and same <= _BOUND_NAMES.keys() and bound not in same:
+            objections.append(f"{quantity.text} is the {_BOUND_NAMES[bound]} here, the other bound in the evidence")
+    return objections
+
+
+def _bound(tokens: Sequence[Word], position: int) -> str | None:
+    """Tell whether a number is a lower or an upper bound, by the words before it."""
+    before = [t for t in tokens[max(0, position - 5) : position] if t.kind != "sign"]
+    phrase = " ".join(t.norm for t in before[-2:])
+    found = BOUNDS.get(phrase) or (BOUNDS.get(before[-1].norm) if before else None)
+    denied = found and any(t.negation and t.norm != "nothing" for t in before[-4:-1])
+    return {"least": "most", "most": "least"}[found] if found and denied else found
+
+
+def check_quantifiers(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
+    """Object to "all" where the evidence says "most" of the same, and the like: how many differs, or how often."""
+    theirs = _quantified(evidence)
+    if not theirs:
+        return []
+    mine = _quantified(tokens)
+    groups, others = {group for group, _, _ in mine}, {group for group, _, _ in theirs}
+    return [
+        f"'{word.text}' here, '{other.text}' in the evidence"
+        for group, word, near in mine
+        for left_out, other, around in theirs
+        if group not in others and left_out not in groups and near & around
+    ][:1]
+
+
+def _quantified(tokens: Sequence[Word]) -> list[tuple[str, Word, set[str]]]:
+    """Return group and word of each quantifier, and the content words around it; "some 50" counts nothing."""
+    return [
+        (QUANTIFIERS[t.norm], t, _content_of(tokens[max(0, i - 3) : i + 5], None) - {t.key})
+        for i, t in enumerate(tokens)
+        if t.norm in QUANTIFIERS and not any(n.kind == "number" for n in tokens[i + 1 : i + 2])
+    ]
 
 
 def check_months(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
@@ -62,14 +133,16 @@ def check_months(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
     return [f"month '{word}' not in the evidence" for month, word in mine.items() if month not in theirs]
 
 
-def check_names(tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
-    """Object to names that occur in no context."""
+def check_names(tokens: Sequence[Word], best: Sequence[Word], index: EvidenceIndex) -> list[str]:
+    """Object to names that occur in no context, where the evidence has a name that the claim leaves out."""
     unknown = {
         t.text: None
         for t in names(tokens)
         if t.key not in index.keys and not index.near(t.key) and not has_alias(t, index.keys)
     }
-    return [f"name '{name}' absent from the contexts" for name in unknown]
+    said = {t.key for t in tokens} if unknown else set()
+    exchanged = not index.cased or any((t.key in index.names or t.capital) and t.key not in said for t in best)
+    return [f"name '{name}' absent from the contexts" for name in unknown] if exchanged else []
 
 
 def has_alias(token: Word, keys: frozenset[str]) -> bool:
@@ -78,63 +151,172 @@ def has_alias(token: Word, keys: frozenset[str]) -> bool:
     return full is not None and all(part in keys for part in full)
 
 
-def check_negation(tokens: Sequence[Token], evidence: Sequence[Token]) -> list[str]:
-    """Object where the same word is negated on one side only; evidence that says it both ways decides nothing."""
-    mine, theirs = negations(tokens)[:_MAX_NEGATIONS], negations(evidence)[:_MAX_NEGATIONS]
-    if any(_unmatched(_scope(i, tokens), evidence, theirs) for i in mine):
+def check_negation(
+    tokens: Sequence[Token],
+    evidence: Sequence[Token],
+    best: Sequence[Token],
+    covered: Sequence[Token],
+    spelled: Mapping[str, str],
+    *,
+    copied: bool,
+) -> list[str]:
+    """Object where the same word is negated on one side only; evidence that says it both ways decides nothing.
+
+    A word like "unless" or "until" beside it in the evidence may deny it too. A claim that copies the best sentence
+    denies as often as that does. What the claim leaves out counts only where it says the rest of that sentence: in
+    the `covered` ones.
+    """
+    free = any(t.norm in _FREE for t in (*tokens, *evidence))
+    mine, theirs = _negations(tokens, free=free), _negations(best, free=free)
+    if copied and len(mine) > len(theirs):
         return ["negated here, not in the evidence"]
-    once = {key for key, count in Counter(t.key for t in evidence).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, evidence) if k in once], tokens, mine) for i in theirs):
+    if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
+        return ["negated in the evidence, not here"]
+    denied = [i for i, t in enumerate(evidence) if t.negation or t.norm in IMPLICIT_NEGATIONS or _negative(t.norm)]
+    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine]
+    if any(_unmatched(scope, evidence, denied) for scope in scopes):
+        return ["negated here, not in the evidence"]
+    theirs = _negations(covered, free=free)
+    once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
+    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, mine) for i in theirs):
         return ["negated in the evidence, not here"]
     return []
+
+
+def _negations(tokens: Sequence[Token], *, free: bool) -> list[int]:
+    """Where something is free of charge, "nothing" and "no fee" deny nothing."""
+    return [i for i in negations(tokens) if not (free and tokens[i].norm in _NOTHING)][:_MAX_NEGATIONS]
 
 
 def _unmatched(scope: Sequence[str], there: Sequence[Word], negated: Sequence[int]) -> bool:
     """Tell whether the nearest word of the scope that the other side has is not negated there."""
     for key in scope:
         places = [i for i, t in enumerate(there) if t.key == key]
-        if places:
-            return not any(-_NEGATION_BEFORE <= n - i <= _NEGATION_AFTER for i in places for n in negated)
+        if places or any(t.key.startswith("un") and key.startswith(t.key[2:]) for t in there if len(t.key) > 3):
+            return bool(places) and not any(_governs(there, n, i) for i in places for n in negated)
     return False
 
 
+def _negative(word: str) -> bool:
+    return len(word) > _SHORTEST_TURNED and (
+        word.startswith(("un", "non", "dis", "im", "ir", "il")) or word.endswith("less")
+    )
+
+
+def _governs(tokens: Sequence[Word], negation: int, place: int) -> bool:
+    """Tell whether a negation may deny the word at a place: it stands before it, or after it in the same clause."""
+    if negation <= place:
+        return place - negation <= _NEGATION_BEFORE
+    between = tokens[place + 1 : negation]
+    return len(between) < _NEGATION_AFTER and not any(t.norm in _CLAUSE_BREAKS for t in between)
+
+
 def _scope(position: int, here: Sequence[Token]) -> list[str]:
-    """Return the content words a negation may govern: those that follow it in its clause, nearest first."""
-    scope: list[str] = []
-    for before, token in pairwise(here[position : position + 8]):
-        if token.norm in _CLAUSE_BREAKS or not 0 <= token.start - before.end <= 1:
-            break
-        if not token.function:
-            scope.append(token.key)
-    return scope[:3]
+    """Return the content words a negation may govern: those that follow it in its clause, nearest first.
+
+    At the end of a clause it governs what stands before it (German "nicht"); "no more than" is a bound and governs
+    nothing.
+    """
+    following = list(_clause(here[position : position + 8]))
+    if any(one.norm in _THAN and other.numeric for one, other in pairwise(following[:5])):
+        return []
+    return [
+        t.key
+        for t in following or _clause(here[max(0, position - 7) : position + 1][::-1])
+        if t.content and t.norm not in LIGHT_WORDS
+    ][:3]
 
 
-def check_opposites(tokens: Sequence[Word], keys: frozenset[str]) -> list[str]:
-    """Object to a word where the evidence has its opposite ("before" for "after") and not the word itself."""
+def _clause(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens after the first one, as far as no other clause begins."""
+    for one, other in pairwise(tokens):
+        if other.norm in _CLAUSE_BREAKS or not 0 <= max(one.start, other.start) - min(one.end, other.end) <= 1:
+            return
+        yield other
+
+
+def check_opposites(tokens: Sequence[Word], known: frozenset[str], evidence: Sequence[Word]) -> list[str]:
+    """Object to a word where the evidence has its opposite ("before" for "after") and no word like it.
+
+    Where the sides are exchanged as well ("A is higher than B", "B is lower than A"), or one side denies the opposite
+    ("forbidden", "not allowed"), both say the same.
+    """
     objections = []
-    for token in [t for t in tokens if t.norm in OPPOSITES and t.key not in keys]:
-        other = next((o for o in sorted(OPPOSITES[token.norm]) if stem(o) in keys), None)
-        if other:
-            objections.append(f"'{token.text}' here, '{other}' in the evidence")
+    said, theirs = Counter(t.key for t in tokens), Counter(t.key for t in evidence)
+    for i, token in enumerate(tokens):
+        others = opposites(token.norm)
+        if not others or (token.key in known and theirs[token.key] >= said[token.key]):
+            continue
+        place = next((j for j, t in enumerate(evidence) if t.norm in others and said[t.key] < theirs[t.key]), None)
+        if place is None or (token.key not in known and any(opposites(t.norm) & others for t in evidence)):
+            continue
+        if _denied(tokens, i) == _denied(evidence, place) and not turned(tokens, i, evidence, place):
+            objections.append(f"'{token.text}' here, '{evidence[place].text}' in the evidence")
     return objections
 
 
-def check_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[str]:
-    """Object to a new word that stands where the evidence has another one beside the same neighbours.
+def opposites(word: str) -> frozenset[str]:
+    """Return the words that say the opposite: those of the list, and those that a prefix turns ("unused")."""
+    found = OPPOSITES.get(word, _NONE)
+    if word.isascii() and len(word) > _SHORTEST_TURNED:
+        turned_by = {prefix + word for prefix in _UN}
+        turned_by |= {word[len(prefix) :] for prefix in _UN if word.startswith(prefix)}
+        return found | turned_by
+    return found
 
-    It finds an exchanged name also in text without capitals. `keys` are those of the tokens as the evidence spells
-    them, `new` the positions of the new words. Another spelling of the same word is no exchange.
+
+def _denied(tokens: Sequence[Word], i: int) -> bool:
+    return any(t.negation for t in tokens[max(0, i - 3) : i])
+
+
+def turned(
+    tokens: Sequence[Word], i: int, evidence: Sequence[Word], j: int, names: frozenset[str] | None = None
+) -> bool:
+    """Tell whether what stands around place i stands around place j the other way round; "by" turns it once more.
+
+    With `names` only these keys count, else all content words.
+    """
+    before, after = _content_of(tokens[max(0, i - 7) : i], names), _content_of(tokens[i + 1 : i + 9], names)
+    left, right = _content_of(evidence[max(0, j - 7) : j], names), _content_of(evidence[j + 1 : j + 9], names)
+    before, after, left, right = before - after, after - before, left - right, right - left
+    if _passive(tokens, i) != _passive(evidence, j):
+        left, right = right, left
+    crossed, straight = len(before & right) + len(after & left), len(before & left) + len(after & right)
+    return bool(before & right and after & left) and crossed > straight
+
+
+def _content_of(tokens: Sequence[Word], names: frozenset[str] | None) -> set[str]:
+    return {t.key for t in tokens if t.content and (names is None or t.key in names)}
+
+
+def _passive(tokens: Sequence[Word], i: int) -> bool:
+    """Tell whether the word at a place is a verb in the passive: "was bought by"."""
+    return any(t.norm in _BE for t in tokens[max(0, i - 3) : i]) and any(t.norm in _BY for t in tokens[i + 1 : i + 5])
+
+
+def find_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[Swap]:
+    """Return the new words that stand where the evidence has another one beside the same neighbours.
+
+    `keys` are those of the tokens as the evidence spells them, `new` the positions of the new words. Another spelling
+    of the same word is no exchange.
     """
     exchanged = [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]
     places: dict[str, list[int]] = {}
     for i, token in enumerate(evidence if exchanged else ()):
         places.setdefault(token.key, []).append(i)
-    objections = []
+    swaps = []
     for i in exchanged:
         other = next((t for t in _in_place(i, keys, places, evidence) if t.key not in keys), None)
         if other and not _same_word(tokens[i], other):
-            objections.append(f"'{tokens[i].text}' here, '{other.text}' in the evidence")
-    return objections
+            swaps.append((tokens[i], other))
+    return swaps
+
+
+def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex) -> list[str]:
+    """Object to a word in the place of a name, as far as capitals in the contexts show names."""
+    return [
+        f"'{token.text}' here, '{other.text}' in the evidence" for token, other in swaps if other.key in index.names
+    ]
 
 
 def _may_be_name(token: Word) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ragpulse_evaluators.grounding.lexicon import SYNONYMS
+from ragpulse_evaluators.grounding.lexicon import PRONOUNS
+from ragpulse_evaluators.grounding.meanings import SYNONYMS
 from ragpulse_evaluators.grounding.text import Sentence, Word, split_sentences, stem, words
 
 __all__ = ["ContextSentence", "EvidenceIndex", "index_of", "same_root"]
@@ -38,6 +39,8 @@ _SYNONYMS = _by_key(SYNONYMS)
 class ContextSentence:
     """One sentence of one context; `context` counts from 0, offsets are in that context's text."""
 
+    number: int
+    """Its place among the sentences of all contexts."""
     context: int
     sentence: Sentence
     tokens: Sequence[Word]
@@ -66,12 +69,44 @@ class EvidenceIndex:
             here = len(self.sentences)
             for key in keys:
                 self._postings[key].append(here)
-            self.sentences.append(ContextSentence(number, sentence, tokens, frozenset(keys)))
+            self.sentences.append(ContextSentence(here, number, sentence, tokens, frozenset(keys)))
 
     @cached_property
     def keys(self) -> frozenset[str]:
         """Every token key that occurs in any context."""
         return frozenset(self._postings)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Keys of words that the contexts write with a capital inside sentences, and never without one."""
+        sure, lower = set[str](), set[str]()
+        for sentence in self.sentences:
+            for i, token in enumerate(sentence.tokens):
+                if token.capital and (i > 0 or not token.text[1:].islower()):
+                    sure.add(token.key)
+                elif token.text.islower():
+                    lower.add(token.key)
+        return frozenset(sure - lower)
+
+    @cached_property
+    def cased(self) -> bool:
+        """Tell whether the contexts write capitals at all."""
+        return any(t.text[0].isupper() for sentence in self.sentences for t in sentence.tokens)
+
+    def around(self, number: int) -> frozenset[str]:
+        """Keys of a sentence, and of those before it that its pronouns may stand for."""
+        here = self.sentences[number]
+        keys = here.keys
+        while number and self._leans(here) and self.sentences[number - 1].context == here.context:
+            number -= 1
+            here = self.sentences[number]
+            keys |= here.keys
+        return keys
+
+    @staticmethod
+    def _leans(sentence: ContextSentence) -> bool:
+        """Tell whether a sentence speaks of what the one before it named: a pronoun is among its first words."""
+        return any(t.norm in PRONOUNS for t in sentence.tokens[:6])
 
     @cached_property
     def _roots(self) -> dict[str, list[str]]:
@@ -98,8 +133,21 @@ class EvidenceIndex:
             return list(self.sentences)
         weights = self._weights(tokens)
         shares = self._overlap(weights)
-        shortlist = sorted(shares, key=lambda n: (-shares[n] + 1e-4 * len(self.sentences[n].keys), n))[:_SHORTLIST]
+        # A sentence with less than this share is never chosen beside another.
+        least = min(_STEP_GAIN * sum(weights.values()), max(shares.values(), default=0.0))
+        able = [n for n, share in shares.items() if share >= least]
+        shortlist = sorted(able, key=lambda n: (-shares[n] + 1e-4 * len(self.sentences[n].keys), n))[:_SHORTLIST]
         return self._cover(shortlist, weights)
+
+    def spelled(self, key: str) -> str:
+        """Return a key as the contexts spell it, or as it is where they have none like it."""
+        return key if key in self._postings else self.near(key) or key
+
+    def cover(self, tokens: Sequence[Word], sentence: ContextSentence) -> float:
+        """Return the share of the tokens' known weight that one sentence holds."""
+        weights = self._weights([t for t in tokens if t.content])
+        total = math.fsum(weights.values())
+        return math.fsum([w for k, w in weights.items() if k in sentence.keys]) / total if total else 0.0
 
     def covers(self, tokens: Sequence[Word]) -> dict[int, float]:
         """Return for each context the largest share of the tokens' weight that one of its sentences holds."""

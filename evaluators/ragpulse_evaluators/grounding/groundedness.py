@@ -1,17 +1,21 @@
 """`groundedness`: do the contexts support every sentence of the response? No judge, no reference, no model download."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
+from ragpulse_evaluators.grounding.claims import blank_lead_in, claims_nothing
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, EvidenceIndex, index_of
-from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
-from ragpulse_evaluators.grounding.marks import blank_marks
+from ragpulse_evaluators.grounding.markup import Code, read_markup
+from ragpulse_evaluators.grounding.meanings import LEXICON_ID
 from ragpulse_evaluators.grounding.model import (
     BIAS,
+    CEILING,
+    NO_CLAIM,
     THRESHOLD,
     WEIGHTS,
     Findings,
@@ -35,12 +39,15 @@ __all__ = (
     "assess",
     "explain_groundedness",
     "judge_claim",
+    "judge_sentences",
     "readable_contexts",
     "readable_response",
 )
 
 MAX_RESPONSE_CHARS = 40_000
 MAX_SENTENCES = 400
+NOTHING_CLAIMED = "no claim"
+"""The reason of a sentence that greets, thanks, announces or offers help: there is nothing to support."""
 _DOUBTS = {
     "order": "the words are in the contexts, but not said in this way",
     "link_share": "words like 'of' or 'because' link it in a way the evidence does not",
@@ -78,11 +85,25 @@ class SentenceEvidence:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeEvidence:
+    """One fenced block of code and the names, literals and commands in it that no context holds."""
+
+    start: int
+    """Offset of the code in the response."""
+    end: int
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Assessment:
-    """Groundedness of a response and of its sentences; `score` is None where the response claims nothing."""
+    """Groundedness of a response and of its sentences; `score` and `weakest` are None where it claims nothing."""
 
     score: float | None
+    """Share of claims that are supported."""
+    weakest: float | None
+    """Score of the response as one claim: wording by length, objections of the worst sentence."""
     sentences: tuple[SentenceEvidence, ...]
+    code: tuple[CodeEvidence, ...]
 
 
 def explain_groundedness(response: str, contexts: Sequence[str]) -> list[SentenceEvidence]:
@@ -90,22 +111,51 @@ def explain_groundedness(response: str, contexts: Sequence[str]) -> list[Sentenc
     return list(assess(response, contexts).sentences)
 
 
-def assess(response: str, contexts: Sequence[str]) -> Assessment:
+def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = ()) -> Assessment:
     """Score a response against its contexts, as a whole and sentence by sentence.
 
     Only the first 40,000 characters and 400 sentences of the response and 400,000 characters of the contexts are read,
-    which bounds the time.
+    which bounds the time. `ids` are those of the contexts, by which citation marks are recognized.
     """
-    index = index_of(tuple(contexts))
     response = response[:MAX_RESPONSE_CHARS]
-    read = blank_marks(response)
-    judged = [
-        _judge(sentence, read[sentence.start : sentence.end], index)
-        for sentence in split_sentences(response)[:MAX_SENTENCES]
+    reading = read_markup(response, ids)
+    judged = judge_sentences(response, reading.text, contexts)
+    claims = [(found, evidence) for found, evidence in judged if found.claim]
+    code = tuple(_check_code(block, contexts) for block in reading.code)
+    evidence = tuple(evidence for _, evidence in judged)
+    if not claims:
+        return Assessment(None, None, evidence, code)
+    share = sum(evidence.supported for _, evidence in claims) / len(claims)
+    weakest = grounded_score(pool([found for found, _ in claims]))
+    return Assessment(round(share, 4), round(weakest, 4), evidence, code)
+
+
+def judge_sentences(response: str, read: str, contexts: Sequence[str]) -> list[tuple[Findings, SentenceEvidence]]:
+    """Measure and judge each sentence; `read` is the response with everything blank that is no sentence."""
+    index = index_of(tuple(contexts))
+    return [
+        _judge(Sentence(response[found.start : found.end], found.start, found.end), found.text, index)
+        for found in split_sentences(read)[:MAX_SENTENCES]
     ]
-    claims = any(found.claim for found, _ in judged)
-    score = round(grounded_score(pool([found for found, _ in judged])), 4) if claims else None
-    return Assessment(score, tuple(evidence for _, evidence in judged))
+
+
+_CODE_WORD = re.compile(r"--?[A-Za-z][\w-]*|[^\W\d]\w*|\d+(?:\.\d+)*")
+_LANGUAGE_WORDS = re.compile(
+    r"import|from|def|return|if|else|elif|for|while|in|not|and|or|is|as|with|class|try|except|finally|raise|pass|break"
+    r"|continue|lambda|yield|async|await|none|true|false|null|var|let|const|function|new|this|self|public|private|static"
+    r"|void|int|str|float|bool|string|end|do|then|fi|done|echo|sudo|cd|export|select|where|group|order|by|limit|print"
+    r"|console|log|get|set",
+    re.IGNORECASE,
+)
+_MAX_UNKNOWN = 20
+
+
+def _check_code(block: Code, contexts: Sequence[str]) -> CodeEvidence:
+    """Compare code as code: what it names must stand in a context as written, in capitals and all."""
+    known = {word for text in contexts for word in _CODE_WORD.findall(text)}
+    names = dict.fromkeys(_CODE_WORD.findall(block.text))
+    unknown = [n for n in names if n not in known and not _LANGUAGE_WORDS.fullmatch(n) and len(n) > 1]
+    return CodeEvidence(block.start, block.end, tuple(unknown[:_MAX_UNKNOWN]))
 
 
 def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
@@ -114,6 +164,10 @@ def judge_claim(claim: str, index: EvidenceIndex) -> SentenceEvidence:
 
 
 def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Findings, SentenceEvidence]:
+    """Judge one sentence; `read` is its text without marks."""
+    if claims_nothing(read):
+        return NO_CLAIM, _no_claim(sentence)
+    read = blank_lead_in(read)
     tokens = words(read)
     support = index.support(tokens)
     found = measure(tokens, read, support, index)
@@ -134,9 +188,25 @@ def _judge(sentence: Sentence, read: str, index: EvidenceIndex) -> tuple[Finding
     )
 
 
+def _no_claim(sentence: Sentence) -> SentenceEvidence:
+    return SentenceEvidence(
+        text=sentence.text,
+        start=sentence.start,
+        end=sentence.end,
+        score=1.0,
+        supported=True,
+        claim=False,
+        rank=None,
+        evidence="",
+        evidence_start=None,
+        evidence_end=None,
+        reasons=(NOTHING_CLAIMED,),
+    )
+
+
 def _reasons(found: Findings, *, supported: bool) -> tuple[str, ...]:
     if not found.claim:
-        return ()
+        return (NOTHING_CLAIMED,)
     if found.reasons or supported:
         return found.reasons
     return (_DOUBTS[drawback(found.values, _DOUBTS)],)
@@ -147,40 +217,45 @@ _SHOWN_FIELDS = tuple(field.name for field in fields(SentenceEvidence) if field.
 
 
 class Groundedness(Evaluator):
-    """Is every sentence of the response supported by the contexts? With the best evidence and the reasons for doubt.
+    """Share of the response's claims that the contexts support, with the best evidence and the reasons for doubt.
 
-    Score 0..1 (passing from 0.5) of a small logistic model over wording (new words, order, runs) and hard checks
-    (numbers, units, months, names, negation, opposites, exchanged words); wording counts by length, a check by its
-    worst sentence. It sees surface, not meaning: a free paraphrase scores low. `parts["sentences"]` holds the fields of
-    `SentenceEvidence` (offsets in place of the evidence's text). Source: this project; measured on BEGIN (Dziri et al.
-    2022).
+    It passes where `parts["weakest"]` reaches the threshold: a small logistic model over wording, held down by each
+    objection that a reader can verify (numbers, units, dates, names, negation, opposites, quantifiers, bounds, roles,
+    subjects, sources). Wording counts by length, an objection by its worst sentence. Markdown, citation marks and
+    sentences that claim nothing are left out; `parts["code"]` reports fenced code apart. It sees surface, not meaning:
+    a free paraphrase scores low. `parts["sentences"]` holds the fields of `SentenceEvidence` (offsets in place of the
+    evidence's text). Source: this project; measured on BEGIN (Dziri et al. 2022).
     """
 
     name = "groundedness"
     needs = frozenset({"response", "contexts"})
     scale = Scale()
     immediate = True
+    label = "2"
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
-        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, lexicon=LEXICON_ID)
+        super().__init__(threshold=threshold, bias=BIAS, weights=WEIGHTS, ceiling=CEILING, lexicon=LEXICON_ID)
 
     def run(self, case: Case) -> Outcome:
         """Score one case; skipped for a refusal, which makes no claim."""
         response, contexts = readable_response(case), readable_contexts(case)
         if refusal := find_refusal(response):
             raise MissingField(f"a claim: the response declines to answer ({refusal!r})")
-        assessment = assess(response, [c.text for c in contexts])
+        assessment = assess(response, [c.text for c in contexts], [c.id for c in contexts])
         sentences = assessment.sentences
-        if assessment.score is None:
-            raise MissingField("a claim: the response has no content words")
+        if assessment.score is None or assessment.weakest is None:
+            raise MissingField("a claim: the response has no sentence that claims something")
         return Outcome(
             score=assessment.score,
+            passing=assessment.weakest >= (THRESHOLD if self.threshold is None else self.threshold),
             label=_label(sentences),
-            explanation=_explain(sentences) + _cut(response, contexts),
+            explanation=_explain(assessment) + _cut(response, contexts),
             parts={
+                "weakest": assessment.weakest,
                 "supported": sum(s.supported for s in sentences if s.claim),
                 "claims": sum(s.claim for s in sentences),
                 "sentences": [_part(s) for s in sentences],
+                **_code_part(assessment.code),
             },
         )
 
@@ -201,6 +276,10 @@ def readable_contexts(case: Case) -> tuple[Context, ...]:
     return contexts
 
 
+def _code_part(code: Sequence[CodeEvidence]) -> dict[str, Any]:
+    return {"code": [asdict(block) | {"unknown": list(block.unknown)} for block in code]} if code else {}
+
+
 def _part(sentence: SentenceEvidence) -> dict[str, Any]:
     """JSON without the evidence's text: the context is stored anyway, its rank and offsets find it."""
     shown = {name: getattr(sentence, name) for name in _SHOWN_FIELDS}
@@ -212,13 +291,15 @@ def _label(sentences: Sequence[SentenceEvidence]) -> str:
     return "grounded" if all(claims) else "partly" if any(claims) else "ungrounded"
 
 
-def _explain(sentences: Sequence[SentenceEvidence]) -> str:
-    claims = [s for s in sentences if s.claim]
+def _explain(assessment: Assessment) -> str:
+    claims = [s for s in assessment.sentences if s.claim]
     doubtful = [s for s in claims if not s.supported]
     summary = f"{len(claims) - len(doubtful)} of {len(claims)} sentences supported by the contexts."
     shown = [f" “{_short(s.text)}”: {'; '.join(s.reasons)}." for s in doubtful[:_SHOWN]]
     more = f" And {len(doubtful) - _SHOWN} more." if len(doubtful) > _SHOWN else ""
-    return summary + "".join(shown) + more
+    unknown = [name for block in assessment.code for name in block.unknown]
+    code = f" Code names that no context holds: {', '.join(unknown[:_SHOWN])}." if unknown else ""
+    return summary + "".join(shown) + more + code
 
 
 def _short(text: str, limit: int = 80) -> str:
@@ -234,6 +315,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Groundedness,
         source="this project, measured on BEGIN (Dziri et al. 2022)",
-        description="Do the contexts support every sentence of the response? Numbers, names and negations are checked.",
+        description="Share of the response's claims that the contexts support; the weakest claim decides passing.",
     ),
 )

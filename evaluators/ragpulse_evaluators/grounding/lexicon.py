@@ -1,16 +1,13 @@
 """Small closed word lists the offline checks share: function words, negations, number words, months, opposites.
 
 The lists are unions over languages on purpose: an answer may mix languages, and a guess at the language would be one
-more thing to be wrong about. They change scores, so `LEXICON_ID` is part of the evaluators' versions.
+more thing to be wrong about.
 """
-
-import hashlib
 
 __all__ = [
     "ABBREVIATIONS",
     "ALIASES",
     "FUNCTION_WORDS",
-    "LEXICON_ID",
     "LIGHT_WORDS",
     "LINK_WORDS",
     "MAGNITUDES",
@@ -19,11 +16,12 @@ __all__ = [
     "NUMBER_WORDS",
     "OPENERS",
     "OPINIONS",
-    "OPPOSITES",
     "ORDINALS",
+    "PRONOUNS",
     "SELF_WORDS",
-    "SYNONYMS",
     "UNITS",
+    "UNIT_SCALES",
+    "UNSPACED_WORDS",
 ]
 
 
@@ -41,7 +39,8 @@ NEGATIONS = _words(
     "aren't wasn't weren't won't wouldn't can't couldn't shouldn't hasn't haven't hadn't ain't mustn't unable "
     "nunca jamás jamas ningún ninguno ninguna nada tampoco sin não nao nem nenhum nenhuma sem jamais "
     "nicht kein keine keinen keiner keinem keines nie niemals ohne weder pas aucun aucune sans jamais rien ni "
-    "не нет никогда без לא אין ללא לם لا لم لن ليس ليست غير بدون 不 没 沒 无 無 未 非 否 别 ない ません नहीं"
+    "не нет никогда без לא אין ללא לם لا لم لن ليس ليست غير بدون 不 没 沒 无 無 未 非 否 别 ない ません नहीं नहीं "
+    "なかった ませんでした ではない ではありません じゃない ず 안 못"
 )
 
 SELF_WORDS = _words(
@@ -49,8 +48,16 @@ SELF_WORDS = _words(
     "yo mi mí nosotros eu meu minha nós ich mein meine wir je j'ai mon ma mes nous 我 我们 я мой мы"
 )
 
+PRONOUNS = _words(
+    "it its he his him she her hers they their them this these that those such both el ella ello sus suyo ele ela "
+    "eles elas seu "
+    "sua er sie ihr ihre sein seine dieser diese dieses il elle ils elles son sa ses leur 它 他 她 这 那 该 其 此"
+)
+"""Words by which a sentence speaks of what the one before it named."""
+
 _ENGLISH = _words(
-    "a an the this that these those there here it its he him his she her hers they them their theirs who whom whose "
+    "th nd rd a an the this that these those there here it its he him his she her hers they them their theirs who "
+    "whom whose "
     "which what when where why how and or but so if then than as at by for from in into of off on onto out over to up "
     "with about between is are was were be been being am do does did done doing has have had having will would can "
     "could shall should may might must also too just very really quite some any each every both either such same own "
@@ -76,10 +83,31 @@ _OTHERS = _words(
     "и в во на с со к по о об от до за из у а но же что это как он она они его её их был была было были есть для или "
     "في من على إلى عن و أو أن إن هذا هذه ذلك التي الذي هو هي كان كانت ما مع של את על עם זה זו הוא היא הם היה היתה "
     "או גם כי אם 的 了 是 在 和 与 及 也 就 都 而 或 被 把 为 于 之 其 这 那 它 他 她 们 有 个 着 吗 呢 吧 啊 "
-    "は が を に の で と も へ や か ね よ だ た て し い る れ さ す ま "
+    "は が を に の で と も へ や か ね よ だ た て し い る れ さ す ま では じゃ です ます ました でした である "
+    "という から まで より など "
+    "について によって において として ている ています した する します される されます され こと もの "
     "은 는 이 가 을 를 의 에 에서 와 과 도 로 으로"
 )
 FUNCTION_WORDS = _ENGLISH | SELF_WORDS | _ROMANCE | _GERMAN | _OTHERS
+
+UNSPACED_WORDS = _words(
+    "不断 不同 不仅 不但 不过 不久 不错 不少 不得不 不管 不论 不只 不止 不安 不锈钢 不动产 不禁 不由 不妨 不料 "
+    "差不多 对不起 了不起 不可或缺 "
+    "不可避免 必不可少 出没 淹没 沉没 没收 无论 无线 无疑 无人机 无限 无花果 无锡 无比 无数 无产 无非 无聊 未来 未婚 "
+    "非常 非洲 非得 是非 除非 南非 "
+    "北非 非凡 是否 否则 否认 否决 否定 能否 可否 特别 区别 别人 分别 个别 级别 性别 类别 别墅 别名 辨别 识别 差别 "
+    "告别 别的 鉴别 派别 十分 十足 "
+    "一些 一般 一样 一起 一直 一定 一旦 一切 一致 一边 一面 统一 唯一 之一 一方面 进一步 二手 三明治 再三 四川 四处 "
+    "五金 九龙 百度 百货 百科 千万 "
+    "秋千 万一 两边 星期一 星期二 星期三 星期四 星期五 星期六 星期日 周一 周二 周三 周四 周五 周六 周日 上午 下午 "
+    "今天 明天 昨天 今年 去年 明年 "
+    "無料 無線 無限 無償 少ない 危ない なければならない なければなりません なくてはならない ないといけない "
+    "かもしれない かもしれません "
+    "ではありません では じゃ です ます "
+    "ました でした である という から まで より など について によって において として ている ています した する "
+    "します される されます され こと もの"
+)
+"""Words of scripts without spaces that must not be read by their characters: 非常 negates nothing, 十分 is not ten."""
 
 _NUMBER_ROWS = {
     0: "zero cero null nul 零 〇 ноль",
@@ -152,65 +180,70 @@ _MONTH_ROWS = (
 MONTHS = {word: month for month, row in enumerate(_MONTH_ROWS, 1) for word in row.split()}
 
 _UNIT_ROWS = (
-    "% percent percentage prozent porcento 百分",
-    "$ dollar dollars usd",
-    "€ euro euros eur",
-    "£ pounds gbp sterling",
-    "¥ yen yuan rmb 元",
-    "km kilometer kilometers kilometre kilometres kilómetros quilômetros kilomètres",
-    "mile miles mi",
-    "m meter meters metre metres metros mètres 米",
-    "cm centimeter centimeters centimetre centimetres",
-    "mm millimeter millimeters millimetre millimetres",
-    "nm nanometer nanometers",
-    "foot feet ft",
-    "inch inches",
-    "yard yards",
-    "kg kilogram kilograms kilo kilos 公斤",
-    "g gram grams gramm",
-    "lb lbs pound",
-    "ton tons tonne tonnes",
-    "liter liters litre litres 升",
-    "gallon gallons",
-    "second seconds sec secs segundos sekunden 秒",
-    "minute minutes min mins minutos minuten 分钟",
-    "hour hours hr hrs horas stunden heures 小时",
-    "day days días dias tage jours 天 日",
-    "week weeks semanas wochen semaines 周",
-    "month months meses monate mois",
-    "year years yr yrs años anos jahre ans années 年",
-    "decade decades",
-    "century centuries",
-    "kb kilobyte kilobytes",
-    "mb megabyte megabytes",
-    "gb gigabyte gigabytes",
-    "tb terabyte terabytes",
-    "celsius °c",
+    "% percent percentage percents pct prozent porcento 百分之:ratio 0.01",
+    "‰ permille promille 千分之:ratio 0.001",
+    "$ dollar dollars usd 美元",
+    "€ euro euros eur 欧元",
+    "£ pounds gbp sterling 英镑",
+    "¥ yen yuan rmb 元 人民币",
+    "km kilometer kilometers kilometre kilometres kilómetros quilômetros kilomètres kilometern 公里 千米:length 1000",
+    "mile miles mi meilen:length 1609.344",
+    "m meter meters metre metres metros mètres metern 米:length 1",
+    "cm centimeter centimeters centimetre centimetres 厘米:length 0.01",
+    "mm millimeter millimeters millimetre millimetres 毫米:length 0.001",
+    "nm nanometer nanometers:length 1e-9",
+    "foot feet ft:length 0.3048",
+    "inch inches:length 0.0254",
+    "yard yards:length 0.9144",
+    "acre acres:area 4046.86",
+    "hectare hectares ha:area 10000",
+    "kg kilogram kilograms kilo kilos 公斤 千克:mass 1",
+    "g gram grams gramm gramme gramos gramas 克:mass 0.001",
+    "mg milligram milligrams 毫克:mass 1e-6",
+    "microgram micrograms mcg µg μg:mass 1e-9",
+    "lb lbs pound:mass 0.45359",
+    "ounce ounces oz:mass 0.02835",
+    "ton tons tonne tonnes tonnen 吨:mass 1000",
+    "liter liters litre litres litros 升:volume 1",
+    "ml milliliter milliliters millilitre millilitres 毫升:volume 0.001",
+    "gallon gallons:volume 3.785",
+    "ms millisecond milliseconds 毫秒:time 0.001",
+    "second seconds sec secs segundos sekunden 秒:time 1",
+    "minute minutes min mins minutos minuten 分钟:time 60",
+    "hour hours hr hrs h horas stunde stunden heures 小时:time 3600",
+    "day days día días dia dias tag tage tagen jour jours 天 日:time 86400",
+    "week weeks semana semanas woche wochen semaine semaines 周 星期:time 604800",
+    "month months mes meses monat monate monaten mois 个月:months 1",
+    "year years yr yrs año años ano anos jahr jahre jahren an ans années 年:months 12",
+    "decade decades:months 120",
+    "century centuries:months 1200",
+    "kb kilobyte kilobytes:bytes 1e3",
+    "mb megabyte megabytes:bytes 1e6",
+    "gb gigabyte gigabytes:bytes 1e9",
+    "tb terabyte terabytes:bytes 1e12",
+    "celsius °c 摄氏度",
     "fahrenheit °f",
-    "hz hertz",
-    "watt watts w",
-    "kw kilowatt kilowatts",
-    "mph",
+    "hz hertz:frequency 1",
+    "khz kilohertz:frequency 1e3",
+    "mhz megahertz:frequency 1e6",
+    "ghz gigahertz:frequency 1e9",
+    "watt watts w:power 1",
+    "kw kilowatt kilowatts:power 1e3",
+    "mw megawatt megawatts:power 1e6",
+    "mph:speed 1.609",
+    "kmh km/h kph:speed 1",
+    "knot knots:speed 1.852",
+    "volt volts:volt 1",
+    "am",
+    "pm",
 )
-UNITS = {word: row.split()[0] for row in _UNIT_ROWS for word in row.split()}
-
-_OPPOSITE_PAIRS = (
-    "before:after first:last increase:decrease increased:decreased increases:decreases rise:fall rose:fell more:less "
-    "most:least higher:lower highest:lowest largest:smallest larger:smaller bigger:smaller big:small large:small "
-    "long:short longer:shorter old:young older:younger oldest:youngest oldest:newest early:late earlier:later "
-    "earliest:latest above:below inside:outside north:south east:west northern:southern eastern:western left:right "
-    "male:female man:woman men:women boy:girl win:lose won:lost always:never all:none many:few possible:impossible "
-    "legal:illegal allowed:forbidden allow:forbid enable:disable enabled:disabled true:false hot:cold start:end "
-    "started:ended open:closed public:private maximum:minimum minimal:maximal positive:negative accept:reject "
-    "accepted:rejected include:exclude included:excluded includes:excludes safe:dangerous major:minor black:white "
-    "import:export buy:sell mandatory:optional required:optional free:paid fast:slow strong:weak upper:lower "
-    "增加:减少 上升:下降 以前:以后 之前:之后"
-)
-OPPOSITES: dict[str, frozenset[str]] = {}
-for _pair in _OPPOSITE_PAIRS.split():
-    _one, _other = _pair.split(":")
-    OPPOSITES[_one] = OPPOSITES.get(_one, frozenset()) | {_other}
-    OPPOSITES[_other] = OPPOSITES.get(_other, frozenset()) | {_one}
+UNITS = {word: row.split()[0] for row in _UNIT_ROWS for word in row.partition(":")[0].split()}
+UNIT_SCALES = {
+    row.split()[0]: (scale.split()[0], float(scale.split()[1]))
+    for row, _, scale in (row.partition(":") for row in _UNIT_ROWS)
+    if scale
+}
+"""What a unit measures, and how much of it; units without an entry convert to nothing."""
 
 ALIASES = {
     "us": ("unit", "stat"),
@@ -219,6 +252,8 @@ ALIASES = {
     "eu": ("european", "union"),
     "un": ("unit", "nation"),
     "tv": ("television",),
+    "ceo": ("chief", "executiv"),
+    "cfo": ("financ", "chief"),
     "nyc": ("new", "york"),
 }
 """Short forms and the stems of what they stand for."""
@@ -250,54 +285,3 @@ OPINIONS = _words(
     "delicious tasty crazy funny scary hate hated terrible"
 )
 """What people say of what they like: small talk that no context holds."""
-
-_SYNONYM_ROWS = (
-    "big large huge|biggest largest|small little tiny|begin began begun start commence originate|end finish conclude|"
-    "make made create produce build built develop|buy bought purchase|use utilize|call name term|know knew known|"
-    "kid child children|movie film|show series program programme|job occupation|lawyer attorney|doctor physician|"
-    "move relocate|increase rise rose risen grow grew grown growth|enhance improve|decrease decline fall fell reduce|"
-    "vary range|release publish issue|goal target aim|sort kind type form|amount quantity|help assist aid|"
-    "get got obtain receive acquire|earn gain|give gave given provide offer supply|demonstrate display show|"
-    "say said state claim|tell told|though although|roughly approximately about around|often frequently|"
-    "usually commonly typically|mostly mainly primarily chiefly predominantly largely|fast quick rapid|"
-    "well-known famous renowned|city town|country nation|globe world|area region zone|car automobile|"
-    "place location site|company firm business corporation|people person human individual|"
-    "important significant essential|various different diverse|ancient old|launch start|"
-    "contain include comprise consist|allow permit let enable|need require|hard difficult|easy simple|happen occur|"
-    "additionally also|author writer|photo picture image|photos pictures images|shop store|meal dish|"
-    "teach taught instruct|speak spoke spoken talk|live reside|die died dead death|choose chose chosen select pick|"
-    "change alter modify|complete finish|many several numerous|extreme intense|sport game|match game|major main|"
-    "see saw seen|write wrote written|sell sold|win won|go went gone|come came|take took taken|become became|"
-    "find found|think thought|hold held|lead led|keep kept|leave left|lose lost|pay paid|meet met|run ran|"
-    "bring brought|break broke broken|drive drove driven|eat ate eaten|draw drew drawn|sing sang sung|swim swam|"
-    "throw threw thrown|wear wore worn|spend spent|send sent|stand stood|feel felt|hear heard|man men|woman women|"
-    "foot feet|wolf wolves"
-)
-SYNONYMS: tuple[tuple[str, ...], ...] = tuple(tuple(row.split()) for row in _SYNONYM_ROWS.split("|"))
-"""Words that may stand for one another, irregular forms among them."""
-
-
-def _identity(*lists: object) -> str:
-    texts = [repr(sorted(entries) if isinstance(entries, frozenset) else entries) for entries in lists]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
-
-
-LEXICON_ID = _identity(
-    ABBREVIATIONS,
-    NEGATIONS,
-    SELF_WORDS,
-    FUNCTION_WORDS,
-    NUMBER_WORDS,
-    ORDINALS,
-    MAGNITUDES,
-    MONTHS,
-    UNITS,
-    _OPPOSITE_PAIRS,
-    ALIASES,
-    OPENERS,
-    LINK_WORDS,
-    LIGHT_WORDS,
-    OPINIONS,
-    _SYNONYM_ROWS,
-)
-"""12 hex over all lists: a changed word breaks the series, as a changed prompt would."""

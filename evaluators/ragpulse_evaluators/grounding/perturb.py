@@ -2,242 +2,241 @@
 
 Tests any groundedness evaluator or judge: `perturb(cases)` returns every case as it is (supported) and one edited copy
 for each kind of edit that applies (unsupported). The given cases are taken as supported: pass good ones. Word overlap
-hardly moves under an edit. Each `edit_...` takes the material of one answer and returns an `Edit`, or None where it
-does not apply.
+hardly moves under an edit. The edits here use only words of the case's own contexts or change one relation; those
+that bring in another number, name or clause are in `edits`.
 """
 
 import random
 import re
-from calendar import month_name
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.grounding.facts import months, names
-from ragpulse_evaluators.grounding.lexicon import MONTHS, NUMBER_WORDS
-from ragpulse_evaluators.grounding.text import Token, split_sentences, tokenize
+from ragpulse_evaluators.grounding import edits
+from ragpulse_evaluators.grounding.edits import Donors, Edit, Material, cased_like
+from ragpulse_evaluators.grounding.facts import names
+from ragpulse_evaluators.grounding.lexicon import MONTHS, UNITS
+from ragpulse_evaluators.grounding.text import split_sentences, tokenize
 
-__all__ = ("KINDS", "Donors", "Edit", "EditKind", "LabelledCase", "Material", "perturb")
+__all__ = ("KINDS", "EditKind", "LabelledCase", "perturb")
 
 
 def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split(":") for pair in text.split())
+    """Read "a:b c_d:e": each word and what takes its place; `_` is a space."""
+    return {one.replace("_", " "): other.replace("_", " ") for one, other in (p.split(":") for p in text.split())}
 
 
-_ENGLISH_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_ENGLISH_MONTHS = tuple(month_name[1:])
-_UNIT_SWAPS = _pairs(
-    "miles:kilometers mile:kilometer km:miles kilometres:miles kilometers:miles metres:feet meters:feet metre:foot "
-    "meter:foot feet:metres foot:metre cm:mm mm:cm inches:centimeters kg:pounds pounds:kilograms lb:kg grams:ounces "
-    "tonnes:pounds tons:pounds liters:gallons litres:gallons gallons:litres seconds:minutes second:minute "
-    "minutes:hours minute:hour hours:days hour:day days:weeks day:week weeks:months week:month months:years "
-    "month:year years:months year:month decades:years decade:year centuries:decades century:decade "
-    "thousand:million million:billion billion:million hundred:thousand mb:gb gb:mb kb:mb tb:gb celsius:fahrenheit "
-    "dollars:euros euros:dollars usd:eur eur:usd percent:permille nm:mm hz:khz mph:knots $:€ €:$ £:$ %:‰ "
-    "米:公里 公里:米 元:美元 年:月 天:周 小时:分钟 万:亿 亿:万 metros:quilômetros años:meses anos:meses "
-    "jahre:monate tage:wochen horas:minutos stunden:minuten heures:minutes jours:semaines"
+_QUANTIFIERS = _pairs(
+    "all:few every:hardly_any each:hardly_any most:few majority:minority many:few several:all some:all few:most "
+    "both:neither always:sometimes usually:rarely normally:rarely often:rarely frequently:rarely mostly:rarely "
+    "mainly:never sometimes:always rarely:usually only:also at_least:at_most at_most:at_least up_to:at_least"
 )
-_ADD_NEGATION: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\b(is|are|was|were|can|will|would|could|should|has been|have been|may|must)\b", re.I), r"\1 not"),
-    (re.compile(r"是"), "不是"),
-    (re.compile(r"\b(es|son|fue|está|tiene|puede)\b", re.I), r"no \1"),
-    (re.compile(r"\b(é|são|foi|está|tem|pode)\b", re.I), r"não \1"),
-    (re.compile(r"\b(ist|sind|war|waren|kann|wird|hat)\b", re.I), r"\1 nicht"),
-    (re.compile(r"\best\b", re.I), "n'est pas"),
-    (re.compile(r"\b(has|have|had)\b", re.I), r"\1 never"),
+_COMPARATIVES = _pairs(
+    "more:less less:more fewer:more higher:lower lower:higher faster:slower slower:faster larger:smaller "
+    "smaller:larger bigger:smaller older:younger younger:older longer:shorter shorter:longer better:worse "
+    "worse:better cheaper:costlier heavier:lighter lighter:heavier earlier:later later:earlier hotter:colder "
+    "warmer:colder colder:warmer safer:riskier stronger:weaker weaker:stronger richer:poorer poorer:richer "
+    "greater:smaller above:below below:above over:under within:after before:after after:before largest:smallest "
+    "biggest:smallest quicker:slower highest:lowest lowest:highest"
 )
-_DROP_NEGATION = re.compile(
-    r"\b(?:is|are|was|were|can|will|would|could|should|do|does|did|has|have|had) (n't|not)\b"
-    r"|\b(?:is|are|was|were|could|would|should|has|have|had)(n't)\b|\b(not |never |nicht |não )|([不没])",
-    re.I,
+_ANTONYMS = _pairs(
+    "opened:closed closed:opened opens:closes open:closed free:expensive allowed:forbidden forbidden:allowed "
+    "prohibited:permitted permitted:prohibited accepted:rejected rejected:accepted rejects:accepts won:lost "
+    "lost:won beat:lost_to bought:sold sold:bought buys:sells built:demolished founded:dissolved created:deleted "
+    "enabled:disabled disabled:enabled included:excluded includes:excludes increases:decreases increased:decreased "
+    "increase:decrease rose:fell fell:rose grew:shrank shrank:grew declined:increased decreased:increased "
+    "reduces:raises raises:reduces lowers:raises improves:worsens shortens:lengthens required:optional "
+    "mandatory:optional needs:lacks safe:dangerous dangerous:safe wet:dry dry:wet dark:bright public:private "
+    "private:public first:last last:first north:south south:north northern:southern southern:northern "
+    "eastern:western western:eastern left:right upper:lower admitted:excluded arrived:departed left:entered "
+    "starts:ends begins:ends start:end full:empty possible:impossible deprecated:recommended synchronous:asynchronous "
+    "asynchronous:synchronous supported:opposed admired:despised female:male washable:disposable inside:outside "
+    "kept:discarded stored:discarded complete:incomplete damaged:repaired destroyed:spared success:failure "
+    "failure:success useless:useful rare:common bitter:sweet"
 )
-_SPARE_NAMES = ("Kowalski", "Okafor", "Lindqvist", "Tanaka", "Moreau")
-_SPARE_CLAUSES = ("it was later sold to a shipping company in Oslo", "the work took eleven winters to finish")
-_MAX_CLAUSE_WORDS = 12
+_AUXILIARY = re.compile(r"\b(?:is|are|was|were|has|have|had|can|will|must|may|should|does|cannot|never|always)\b")
+_ATTRIBUTION = re.compile(
+    r"\b(?:[Aa]ccording to (?:the )?|(?:said|told|says|showed|recommends|advises) by )((?:[A-Z]\w+)(?: [A-Z]\w+)*)"
+    r"|\b((?:[A-Z][\w.]+)(?: [A-Z]\w+)*)(?= (?:said|says|told|reports|reported|found|showed|proved|stated|announced"
+    r"|recommends|advises|described|called|discovered|suggested)\b)"
+)
+_SYMMETRIC = frozenset({"and", "or", "between", "with", "from", "to", "in", "of", "at", "on"})
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Replace response[start:end] by text."""
-
-    start: int
-    end: int
-    text: str
-
-    def describe(self, response: str) -> str:
-        """The change in words: "330 → 130"."""
-        return f"{response[self.start : self.end].strip() or '∅'} → {self.text.strip() or '∅'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Donors:
-    """What other cases lend: names (case-folded to as written) and clauses."""
-
-    names: dict[str, str]
-    clauses: tuple[str, ...]
-
-    @classmethod
-    def of(cls, cases: Iterable[tuple[str, Sequence[str]]]) -> "Donors":
-        """Collect names from texts that use capitals, and the first words of context sentences."""
-        written: dict[str, str] = {}
-        lower: set[str] = set()
-        clauses: dict[str, None] = {}
-        for _, contexts in cases:
-            for sentence in (s for text in contexts for s in split_sentences(text)):
-                clauses.setdefault(sentence.text)
-                tokens = tokenize(sentence.text)
-                written |= {t.norm: t.text for t in names(tokens) if len(t.text) > 2}
-                if any(t.text[0].isupper() for t in tokens):
-                    lower |= {t.norm for t in tokens if t.text.islower()}
-        return cls({n: w for n, w in sorted(written.items()) if n not in lower}, tuple(clauses))
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """One answer, the token keys it shares with its contexts, what others lend, and the chance to draw with."""
-
-    response: str
-    tokens: tuple[Token, ...]
-    known: frozenset[str]
-    donors: Donors
-    chance: random.Random
-
-    def pick(self, tokens: Sequence[Token], change: Callable[[Token], str | None]) -> Edit | None:
-        """Edit one token drawn from those given."""
-        if not tokens:
-            return None
-        token = self.chance.choice(tokens)
-        text = change(token)
-        return Edit(token.start, token.end, text) if text else None
-
-
-def edit_number(material: Material) -> Edit | None:
-    """Another number of the same length that neither the answer nor its contexts hold; years are dates."""
-
-    def change(token: Token) -> str | None:
-        if token.kind == "word":
-            fresh = [w for w in _ENGLISH_NUMBERS if w not in material.known]
-            return material.chance.choice(fresh) if fresh else None
-        return _other_digits(material, token.text)
-
-    return material.pick(
-        [
-            t
-            for t in material.tokens
-            if (t.kind == "number" and not _is_year(t)) or (t.kind == "word" and t.norm in _ENGLISH_NUMBERS)
-        ],
-        change,
-    )
-
-
-def _is_year(token: Token) -> bool:
-    return token.kind == "number" and len(token.text) == 4 and token.text.isdigit() and 1000 <= int(token.text) <= 2100
-
-
-def _other_digits(material: Material, written: str) -> str | None:
-    places = [i for i, c in enumerate(written) if c.isascii() and c.isdigit()]
-    for _ in range(20):
-        i = material.chance.choice(places) if places else 0
-        digit = str(material.chance.randint(1, 9))
-        other = written[:i] + digit + written[i + 1 :]
-        if places and other != written and other not in material.known:
-            return other
-    return None
-
-
-def edit_date(material: Material) -> Edit | None:
-    """Another year (1 to 40 off) or another month."""
-    named = set(months(material.tokens).values())
-
-    def change(token: Token) -> str | None:
-        if token.kind == "number":
-            years = [y for y in range(int(token.text) - 40, int(token.text) + 41) if str(y) not in material.known]
-            return str(material.chance.choice(years))
-        others = [m for m in _ENGLISH_MONTHS if MONTHS[m.casefold()] != MONTHS[token.norm]]
-        return _cased_like(
-            token.text, material.chance.choice([m for m in others if m.casefold() not in material.known])
-        )
-
-    return material.pick(
-        [t for t in material.tokens if _is_year(t) or (t.text in named and t.norm in MONTHS and t.norm.isascii())],
-        change,
-    )
-
-
-def edit_name(material: Material) -> Edit | None:
-    """A name from another case in place of one of this answer."""
-    given = {t.start for t in names(material.tokens)}
-    mine = [t for t in material.tokens if t.start in given or t.norm in material.donors.names]
-    fresh = [w for n, w in material.donors.names.items() if not {t.key for t in tokenize(n)} & material.known]
-    donors = fresh or list(_SPARE_NAMES)
-    return material.pick(mine, lambda token: _cased_like(token.text, material.chance.choice(donors)))
-
-
-def edit_unit(material: Material) -> Edit | None:
-    """Another unit of the same sort ("miles" for "kilometers", "billion" for "million") beside a number."""
-    tokens = material.tokens
-    beside = [
-        t
-        for i, t in enumerate(tokens)
-        if t.norm in _UNIT_SWAPS
-        and any(
-            n.kind == "number" or n.norm in NUMBER_WORDS for n in (*tokens[max(0, i - 1) : i], *tokens[i + 1 : i + 2])
-        )
-    ]
-    fresh = [t for t in beside if not {u.key for u in tokenize(_UNIT_SWAPS[t.norm])} & material.known]
-    return material.pick(fresh, lambda token: _UNIT_SWAPS[token.norm])
-
-
-def edit_negation(material: Material) -> Edit | None:
-    """Drop the negation of the answer, or negate its first verb that can be negated by one word."""
-    drop = _DROP_NEGATION.search(material.response)
-    if drop:
-        group = next(g for g in range(1, 5) if drop.group(g) is not None)
-        return Edit(drop.start(group), drop.end(group), "")
-    for pattern, replacement in _ADD_NEGATION:
-        match = pattern.search(material.response)
-        if match:
-            return Edit(match.start(), match.end(), match.expand(replacement))
-    return None
-
-
-def edit_clause(material: Material) -> Edit | None:
-    """A clause from another case's contexts, mostly of words foreign to this one, appended before the full stop."""
-    borrowed = _borrow(material)
-    end = len(material.response.rstrip(" \n.!?。！？"))
-    if end == 0:
+def edit_entity(material: Material) -> Edit | None:
+    """A name of the contexts in place of another one of the answer."""
+    mine = _phrases(material, material.response)
+    written = {material.response[s:e] for s, e in mine}
+    others = [n for n in _context_names(material) if not any(n in w or w in n for w in written)]
+    if not mine or not others:
         return None
-    text = f"，而且{borrowed}" if "\u4e00" <= material.response[end - 1] <= "\u9fff" else f", and {borrowed}"
-    if not any(c.isupper() for c in material.response):
-        text = text.lower()
-    return Edit(end, end, text)
+    start, end = material.chance.choice(mine)
+    return Edit(start, end, material.chance.choice(others))
 
 
-def _borrow(material: Material) -> str:
-    for _ in range(20):
-        if not material.donors.clauses:
-            break
-        words = material.chance.choice(material.donors.clauses).split()[:_MAX_CLAUSE_WORDS]
-        content = [t for t in tokenize(" ".join(words)) if not t.function]
-        foreign = sum(t.key not in material.known for t in content)
-        if foreign >= 3 and foreign >= 0.6 * len(content):
-            return " ".join(words).rstrip(" .,;:!?。")
-    return material.chance.choice(_SPARE_CLAUSES)
+def edit_role(material: Material) -> Edit | None:
+    """Two names of one sentence in each other's place, around a verb or a comparison."""
+    found: list[Edit] = []
+    for sentence in split_sentences(material.response):
+        phrases = _phrases(material, sentence.text)
+        for (a, b), (c, d) in pairwise(phrases):
+            between = [t for t in tokenize(sentence.text[b:c]) if t.norm not in _SYMMETRIC]
+            one, other = sentence.text[a:b], sentence.text[c:d]
+            if between and one not in other and other not in one and ";" not in sentence.text[b:c]:
+                text = other + sentence.text[b:c] + one
+                found.append(Edit(sentence.start + a, sentence.start + d, text))
+    return material.chance.choice(found) if found else None
 
 
-def _cased_like(model: str, word: str) -> str:
-    return word.lower() if model.islower() else word
+def _phrases(material: Material, text: str) -> list[tuple[int, int]]:
+    """Return the places of names in a text: runs of words that the contexts write as names inside sentences."""
+    known = _name_norms(material)
+    spans: list[tuple[int, int]] = []
+    for token in tokenize(text):
+        if not (token.capital and token.norm in known):
+            continue
+        if spans and text[spans[-1][1] : token.start] == " ":
+            spans[-1] = (spans[-1][0], token.end)
+        else:
+            spans.append((token.start, token.end))
+    return spans
 
 
-EditKind = Literal["original", "number", "date", "name", "unit", "negation", "clause"]
+def _name_norms(material: Material) -> frozenset[str]:
+    """Return the words written as names in the contexts, not those that only begin sentences."""
+    sentences = [tokenize(s.text) for text in material.contexts for s in split_sentences(text)]
+    sure = {t.norm for tokens in sentences for t in names(tokens)}
+    first = {tokens[0].norm for tokens in sentences if len(tokens) > 1 and tokens[0].capital and tokens[1].norm in sure}
+    lower = {t.norm for tokens in sentences for t in tokens if t.text.islower()}
+    return frozenset((sure | first) - lower - MONTHS.keys() - UNITS.keys())
+
+
+def _context_names(material: Material) -> list[str]:
+    found = {text[s:e]: None for text in material.contexts for s, e in _phrases(material, text)}
+    return list(found)
+
+
+def edit_subject(material: Material) -> Edit | None:
+    """The subject of another context's sentence in place of that of an answer's sentence."""
+    mine = [(s.start, end) for s in split_sentences(material.response) if (end := _subject_end(s.text, s.start))]
+    known = {t.key for t in material.tokens}
+    others = [
+        subject
+        for text in material.contexts
+        for s in split_sentences(text)
+        if (end := _subject_end(s.text)) and known.isdisjoint(_content(subject := s.text[:end]))
+    ]
+    if not mine or not others:
+        return None
+    start, end = material.chance.choice(mine)
+    return Edit(start, end, material.chance.choice(others))
+
+
+def _subject_end(text: str, offset: int = 0) -> int:
+    """Return where a short subject before an auxiliary verb ends; 0 where there is none."""
+    verb = _AUXILIARY.search(text)
+    subject = text[: verb.start()].rstrip() if verb else ""
+    words = tokenize(subject)
+    good = 0 < len(words) <= 6 and "," not in subject and any(t.content and t.kind == "word" for t in words)
+    return offset + len(subject) if good else 0
+
+
+def _content(text: str) -> set[str]:
+    return {t.key for t in tokenize(text) if t.content}
+
+
+def edit_attribution(material: Material) -> Edit | None:
+    """Another source for what somebody said, or a source for what nobody did; both are names of the contexts."""
+    given = _ATTRIBUTION.search(material.response)
+    others = [n for n in _context_names(material) if n not in material.response]
+    if not others:
+        return None
+    source = material.chance.choice(others)
+    if given:
+        group = 1 if given.group(1) else 2
+        return Edit(given.start(group), given.end(group), source)
+    first = material.tokens[0]
+    kept = first.text if first.norm in _name_norms(material) else first.text[0].lower() + first.text[1:]
+    return Edit(first.start, first.end, f"According to {source}, {kept}")
+
+
+def edit_glued(material: Material) -> Edit | None:
+    """The predicate of another context's sentence, said of the answer's last subject."""
+    known = {t.key for t in material.tokens}
+    predicates = []
+    for text in material.contexts:
+        for s in split_sentences(text):
+            end = _subject_end(s.text)
+            rest = s.text[end:].strip(" .")
+            if end and known.isdisjoint(_content(s.text[:end])) and len(_content(rest) - known) >= 2:
+                predicates.append(rest.split(", but ")[0].split(", and ")[0])
+    at = len(material.response.rstrip(" \n.!?"))
+    return Edit(at, at, f" and {material.chance.choice(predicates)}") if predicates and at else None
+
+
+def edit_elsewhere(material: Material) -> Edit | None:
+    """A number of another sentence of the contexts in place of one of the answer."""
+    mine = [t for t in material.tokens if t.kind == "number"]
+    written = {t.text for t in mine}
+    context_numbers = [t.text for text in material.contexts for t in tokenize(text) if t.kind == "number"]
+    others = [n for n in dict.fromkeys(context_numbers) if n not in written]
+    return material.pick(mine, lambda _: material.chance.choice(others) if others else None)
+
+
+def _exchange(pairs: dict[str, str]) -> Callable[[Material], Edit | None]:
+    """Make an edit that puts the other word of a pair in place of the one the answer has."""
+    pattern = re.compile(r"\b(?:" + "|".join(sorted(pairs, key=len, reverse=True)) + r")\b", re.I)
+
+    def edit(material: Material) -> Edit | None:
+        found = list(pattern.finditer(material.response))
+        if not found:
+            return None
+        match = material.chance.choice(found)
+        other = pairs[match.group().lower()]
+        text = other if match.group()[0].islower() else other[0].upper() + other[1:]
+        return Edit(match.start(), match.end(), cased_like(match.group(), text))
+
+    return edit
+
+
+EditKind = Literal[
+    "original",
+    "number",
+    "date",
+    "version",
+    "name",
+    "unit",
+    "negation",
+    "clause",
+    "entity",
+    "role",
+    "subject",
+    "attribution",
+    "quantifier",
+    "comparative",
+    "antonym",
+    "glued",
+    "elsewhere",
+]
 _EDITS: dict[EditKind, Callable[[Material], Edit | None]] = {
-    "number": edit_number,
-    "date": edit_date,
-    "name": edit_name,
-    "unit": edit_unit,
-    "negation": edit_negation,
-    "clause": edit_clause,
+    "number": edits.edit_number,
+    "date": edits.edit_date,
+    "version": edits.edit_version,
+    "name": edits.edit_name,
+    "unit": edits.edit_unit,
+    "negation": edits.edit_negation,
+    "clause": edits.edit_clause,
+    "entity": edit_entity,
+    "role": edit_role,
+    "subject": edit_subject,
+    "attribution": edit_attribution,
+    "quantifier": _exchange(_QUANTIFIERS),
+    "comparative": _exchange(_COMPARATIVES),
+    "antonym": _exchange(_ANTONYMS),
+    "glued": edit_glued,
+    "elsewhere": edit_elsewhere,
 }
 KINDS: tuple[EditKind, ...] = tuple(_EDITS)
 
@@ -263,8 +262,10 @@ class LabelledCase:
 def perturb(cases: Sequence[Case], *, seed: int = 0, kinds: Sequence[EditKind] = KINDS) -> list[LabelledCase]:
     """Return originals (supported) and their edited copies (unsupported), in the order of the cases.
 
-    Edits: another number, another date, another name, another unit, a negation added or removed, a clause from
-    elsewhere appended. Cases without response or context texts are left out. Same cases and seed, same result.
+    Edits: another number, date, version, name or unit, a negation added or removed, a clause from elsewhere appended;
+    from the case's own contexts another entity, subject, source, number or predicate, two roles exchanged; another
+    quantifier, comparative or antonym. Cases without response or context texts are left out. Same cases and seed, same
+    result.
     """
     usable = [i for i, case in enumerate(cases) if (case.response or "").strip() and any(case.texts)]
     donors = Donors.of([(cases[i].response or "", cases[i].texts) for i in usable])
@@ -281,7 +282,7 @@ def _edited(case: Case, i: int, donors: Donors, seed: int, kinds: Sequence[EditK
     found = []
     for kind in kinds:
         chance = random.Random(f"{seed}:{i}:{kind}")
-        edit = _EDITS[kind](Material(response, tuple(tokenize(response)), keys, donors, chance))
+        edit = _EDITS[kind](Material(response, case.texts, tuple(tokenize(response)), keys, donors, chance))
         if edit:
             changed = response[: edit.start] + edit.text + response[edit.end :]
             copy = case.model_copy(update={"response": changed})

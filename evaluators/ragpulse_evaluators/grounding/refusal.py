@@ -40,7 +40,8 @@ _EN = (
     r"(?:\W*$| (?:based|from|how|what|who|when|where|why|if|whether|that|about))",
     r"\bi do not have (?:\w+ ){0,3}(?:information|data|details|knowledge|context|access|answer)",
     r"\b(?:there is|there's|there are|i (?:have|found|see)) (?:no|not enough|insufficient) (?:\w+ ){0,3}"
-    r"(?:information|mention|answer|data|evidence|details|documents?|results?|context)",
+    rf"(?:(?:information|mention|answer|details|documents?|context)\b|(?:data|evidence|results?)\b"
+    rf"(?! (?:that|of|for|to|against|showing|suggesting)\b(?!.*\b{_SOURCES})))",
     rf"\b{_SOURCES} (?:provided |given |above |available |retrieved )?(?:does not|do not|did not) (?:\w+ )?"
     r"(?:contain|mention|provide|include|say|specify|state|cover|answer|address|discuss|have|give|indicate)",
     r"\b(?:no|none of the) (?:relevant |retrieved |provided |given )?(?:documents?|sources?|contexts?|passages?"
@@ -154,17 +155,18 @@ _BUT = re.compile(
 
 
 class Refusal(Evaluator):
-    """Label `refusal` where the response declines to answer, else `answer`; score 1 = answered, 0 = refused.
+    """Label `refused` where the response declines to answer, else `answered`; score 1 = answered, 0 = refused.
 
     1 is "answered" so that the mean over traffic is the answer rate and a rise of refusals shows as a fall. Whether a
     refusal was right depends on the contexts: read it beside retrieval quality. Known: English, Chinese, Spanish,
-    Portuguese, German, French; other languages read as `answer`. Source: this project.
+    Portuguese, German, French; other languages read as `answered`. Source: this project.
     """
 
     name = "refusal"
     needs = frozenset({"response"})
     scale = Scale()
     immediate = True
+    label = "2"
 
     def __init__(self, *, threshold: float | None = None) -> None:
         super().__init__(threshold=threshold, patterns=DECLINES.pattern, rest=_MAX_REST)
@@ -173,11 +175,13 @@ class Refusal(Evaluator):
         """Label one response; a response without words is a refusal."""
         response = case.response or ""
         if not any(c.isalnum() for c in response):
-            return Outcome(score=0.0, label="refusal", explanation="The response holds no words.")
+            return Outcome(score=0.0, label="refused", explanation="The response holds no words.")
         phrase = find_refusal(response)
         if phrase:
-            return Outcome(score=0.0, label="refusal", explanation=f"It declines: “{phrase}”.")
-        return Outcome(score=1.0, label="answer", explanation="No phrase that declines to answer decides the response.")
+            return Outcome(score=0.0, label="refused", explanation=f"It declines: “{phrase}”.")
+        return Outcome(
+            score=1.0, label="answered", explanation="No phrase that declines to answer decides the response."
+        )
 
 
 @lru_cache(maxsize=2)
@@ -214,6 +218,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry.of(
         Refusal,
         source="this project",
-        description="Did the response decline to answer? 1 = answered, 0 = refused.",
+        description="Answered: 1 where the response answers, 0 where it declines.",
     ),
 )

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
-from ragpulse_evaluators.grounding.lexicon import ABBREVIATIONS, FUNCTION_WORDS, NEGATIONS, NUMBER_WORDS
+from ragpulse_evaluators.grounding.lexicon import (
+    ABBREVIATIONS,
+    FUNCTION_WORDS,
+    NEGATIONS,
+    NUMBER_WORDS,
+    UNITS,
+    UNSPACED_WORDS,
+)
+from ragpulse_evaluators.grounding.meanings import OPPOSITES, QUANTIFIERS
 
 __all__ = ["Sentence", "Token", "Word", "split_sentences", "stem", "tokenize", "words"]
 
@@ -19,8 +27,19 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
+_WHOLE = "|".join(
+    sorted(
+        {
+            w
+            for w in chain(UNSPACED_WORDS, OPPOSITES, QUANTIFIERS, UNITS, NEGATIONS)
+            if len(w) > 1 and "\u3040" <= w[0] <= "\u9fff"
+        },
+        key=lambda word: (-len(word), word),
+    )
+)
 _TOKEN = re.compile(
-    rf"(?P<number>\d+(?:[.,:]\d+)*)|(?P<char>[{_UNSPACED}])"
+    rf"(?P<number>(?:(?<![^\s(\[=:])[-−])?\d+(?:/\d{{1,2}}/\d{{4}}|[.,:]\d+)*)"
+    rf"|(?=[{_UNSPACED}])(?P<char>{_WHOLE}|[\u30a1-\u30fa\u30fc]+|.)"
     rf"|(?P<word>(?:(?![{_UNSPACED}])[^\W\d_])(?:[\u0300-\u036f\u0590-\u05cf\u0610-\u061a\u064b-\u065f\u0900-\u0d7f]"
     rf"|(?![{_UNSPACED}])[^\W\d_]|['’](?=[^\W\d_]))*)|(?P<sign>[%‰°$€£¥₹])"
 )
@@ -160,7 +179,7 @@ def _word(text: str) -> Word:
     kind = (match and match.lastgroup) or "word"
     norm = _norm(text)
     function = norm in FUNCTION_WORDS
-    negation = norm in NEGATIONS or norm.endswith("n't")
+    negation = norm in NEGATIONS or norm.endswith("n't") or _KOREAN_NEGATION.match(norm) is not None
     return Word(
         text=text,
         norm=norm,
@@ -189,16 +208,19 @@ def _key(norm: str, kind: str) -> str:
 
 
 def _norm(surface: str) -> str:
-    folded = unicodedata.normalize("NFKC", surface).casefold().replace("’", "'")
+    folded = unicodedata.normalize("NFKC", surface).casefold().replace("’", "'").replace("−", "-")
     return folded[:-2] if folded.endswith("'s") and len(folded) > 3 else folded
 
 
 def stem(word: str) -> str:
     """Return a light stem: the endings that carry number and tense in English are cut, short words are kept.
 
-    It is only a key under which forms meet; other languages meet by shared beginnings (`evidence.same_root`).
+    Korean loses its particles, Arabic its article and the letters written in two ways. It is only a key under which
+    forms meet; other languages meet by shared beginnings (`evidence.same_root`).
     """
-    if len(word) < 4 or not word.isascii():
+    if not word.isascii():
+        return _stem_other(word)
+    if len(word) < 4:
         return word
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:
@@ -206,6 +228,21 @@ def stem(word: str) -> str:
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     return _undouble(word[:-1] if word.endswith("e") and len(word) > 3 else word)
+
+
+_KOREAN = re.compile(
+    r"([가-힣]{2,}?)(?:입니다|이다|에서는|에서|에게|으로|까지|부터|은|는|이|가|을|를|의|에|와|과|도|로|만)"
+)
+_KOREAN_NEGATION = re.compile(r"않|없|아니|아닙|못하")
+_ARABIC_ARTICLE = re.compile(r"(?:وال|بال|كال|فال|لل|ال|و)(?=[\u0621-\u064a]{3})")
+_ARABIC_LETTERS = str.maketrans("أإآىة", "ااايه")
+
+
+def _stem_other(word: str) -> str:
+    if "\u0621" <= word[0] <= "\u064a":
+        return _ARABIC_ARTICLE.sub("", word, count=1).translate(_ARABIC_LETTERS)
+    korean = _KOREAN.fullmatch(word) if "가" <= word[0] <= "힣" else None
+    return korean.group(1) if korean else word
 
 
 def _undouble(word: str) -> str:

@@ -12,7 +12,7 @@ from ragpulse_evaluators.grounding.groundedness import (
     readable_contexts,
     readable_response,
 )
-from ragpulse_evaluators.grounding.lexicon import LEXICON_ID
+from ragpulse_evaluators.grounding.meanings import LEXICON_ID
 from ragpulse_evaluators.grounding.text import split_sentences, words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome

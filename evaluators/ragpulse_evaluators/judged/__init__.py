@@ -2,6 +2,7 @@
 
 from ragpulse_evaluators.judged import (
     answer,
+    conversation,
     criteria,
     custom_yaml,
     faithfulness,
@@ -22,5 +23,6 @@ ENTRIES: tuple[Entry, ...] = (
     *criteria.ENTRIES,
     *geval.ENTRIES,
     *grouse.ENTRIES,
+    *conversation.ENTRIES,
     *custom_yaml.ENTRIES,
 )

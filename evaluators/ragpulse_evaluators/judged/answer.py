@@ -8,18 +8,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
 from ragpulse_evaluators.evaluator import CostClass, Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
-from ragpulse_evaluators.judged.session import Reason, Session, YesNo, json_or, reasoning_of
+from ragpulse_evaluators.judged.session import Asked, Reason, Session, YesNo, json_or, number_in, reasoning_of
 from ragpulse_evaluators.judged.templates import PromptFile
 from ragpulse_evaluators.judges.embedders import Embedder, cosine
 from ragpulse_evaluators.judges.names import as_embedder
-from ragpulse_evaluators.judges.parsing import check_count, read_model, read_number
+from ragpulse_evaluators.judges.parsing import Reply, check_count, read_model, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -35,12 +35,14 @@ __all__ = (
 )
 
 
-class Share(BaseModel):
+class Share(Reply):
     """`{"reason": "...", "score": 0.4}`: a number in 0..1."""
 
     reason: Reason = ""
     score: Annotated[
-        float, Field(ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "similarity"))
+        float,
+        number_in(0, 1),
+        Field(ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "similarity")),
     ]
 
 
@@ -63,7 +65,7 @@ class LLMSimilarity(JudgedEvaluator):
         return len(case.references)
 
 
-async def read_share(session: Session, prompt: str) -> Share:
+async def read_share(session: Session, prompt: Asked) -> Share:
     """A number in 0..1: JSON, or after "Final answer:", or alone on the first line."""
 
     def plain(text: str) -> Share:
@@ -79,19 +81,26 @@ class Similarity(Protocol):
         """How close the two texts are."""
 
 
-class Classified(BaseModel):
+class Classified(Reply):
     """One statement in its class."""
 
     statement: str = ""
     reason: Reason = ""
 
 
-class Classes(BaseModel):
+def _with_statement(items: Any) -> Any:
+    return [{"statement": item} if isinstance(item, str) else item for item in items or ()]
+
+
+ClassOf = Annotated[list[Classified], BeforeValidator(_with_statement)]
+
+
+class Classes(Reply):
     """`{"TP": [...], "FP": [...], "FN": [...]}` of statements, bare or with reasons."""
 
-    TP: list[Classified | str]
-    FP: list[Classified | str]
-    FN: list[Classified | str]
+    TP: ClassOf
+    FP: ClassOf
+    FN: ClassOf
 
 
 def f_beta(tp: int, fp: int, fn: int, beta: float) -> float:
@@ -204,8 +213,8 @@ class AnswerCorrectness(JudgedEvaluator):
         return (2 if self._mode == "seed" else 3) + (len(case.references) if judged else 0)
 
 
-class Question(BaseModel):
-    """`{"question": "...", "noncommittal": 0 | 1}`."""
+class Question(Reply):
+    """`{"question": "...", "noncommittal": "YES" | "NO"}`."""
 
     question: str
     noncommittal: YesNo = False
@@ -245,7 +254,7 @@ class AnswerRelevancy(JudgedEvaluator):
         return Outcome(score=fmean(scores), explanation="\n".join(texts), parts=parts)
 
     async def _questions(self, case: Case, session: Session) -> list[Question]:
-        prompt, form = self.render("question", case), '{"question": "...", "noncommittal": 0 | 1}'
+        prompt, form = self.render("question", case), '{"question": "...", "noncommittal": "YES" | "NO"}'
         if self._n == 1:
             return [await session.read(prompt, _question, form=form, schema=Question)]
         return await session.samples(prompt, _question, n=self._n, schema=Question)
@@ -269,17 +278,19 @@ def _question(text: str) -> Question:
     return read_model(text, Question)
 
 
-class Mark(BaseModel):
+class Mark(Reply):
     """`{"reason": "...", "score": 4.5}`."""
 
     reason: Reason = ""
     score: Annotated[
-        float, Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade"))
+        float,
+        number_in(1, 5),
+        Field(ge=1, le=5, allow_inf_nan=False, validation_alias=AliasChoices("score", "rating", "grade")),
     ]
 
 
 class Correctness(JudgedEvaluator):
-    """Relevance and correctness of the response against the reference, 1 to 5; passes from `threshold` on."""
+    """Relevance and correctness of the response against the reference, 1 to 5; passes where score >= threshold."""
 
     name = "correctness"
     needs = frozenset({"query", "response", "reference"})

@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError
-from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator
+from ragpulse_evaluators.case import Case, Context
+from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
+from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator, as_outcome
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judged.templates import PromptFile, fields_of
 from ragpulse_evaluators.judges.names import as_judge
 from ragpulse_evaluators.judges.parsing import words_of
-from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.judges.tokens import count_tokens
+from ragpulse_evaluators.judges.protocol import Judge, Message, max_tokens_of, with_sampling
+from ragpulse_evaluators.judges.tokens import count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
-from ragpulse_evaluators.result import JudgeCall
+from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
 __all__ = ("JudgedEvaluator", "judged_entry")
 
@@ -29,7 +30,8 @@ class JudgedEvaluator(Evaluator):
     `judge` is a model name or a judge, `language` chooses prompts and verdict words, `prompts` is a folder whose files
     replace the built-in prompts, `repair=False` makes an unreadable reply invalid at once. With `canary` the judge must
     repeat a mark that no author of the material can know: a verdict copied out of the material is invalid. `examples`
-    (worked cases with their mark) and `task` (a sentence in front) are what alignment with people trains.
+    (worked cases with their mark) and `task` (a sentence in front) are what alignment with people trains. `max_tokens`
+    limits a reply, reasoning included; without it the judge's own limit holds.
     """
 
     prompt_name: ClassVar[str | None] = None
@@ -38,6 +40,8 @@ class JudgedEvaluator(Evaluator):
     wants_judge = True
     reply_tokens: ClassVar[int] = 200
     """Tokens one reply is expected to need, for estimates."""
+    repairs: ClassVar[bool] = True
+    """Whether an unreadable reply is repaired; False where samples are dropped instead."""
 
     def __init__(
         self,
@@ -50,11 +54,17 @@ class JudgedEvaluator(Evaluator):
         threshold: float | None = None,
         examples: Sequence[Mapping[str, Any]] = (),
         task: str | None = None,
+        max_tokens: int | None = None,
         **params: Any,
     ) -> None:
+        if max_tokens is not None and max_tokens < 1:
+            raise ConfigurationError(f"{self.name}: max_tokens is at least 1")
         trained = {"examples": [dict(example) for example in examples], "task": task} if examples or task else {}
         super().__init__(threshold=threshold, repair=repair, canary=canary, **trained, **params)
+        self.max_tokens = max_tokens
         self.judge = as_judge(judge)
+        if self.judge is not None and max_tokens is not None:
+            self.judge = with_sampling(self.judge, max_tokens=max_tokens)
         self.language = language
         self.words = words_of(language)
         self.prompts = PromptFile(self.prompt_name or self.name, language, prompts)
@@ -64,10 +74,25 @@ class JudgedEvaluator(Evaluator):
         """The source of the prompt file."""
         return self.prompts.source
 
-    def render(self, step: str, case: Case, *, file: PromptFile | None = None, **extra: Any) -> str:
-        """Fill in one step of the prompt (or of another file) with the case, after the trained task and examples."""
+    def render(self, step: str, case: Case, *, file: PromptFile | None = None, **extra: Any) -> list[Message]:
+        """Fill in one step of the prompt (or of another file) with the case: a system and a user message.
+
+        The trained task and examples follow the instructions; earlier turns of the conversation precede the material.
+        """
         fields = {**fields_of(case), **extra}
-        return self._trained(fields["fence"]) + (file or self.prompts).render(step, **fields)
+        source = file or self.prompts
+        user = self._earlier_turns(fields) + source.render(step, **fields)
+        system = source.render(f"{step}_system", **fields) if source.has(f"{step}_system") else ""
+        trained = self._trained(fields["fence"])
+        if not system:
+            return [{"role": "user", "content": trained + user}]
+        return [{"role": "system", "content": f"{system}\n\n{trained}".strip()}, {"role": "user", "content": user}]
+
+    def _earlier_turns(self, fields: Mapping[str, Any]) -> str:
+        """The history as fenced text with its heading; empty without history."""
+        if not fields["history"]:
+            return ""
+        return f"{self.words.history}\n{fields['fence']('history', fields['history'])}\n\n"
 
     def _trained(self, fence: Callable[[str, str], str]) -> str:
         task, examples = self.params.get("task"), self.params.get("examples", ())
@@ -93,8 +118,17 @@ class JudgedEvaluator(Evaluator):
     async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
         if self.judge is None:
             raise ConfigurationError(f"{self.name} needs a judge: pass judge='provider/model'")
+        try:
+            return await self._assessed(case, calls, self.judge)
+        except ContextTooLong as too_long:
+            packed = _packed(case, too_long.window, max_tokens_of(self.judge))
+            if packed is None:
+                raise
+            return _noted(await self._assessed(packed, calls, self.judge), case, packed)
+
+    async def _assessed(self, case: Case, calls: list[JudgeCall], judge: Judge) -> Any:
         canary = fields_of(case)["mark"] if self._canary else None
-        return await self.assess(case, Session(self.judge, calls, self.words, repair=self._repair, canary=canary))
+        return await self.assess(case, Session(judge, calls, self.words, repair=self._repair, canary=canary))
 
     def calls_for(self, case: Case) -> int:
         """How many judge calls this case takes when every reply can be read."""
@@ -107,9 +141,58 @@ class JudgedEvaluator(Evaluator):
             return Estimate()
         calls = self.calls_for(case)
         texts = (case.query, case.response, case.second_response, *case.references, *case.texts)
-        data = sum(count_tokens(text) for text in texts if text)
+        turns = (text for turn in case.history or () for text in (turn.query, turn.response))
+        data = sum(count_tokens(text) for text in (*texts, *turns) if text)
         per_call = data + count_tokens(self.prompts.source)
-        return Estimate(calls=calls, input_tokens=calls * per_call, output_tokens=calls * self.reply_tokens)
+        longest = max_tokens_of(self.judge)
+        repairs = calls if self._repair and self.repairs else 0
+        return Estimate(
+            calls=calls,
+            input_tokens=calls * per_call,
+            output_tokens=calls * self.reply_tokens,
+            max_input_tokens=(calls + repairs) * per_call + repairs * longest,
+            max_output_tokens=(calls + repairs) * longest,
+        )
+
+
+def _packed(case: Case, window: int | None, reply: int) -> Case | None:
+    """The case with its contexts cut so that they may fit into `window`; None where contexts are not what is long.
+
+    Every context keeps its place: long ones lose their end, short ones stay whole. Without a known window the contexts
+    get half the room they had.
+    """
+    sizes = [count_tokens(text) for text in case.texts]
+    room = sum(sizes) // 2
+    if window is not None:
+        others = sum(count_tokens(text or "") for text in (case.query, case.response, *case.references))
+        room = min(sum(sizes) - 1, int(0.7 * window) - min(reply, window // 4) - others)
+    if not sizes or room < 16 * len(sizes):
+        return None
+    share = _share(sizes, room)
+    contexts = [Context(split_text(one.text, share)[0], one.id, one.score, one.metadata) for one in case.contexts or ()]
+    return case.model_copy(update={"contexts": tuple(contexts)})
+
+
+def _share(sizes: Sequence[int], room: int) -> int:
+    """The most tokens one context may have so that all together have `room`."""
+    left = len(sizes)
+    for size in sorted(sizes):
+        if size > room // left:
+            break
+        room, left = room - size, max(1, left - 1)
+    return room // left
+
+
+def _noted(found: Any, case: Case, packed: Case) -> Outcome | EvaluationResult:
+    """The outcome with a note on what was cut."""
+    tokens, of = (sum(count_tokens(text) for text in one.texts) for one in (packed, case))
+    note = f"(the contexts were cut to {tokens} of {of} tokens: the judge's window is too small)"
+    outcome = as_outcome(found)
+    change: dict[str, Any] = {
+        "explanation": f"{outcome.explanation or ''} {note}".strip(),
+        "parts": {**outcome.parts, "packed_contexts": {"tokens": tokens, "of": of}},
+    }
+    return outcome.model_copy(update=change) if isinstance(outcome, EvaluationResult) else replace(outcome, **change)
 
 
 def _as_lines(example: Mapping[str, Any]) -> str:

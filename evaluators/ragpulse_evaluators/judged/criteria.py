@@ -8,14 +8,22 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, json_or, reasoning_of, verdict_reader
-from ragpulse_evaluators.judges.parsing import Words, json_objects, read_json, read_number, read_verdict, words_of
+from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, json_or, reasoning_of, verdict_reader
+from ragpulse_evaluators.judges.parsing import (
+    Reply,
+    Words,
+    is_json,
+    read_model,
+    read_number,
+    read_verdict,
+    words_of,
+)
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -64,7 +72,7 @@ class Guideline(JudgedEvaluator):
 
     async def _check(self, rule: str, case: Case, session: Session) -> Verdict:
         prompt = self.render("evaluate", case, guidelines=rule)
-        form = '{"feedback": "...", "passing": true | false}'
+        form = '{"reason": "...", "verdict": "YES" | "NO"}'
         return await session.read(prompt, verdict_reader(self.words), form=form, schema=Verdict)
 
     def calls_for(self, case: Case) -> int:
@@ -72,14 +80,15 @@ class Guideline(JudgedEvaluator):
         return len(self._rules)
 
 
-_REASONS = ("comment", "coment", "reason", "reasoning", "feedback", "explanation", "justification")
+class Marked(Reply):
+    """`{"reason": "...", "score": 0.5}`; a yes or no is read too."""
 
-
-class Marked(BaseModel):
-    """The shape asked for; what comes is read more widely."""
-
-    comment: str
-    score: float
+    reason: Reason = ""
+    score: Annotated[
+        float | bool | str,
+        WithJsonSchema({"type": "number"}),
+        Field(validation_alias=AliasChoices("score", "mark", "verdict", "passing", "rating", "result")),
+    ]
 
 
 class Rubric(JudgedEvaluator):
@@ -116,18 +125,18 @@ class Rubric(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call."""
-        criterion = self._criterion or self.prompts.render(self.criterion)
-        prompt = self.render("evaluate", case, criterion=criterion, lo=f"{self.scale.lo:g}", hi=f"{self.scale.hi:g}")
-        score, comment = await session.read(prompt, self._read, form='{"comment": "...", "score": ...}', schema=Marked)
+        lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
+        marks: dict[str, Any] = {"lo": f"{lo:g}", "middle": f"{(lo + hi) / 2:g}", "hi": f"{hi:g}"}
+        criterion = self._criterion or self.prompts.render(self.criterion, **marks)
+        prompt = self.render("evaluate", case, criterion=criterion, **marks)
+        score, comment = await session.read(prompt, self._read, form='{"reason": "...", "score": ...}', schema=Marked)
         return Outcome(score=score, explanation=comment or None)
 
     def _read(self, text: str) -> tuple[float, str]:
-        if not json_objects(text):
+        if not is_json(text):
             return self._mark(text), reasoning_of(text)
-        reply = read_json(text)
-        comment = next((str(reply[key]) for key in _REASONS if key in reply), "")
-        mark = reply.get("score", reply.get("verdict", reply.get("passing")))
-        return self._mark(str(mark).lower() if isinstance(mark, (bool, int, float, str)) else ""), comment
+        reply = read_model(text, Marked)
+        return self._mark(str(reply.score).lower()), reply.reason
 
     def _mark(self, text: str) -> float:
         lo, hi = self.scale.lo, float(self.scale.hi or 1.0)
@@ -179,18 +188,17 @@ class Toxicity(Rubric):
 
 
 def _number_or_verdict(value: Any) -> Any:
-    if isinstance(value, str) and value.strip().casefold() in ("true", "false", "yes", "no"):
-        return float(value.strip().casefold() in ("true", "yes"))
-    return value
+    return read_judgement(value, words_of("en")).score if isinstance(value, str) else value
 
 
-class Judged(BaseModel):
-    """`{"reason": "...", "score": true | false | 0.0..1.0}`."""
+class Judged(Reply):
+    """`{"reason": "...", "score": "True" | "False" | 0.0..1.0}`."""
 
     reason: Reason = ""
     score: Annotated[
         float,
         BeforeValidator(_number_or_verdict),
+        WithJsonSchema({"anyOf": [{"type": "string", "enum": ["True", "False"]}, {"type": "number"}]}),
         Field(
             ge=0, le=1, allow_inf_nan=False, validation_alias=AliasChoices("score", "verdict", "judgement", "answer")
         ),
@@ -244,11 +252,11 @@ class Judgement(JudgedEvaluator):
         parts = {"scores": scores, "n_valid": len(scores)}
         return Outcome(score=fmean(scores), ci95=_interval(scores), explanation=found[0].reason or None, parts=parts)
 
-    async def _asked(self, prompt: str, session: Session) -> list[Judged]:
+    async def _asked(self, prompt: Asked, session: Session) -> list[Judged]:
         reader = json_or(Judged, lambda text: read_judgement(text, self.words))
         if self._n > 1:
             return await session.samples(prompt, reader, n=self._n, schema=Judged)
-        form = '{"reason": "...", "score": true | false}'
+        form = '{"reason": "...", "score": "True" | "False"}'
         return [await session.read(prompt, reader, form=form, schema=Judged)]
 
     def calls_for(self, case: Case) -> int:

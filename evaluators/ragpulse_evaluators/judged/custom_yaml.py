@@ -16,6 +16,7 @@ from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session, reasoning_of
+from ragpulse_evaluators.judged.templates import fields_of
 from ragpulse_evaluators.judges.parsing import Words, excerpt
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -155,7 +156,7 @@ class CustomYaml(JudgedEvaluator):
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call; the label is the choice, the score what the file gives it."""
-        prompt = f"{self._filled(case)}\n\n{self._closing()}"
+        prompt = self.render("material", case, material=self._filled(case), closing=self._closing())
         if not self.spec.choices:
             score, reasoning = await session.read(prompt, _last_number, form=self._closing())
             return Outcome(score=score, explanation=reasoning)
@@ -168,16 +169,18 @@ class CustomYaml(JudgedEvaluator):
         return read_choice(text, self.spec.choices, self.words, from_last=from_last), text.strip()
 
     def _filled(self, case: Case) -> str:
-        """The prompt with its placeholders replaced in one pass, so that braces in the data stay as they are."""
+        """The prompt with its placeholders replaced by fenced data in one pass, so that braces in the data stay."""
+        fields = fields_of(case)
         values = {
-            "input": case.query or "",
-            "completion": case.response or "",
-            "completion_2": case.second_response or "",
-            "ideal": "\n".join(case.references),
-            "context": "\n\n".join(case.texts),
-            "criteria": self.spec.criteria,
+            "input": fields["query"],
+            "completion": fields["response"],
+            "completion_2": fields["second_response"],
+            "ideal": fields["reference"],
+            "context": fields["context"],
         }
-        return _PLACEHOLDER.sub(lambda match: values[match[1]], self.spec.prompt)
+        fenced = {name: fields["fence"](name, text) for name, text in values.items()}
+        filled = fenced | {"criteria": self.spec.criteria}  # the author's own words
+        return _PLACEHOLDER.sub(lambda match: filled[match[1]], self.spec.prompt)
 
     def _closing(self) -> str:
         if self.spec.answer_prompt:

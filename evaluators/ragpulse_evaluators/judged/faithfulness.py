@@ -6,18 +6,20 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, Unreadable
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, verdict_reader
-from ragpulse_evaluators.judges.parsing import check_count, excerpt, read_verdicts
+from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, YesNo, json_or, verdict_reader
+from ragpulse_evaluators.judges.parsing import Reply, check_count, excerpt, read_verdicts
 from ragpulse_evaluators.judges.tokens import count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
@@ -33,6 +35,7 @@ __all__ = (
     "split_statements",
 )
 
+_SMALLEST_WINDOW = 128
 _FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
 
@@ -69,9 +72,23 @@ class _Support(JudgedEvaluator):
         self._stop = on_yes == "stop"
 
     async def assess(self, case: Case, session: Session) -> Outcome:
+        """Ask piece by piece; where a piece is too long for the judge, once more with smaller pieces."""
+        try:
+            return await self._refined(case, session, self._window)
+        except ContextTooLong as too_long:
+            window = (too_long.window or min(self._window, count_tokens("\n\n".join(case.texts)))) // 2
+            if window < _SMALLEST_WINDOW or window >= self._window:
+                raise
+            found = await self._refined(case, session, window)
+            note = f"(asked in pieces of {window} tokens: the judge's window is too small for {self._window})"
+            return replace(
+                found, explanation=f"{found.explanation or ''} {note}".strip(), parts={"context_window": window}
+            )
+
+    async def _refined(self, case: Case, session: Session, window: int) -> Outcome:
         """Ask about the first piece of context, then offer each next piece with the answer so far."""
         found: Verdict | None = None
-        for context in pack(case.texts, self._window):
+        for context in pack(case.texts, window):
             step = "evaluate" if found is None else "refine"
             existing = "" if found is None else ("YES" if found.verdict else "NO")
             prompt = self.render(step, case, context=context, contexts=[context], existing_answer=existing)
@@ -103,22 +120,23 @@ class Relevancy(_Support):
 _ITEM = re.compile(r"^\s*(?:statement\s*\d+|陈述\s*\d+|afirmação\s*\d+|\d+|[-*•])\s*[.):：、-]?\s+(.+)$", re.IGNORECASE)
 
 
-class Statements(BaseModel):
+class Statements(Reply):
     """`{"statements": ["...", "..."]}`."""
 
     statements: list[str]
 
 
-class Checked(BaseModel):
+class Checked(Reply):
     """One statement with its verdict."""
 
+    number: Annotated[int | None, WithJsonSchema({"type": "integer"})] = None
     statement: str = ""
     reason: Reason = ""
     verdict: YesNo
 
 
-class CheckedStatements(BaseModel):
-    """`{"statements": [{"statement": "...", "reason": "...", "verdict": 1}]}`."""
+class CheckedStatements(Reply):
+    """`{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES"}]}`."""
 
     statements: Annotated[list[Checked], Field(validation_alias=AliasChoices("statements", "verdicts", "NLI"))]
 
@@ -131,27 +149,60 @@ def _listed(text: str) -> Statements:
     return Statements(statements=found)
 
 
-async def split_statements(session: Session, prompt: str) -> list[str]:
+async def split_statements(session: Session, prompt: Asked) -> list[str]:
     """The statements the judge finds; none is a valid answer."""
     form = '{"statements": ["...", "..."]}'
     found = await session.read(prompt, json_or(Statements, _listed), form=form, schema=Statements)
-    return [statement for statement in found.statements if statement.strip()]
+    return list(dict.fromkeys(statement for statement in found.statements if statement.strip()))
 
 
-async def check_statements(session: Session, prompt: str, statements: Sequence[str]) -> list[Checked]:
-    """A verdict for each statement, in order; fewer or more verdicts than statements are unreadable."""
+async def check_statements(session: Session, prompt: Asked, statements: Sequence[str]) -> list[Checked]:
+    """A verdict for each statement, in order; a statement without a verdict of its own is unreadable."""
 
     def plain(text: str) -> CheckedStatements:
         verdicts = read_verdicts(text, len(statements), session.words)
         return CheckedStatements(statements=[Checked(verdict=verdict) for verdict in verdicts])
 
     def read(text: str) -> list[Checked]:
-        found = json_or(CheckedStatements, plain)(text).statements
-        check_count(statements, found, "statements")
-        return [item.model_copy(update={"statement": s}) for s, item in zip(statements, found, strict=True)]
+        return matched(statements, json_or(CheckedStatements, plain)(text).statements)
 
-    form = '{"statements": [{"statement": "...", "reason": "...", "verdict": 1 | 0}]}'
+    form = '{"statements": [{"number": 1, "statement": "...", "reason": "...", "verdict": "YES" | "NO"}]}'
     return await session.read(prompt, read, form=form, schema=CheckedStatements)
+
+
+def matched(statements: Sequence[str], found: Sequence[Checked]) -> list[Checked]:
+    """The verdict on each statement: matched by its words, then by its number; by position where verdicts have neither.
+
+    Raises `Unreadable` for a statement without verdict, for two verdicts that differ, and for an unknown statement.
+    """
+    bare = all(not item.statement and item.number is None for item in found)
+    if bare:
+        check_count(statements, found, "statements")
+    known = [_plain(statement) for statement in statements]
+    verdicts: dict[int, Checked] = {}
+    for position, item in enumerate(found):
+        index = position if bare else _index(item, known)
+        if verdicts.setdefault(index, item).verdict != item.verdict:
+            raise Unreadable(f"two verdicts on {excerpt(statements[index])!r}")
+    if missing := [statement for index, statement in enumerate(statements) if index not in verdicts]:
+        raise Unreadable(f"no verdict on {excerpt(missing[0])!r}")
+    return [verdicts[index].model_copy(update={"statement": text}) for index, text in enumerate(statements)]
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _index(item: Checked, known: Sequence[str]) -> int:
+    """Which statement an item is about."""
+    words = _plain(item.statement)
+    if words in known:
+        return known.index(words)
+    if item.number is not None and 1 <= item.number <= len(known):
+        return item.number - 1
+    if close := difflib.get_close_matches(words, known, n=1, cutoff=0.8):
+        return known.index(close[0])
+    raise Unreadable(f"{excerpt(item.statement)!r} is none of the {len(known)} statements")
 
 
 def unsupported(checked: Sequence[Checked]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreada
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.judges.parsing import read_number
+from ragpulse_evaluators.judges.parsing import final_text, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
@@ -28,11 +28,16 @@ DIMENSIONS: Mapping[str, Mapping[str, int]] = {
 }
 """Highest mark of each dimension, by task; marks begin at 1, groundedness at 0."""
 
+_OWN = "criterion"
+"""The block of the prompt file, and the part, of your own criterion."""
+
 
 @dataclass(frozen=True)
 class _Mark:
-    score: float
+    score: float | None
     n_valid: int
+    problem: str
+    """Why the last unreadable sample could not be read."""
 
 
 def expected_mark(logprobs: Mapping[str, float], lowest: int, highest: int) -> float:
@@ -47,13 +52,27 @@ def expected_mark(logprobs: Mapping[str, float], lowest: int, highest: int) -> f
     return math.fsum(mark * weight for mark, weight in weights.items()) / total
 
 
+@dataclass(frozen=True)
+class _Dimension:
+    """What is marked, and from where to where."""
+
+    name: str
+    lowest: int
+    highest: int
+
+    def ratio(self, mark: float) -> float:
+        """The mark as a share: of the highest mark for the built-in dimensions, else of the span."""
+        return mark / self.highest if self.name != _OWN else (mark - self.lowest) / (self.highest - self.lowest)
+
+
 class GEval(JudgedEvaluator):
-    """Quality of a response by dimension, each as mark over highest mark.
+    """Quality of a response by dimension, each as mark over highest mark; or one mark for a `criterion` of your own.
 
     `task` is "summarization" (source: contexts, else query; summary: response) or "chatbot" (dialogue: query; facts:
-    contexts). `dimension` asks for one, on its native scale; without it the score is the mean over all. Each mark is
-    the mean of `n` samples, or of one reply's log-probabilities with `use_logprobs`. Unreadable samples are dropped and
-    counted in `parts["n_valid"]`; a dimension without any is None and left out of the mean.
+    contexts). `dimension` asks for one, on its native scale; without it the score is the mean over all. With
+    `criterion` (a sentence or more), `steps` (how to proceed) and `span` (whole lowest and highest mark) the score is
+    native on `span`. Each mark is the mean of `n` samples, or of one reply's log-probabilities with `use_logprobs`.
+    Unreadable samples are dropped and counted in `parts["n_valid"]`; a dimension without any is None and left out.
     """
 
     name = "geval"
@@ -62,74 +81,109 @@ class GEval(JudgedEvaluator):
     parser: ClassVar[str] = "mark-samples"
     cost_class = "k calls"
     reply_tokens = 5
+    repairs = False
 
     def __init__(
         self,
         *,
         task: str = "summarization",
         dimension: str | None = None,
+        criterion: str | None = None,
+        steps: str | Sequence[str] | None = None,
+        span: tuple[int, int] = (1, 5),
         n: int = 20,
         use_logprobs: bool = False,
         **options: Any,
     ) -> None:
-        if task not in DIMENSIONS:
-            raise ConfigurationError(f"geval: task is one of {', '.join(DIMENSIONS)}, not {task!r}")
-        known = {name.casefold(): name for name in DIMENSIONS[task]}
-        if dimension is not None and dimension.casefold() not in known:
-            raise ConfigurationError(f"geval: dimension of {task} is one of {', '.join(known)}, not {dimension!r}")
-        if n < 1:
-            raise ConfigurationError("geval: n is at least 1")
         if options.get("canary"):
             raise ConfigurationError("geval: its replies are bare marks, which can carry no canary")
-        super().__init__(evaluated=task, dimension=dimension, n=n, use_logprobs=use_logprobs, **options)
-        self._task, self._n, self._logprobs = task, n, use_logprobs
-        self._asked = [known[dimension.casefold()]] if dimension else list(DIMENSIONS[task])
-        if dimension:
-            self.scale = Scale(lo=0, hi=DIMENSIONS[task][self._asked[0]], kind="ratio")
+        if n < 1:
+            raise ConfigurationError("geval: n is at least 1")
+        own: dict[str, Any] = (
+            {"criterion": criterion, "steps": _lines(steps), "span": tuple(span)} if criterion is not None else {}
+        )
+        if not own and steps is not None:
+            raise ConfigurationError("geval: steps belong to a criterion: give criterion='...' too")
+        super().__init__(evaluated=task, dimension=dimension, n=n, use_logprobs=use_logprobs, **own, **options)
+        self._task, self._n, self._logprobs = _OWN if own else task, n, use_logprobs
+        self._asked = _own_dimension(criterion, span) if own else _dimensions(task, dimension)
+        if own:
+            self.scale = Scale(lo=span[0], hi=span[1])
+        elif dimension:
+            self.scale = Scale(lo=0, hi=self._asked[0].highest, kind="ratio")
         if self.judge is not None and n > 1 and not use_logprobs:
             self.judge = for_sampling(self.judge, 1.0)  # the method is a mean over samples: they must differ
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Mark every dimension, then average."""
-        if case.query is None and not case.texts:
+        if self._task != _OWN and case.query is None and not case.texts:
             raise MissingField("contexts", "query")
         marks = await asyncio.gather(*(self._mark(dimension, case, session) for dimension in self._asked))
-        units = {
-            name: None if mark is None else mark.score / DIMENSIONS[self._task][name]
-            for name, mark in zip(self._asked, marks, strict=True)
-        }
+        pairs = list(zip(self._asked, marks, strict=True))
+        units = {one.name: None if mark.score is None else one.ratio(mark.score) for one, mark in pairs}
         present = [unit for unit in units.values() if unit is not None]
         if not present:
-            raise Unreadable(f"no readable mark for {', '.join(self._asked)}")
-        valid = {name: 0 if mark is None else mark.n_valid for name, mark in zip(self._asked, marks, strict=True)}
+            raise Unreadable(f"no readable mark for {', '.join(units)}: {marks[0].problem}")
+        valid = {one.name: mark.n_valid for one, mark in pairs}
         overall = fmean(present)
-        score = overall if len(self._asked) > 1 or marks[0] is None else marks[0].score
+        score = overall if len(pairs) > 1 else marks[0].score
         return Outcome(score=score, explanation=_shown(units), parts={**units, "overall": overall, "n_valid": valid})
 
-    async def _mark(self, dimension: str, case: Case, session: Session) -> _Mark | None:
-        """The mean mark of one dimension, or None where no sample can be read."""
-        highest = DIMENSIONS[self._task][dimension]
-        lowest = 0 if highest == 1 else 1
-        criterion = self.prompts.render(f"{self._task}_{dimension.casefold()}")
+    async def _mark(self, dimension: _Dimension, case: Case, session: Session) -> _Mark:
+        """The mean mark of one dimension over the samples that can be read."""
         source = "\n\n".join(case.texts) or case.query
-        span: dict[str, Any] = {"lowest": lowest, "highest": highest}
-        prompt = self.render(self._task, case, source=source, criterion=criterion, dimension=dimension, **span)
+        span: dict[str, Any] = {"lowest": dimension.lowest, "highest": dimension.highest, "dimension": dimension.name}
+        prompt = self.render(self._task, case, source=source, **span, **self._criterion_of(dimension))
         calls = await session.ask(prompt, n=1 if self._logprobs else self._n, logprobs=self._logprobs)
-        marks = [mark for call in calls if (mark := self._read(call, dimension, lowest, highest)) is not None]
-        return _Mark(fmean(marks), len(marks)) if marks else None
+        marks, problem = [], ""
+        for call in calls:
+            try:
+                marks.append(self._read(call, dimension))
+            except Unreadable as unreadable:
+                problem = str(unreadable)
+        return _Mark(fmean(marks) if marks else None, len(marks), problem)
 
-    def _read(self, call: JudgeCall, dimension: str, lowest: int, highest: int) -> float | None:
-        try:
-            if self._logprobs and call.logprobs:
-                return expected_mark(call.logprobs, lowest, highest)
-            bare = re.sub(rf"^\W*{dimension}\s*:", "", call.completion, flags=re.IGNORECASE)
-            return read_number(bare, self.words, lo=lowest, hi=highest)
-        except Unreadable:
-            return None
+    def _criterion_of(self, dimension: _Dimension) -> dict[str, Any]:
+        """Criterion and steps: your own, or those of the prompt file."""
+        if self._task == _OWN:
+            return {"criterion": self.params["criterion"], "steps": self.params["steps"]}
+        block = f"{self._task}_{dimension.name.casefold()}"
+        return {"criterion": self.prompts.render(block), "steps": self.prompts.render(f"{block}_steps")}
+
+    def _read(self, call: JudgeCall, dimension: _Dimension) -> float:
+        text = final_text(call, cut=True)
+        if self._logprobs and call.logprobs and text == call.completion.strip():
+            return expected_mark(call.logprobs, dimension.lowest, dimension.highest)
+        bare = re.sub(rf"^\W*{dimension.name}\s*[:：]", "", text, flags=re.IGNORECASE)
+        return read_number(bare, self.words, lo=dimension.lowest, hi=dimension.highest)
 
     def calls_for(self, case: Case) -> int:
         """Samples times dimensions."""
         return len(self._asked) * (1 if self._logprobs else self._n)
+
+
+def _dimensions(task: str, dimension: str | None) -> list[_Dimension]:
+    if task not in DIMENSIONS:
+        raise ConfigurationError(f"geval: task is one of {', '.join(DIMENSIONS)}, not {task!r}")
+    known = {name.casefold(): name for name in DIMENSIONS[task]}
+    if dimension is not None and dimension.casefold() not in known:
+        raise ConfigurationError(f"geval: dimension of {task} is one of {', '.join(known)}, not {dimension!r}")
+    names = [known[dimension.casefold()]] if dimension else list(DIMENSIONS[task])
+    return [_Dimension(name, 0 if DIMENSIONS[task][name] == 1 else 1, DIMENSIONS[task][name]) for name in names]
+
+
+def _own_dimension(criterion: str | None, span: tuple[int, int]) -> list[_Dimension]:
+    if not criterion or not criterion.strip():
+        raise ConfigurationError("geval: criterion is a text")
+    lowest, highest = span
+    if not (isinstance(lowest, int) and isinstance(highest, int) and 0 <= lowest < highest):
+        raise ConfigurationError(f"geval: span is (lowest, highest), two whole numbers from 0 on, not {span!r}")
+    return [_Dimension(_OWN, lowest, highest)]
+
+
+def _lines(steps: str | Sequence[str] | None) -> str:
+    given = [steps] if isinstance(steps, str) else list(steps or ())
+    return given[0] if len(given) == 1 else "\n".join(f"{i}. {step}" for i, step in enumerate(given, start=1))
 
 
 def _shown(units: Mapping[str, float | None]) -> str:

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, WithJsonSchema, create_model
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import Unreadable
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session
-from ragpulse_evaluators.judges.parsing import excerpt, read_json
+from ragpulse_evaluators.judges.parsing import excerpt, read_json, read_number, unwrapped, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
@@ -48,6 +48,9 @@ METRICS: Mapping[str, Scale] = {
     "negative_rejection": _BINARY,
 }
 """The six metrics and their scales, in the order of the report."""
+
+
+_NULL = words_of("en").none | {"not applicable"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,10 @@ _CONSIDERED: Mapping[str, Mapping[str, Any]] = {
 
 def _pair(metric: str) -> type[BaseModel]:
     """The shape asked for: both answers, each considered, justified and graded in this order."""
-    graded = {f"{metric}_justification": (str, ...), metric: (int | None, ...)}
+    scale = METRICS[metric]
+    grades = {"type": "integer", "enum": list(range(int(scale.lo), int(scale.hi or 1) + 1))}
+    grade = Annotated[int | None, WithJsonSchema({"anyOf": [grades, {"type": "null"}]})]
+    graded = {f"{metric}_justification": (str, ...), metric: (grade, ...)}
     fields: dict[str, Any] = {**_CONSIDERED[metric], **graded}
     answer: Any = create_model(f"Answer_{metric}", **fields)
     return create_model(f"Pair_{metric}", answer_1=(answer, ...), answer_2=(answer, ...))
@@ -101,19 +107,24 @@ _PAIRS = {metric: _pair(metric) for metric in _CONSIDERED}
 
 def read_grade(text: str, metric: str) -> Grade:
     """The grade of the answer under test: of `answer_2` in the pair form, or of the object itself."""
-    reply = read_json(text)
+    reply = unwrapped(read_json(text), {"answer_1", "answer_2", metric})
     answer = reply.get("answer_2", reply)
-    if not isinstance(answer, dict) or metric not in answer:
+    answer = unwrapped(answer, {metric}) if isinstance(answer, dict) else {}
+    if metric not in answer:
         raise Unreadable(f"no {metric!r} in {excerpt(text)!r}")
     return Grade(_grade_value(answer[metric], metric), str(answer.get(f"{metric}_justification", "")))
 
 
 def _grade_value(value: Any, metric: str) -> float | None:
     scale = METRICS[metric]
-    if value is None or (isinstance(value, str) and value.strip().casefold() in ("null", "none")):
+    if value is None or (isinstance(value, str) and value.strip(" .").casefold() in _NULL):
         return None
     try:
-        score = float(value)
+        score = (
+            read_number(str(value), words_of("en"), lo=0, hi=float(scale.hi or 1))
+            if isinstance(value, str)
+            else float(value)
+        )
     except (TypeError, ValueError):
         raise Unreadable(f"{metric} is {excerpt(str(value))!r}") from None
     if score not in range(int(scale.lo), int(scale.hi or 1) + 1):

@@ -6,14 +6,14 @@ import asyncio
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Session, json_or, reasoning_of
-from ragpulse_evaluators.judges.parsing import Words, read_label
+from ragpulse_evaluators.judges.parsing import Reply, Words, read_label
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -23,24 +23,28 @@ __all__ = (
 )
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
-_MARKS = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
+_BARE = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
+_NAMED = ("answer", "response", "assistant", "option", "回答", "答案", "resposta")
+_MARKS = _BARE | {f"{name}{mark}": _BARE[mark] for name in _NAMED for mark in ("1", "2", "a", "b")}
 _LABELS = {_FIRST: "A", _SECOND: "B", _TIE: "TIE"}
+_SPACED = re.compile(rf"({'|'.join(_NAMED)})[\s_]+([12ab])\b", re.IGNORECASE)
 _TWO_MARKS = re.compile(r"\s*(\d+(?:\.\d+)?)[\s,/]+(\d+(?:\.\d+)?)\s*")
 
 
-class Choice(BaseModel):
+class Choice(Reply):
     """`{"reason": "...", "winner": "1" | "2" | "TIE"}`; held as 1 (first), 0 (second), 0.5."""
 
     reason: Reason = ""
     winner: Annotated[
         float,
         BeforeValidator(lambda value: _mark(str(value))),
+        WithJsonSchema({"type": "string", "enum": ["1", "2", "TIE"]}),
         Field(validation_alias=AliasChoices("winner", "verdict", "choice", "value", "answer")),
     ]
 
 
 def _mark(text: str) -> float:
-    found = _MARKS.get(text.strip().strip("[]").casefold())
+    found = _MARKS.get(re.sub(r"[\s_\[\]]+", "", text).casefold())
     if found is None:
         raise ValueError(f"{text!r} is none of 1, 2, TIE")
     return found
@@ -53,7 +57,7 @@ def read_choice(text: str, words: Words) -> Choice:
         left, right = float(two[1]), float(two[2])
         winner = "1" if left > right else "2" if right > left else "TIE"
     else:
-        winner = read_label(text, (*_MARKS, *words.tie), words)
+        winner = read_label(_SPACED.sub(r"\1\2", text), (*_MARKS, *words.tie), words)
     return Choice(winner="tie" if winner in words.tie else winner, reason=reasoning_of(text))
 
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
-from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, verdict_reader
-from ragpulse_evaluators.judges.parsing import read_model, read_number
+from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, number_in, verdict_reader
+from ragpulse_evaluators.judges.parsing import Reply, read_model, read_number
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
@@ -89,7 +89,7 @@ class RetrieverRelevance(_PerContext):
         return Outcome(score=score, explanation=_reasons(found), parts={"verdicts": [v.verdict for v in found]})
 
 
-class Attribution(BaseModel):
+class Attribution(Reply):
     """One statement of the reference, and whether the contexts hold it."""
 
     statement: str = ""
@@ -97,8 +97,8 @@ class Attribution(BaseModel):
     attributed: Annotated[YesNo, Field(validation_alias=AliasChoices("attributed", "verdict"))]
 
 
-class Attributions(BaseModel):
-    """`{"classifications": [{"statement": "...", "reason": "...", "attributed": 1}]}`."""
+class Attributions(Reply):
+    """`{"classifications": [{"statement": "...", "reason": "...", "attributed": "YES"}]}`."""
 
     classifications: Annotated[
         list[Attribution],
@@ -119,7 +119,7 @@ class ContextRecall(JudgedEvaluator):
         found = await session.read(
             self.render("evaluate", case),
             lambda text: read_model(text, Attributions),
-            form='{"classifications": [{"statement": "...", "reason": "...", "attributed": 1 | 0}]}',
+            form='{"classifications": [{"statement": "...", "reason": "...", "attributed": "YES" | "NO"}]}',
             schema=Attributions,
         )
         statements = found.classifications
@@ -131,18 +131,27 @@ class ContextRecall(JudgedEvaluator):
         )
 
 
-class Relevant(BaseModel):
+class Relevant(Reply):
     """`{"reason": "...", "relevant": [1, 3]}`: numbers (or texts) of the relevant sentences."""
 
     reason: Reason = ""
-    relevant: Annotated[list[int | str], Field(validation_alias=AliasChoices("relevant", "sentences"))]
+    relevant: Annotated[
+        list[int | str],
+        WithJsonSchema({"type": "array", "items": {"type": "integer"}}),
+        Field(validation_alias=AliasChoices("relevant", "sentences")),
+    ]
 
 
-class Rating(BaseModel):
+class Rating(Reply):
     """`{"reason": "...", "rating": 0 | 1 | 2}`."""
 
     reason: Reason = ""
-    rating: Annotated[int, Field(ge=0, le=2, validation_alias=AliasChoices("rating", "score"))]
+    rating: Annotated[
+        int,
+        number_in(0, 2),
+        WithJsonSchema({"type": "integer", "enum": [0, 1, 2]}),
+        Field(ge=0, le=2, validation_alias=AliasChoices("rating", "score")),
+    ]
 
 
 class ContextRelevancy(JudgedEvaluator):
@@ -221,5 +230,5 @@ ENTRIES: tuple[Entry, ...] = (
     judged_entry(ContextPrecision, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRecall, "RAGAS (arXiv:2309.15217)"),
     judged_entry(ContextRelevancy, "RAGAS (arXiv:2309.15217)", 'mode="sentence"'),
-    judged_entry(RetrieverRelevance, "AdalFlow"),
+    judged_entry(RetrieverRelevance, "ragpulse"),
 )

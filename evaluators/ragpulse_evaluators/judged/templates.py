@@ -43,23 +43,31 @@ class PromptFile:
     """
 
     def __init__(self, evaluator: str, language: str, folder: str | Path | None = None) -> None:
+        self.language = language
         self._words = words_of(language)
         self._whole, self._steps = _sources(evaluator, language, None if folder is None else Path(folder))
-        self.source = "\n".join(
-            (self._words.guard, self._whole, *(f"{k}\n{v}" for k, v in sorted(self._steps.items())))
-        )
+        spoken = (self._words.guard, self._words.history, self._words.reply, self._words.close)
+        self.source = "\n".join((*spoken, self._whole, *(f"{k}\n{v}" for k, v in sorted(self._steps.items()))))
         try:
             self._template = _compiled(self._whole)
             self._replaced = {step: _compiled(text, plain=True) for step, text in self._steps.items()}
         except TemplateError as wrong:
             raise ConfigurationError(f"prompt of {evaluator} ({language}): {wrong}") from None
 
+    def has(self, step: str) -> bool:
+        """Whether the step is there; the system message of a step that a user's file replaces is not."""
+        if step.endswith("_system") and step.removesuffix("_system") in self._replaced:
+            return step in self._replaced
+        return step in self._replaced or step in self._template.blocks
+
     def render(self, step: str, **data: Any) -> str:
         """Fill in one step; an unknown variable raises `ConfigurationError` with its name."""
-        data = {"guard": self._words.guard, **data}
+        data = {"guard": self._words.guard, "reply": self._words.reply, "close": self._words.close, **data}
         try:
             if step in self._replaced:
                 return self._replaced[step].render(data).strip()
+            if step not in self._template.blocks:
+                raise ConfigurationError(f"the prompt file has no step {step!r}: add {{% block {step} %}} to it")
             context = self._template.new_context(data)
             return "".join(self._template.blocks[step](context)).strip()
         except TemplateError as wrong:
@@ -81,7 +89,8 @@ def _sources(evaluator: str, language: str, folder: Path | None) -> tuple[str, d
     blocks = list(_compiled(whole).blocks) if whole else []
     steps = {path.name.removesuffix(".txt.jinja"): path for path in sorted(folder.glob("*.txt.jinja"))}
     if blocks and evaluator in steps and evaluator not in blocks:
-        steps[blocks[0]] = steps.pop(evaluator)
+        first = next(block for block in blocks if not block.endswith("_system"))
+        steps[first] = steps.pop(evaluator)
     return whole, {name: path.read_text(encoding="utf-8") for name, path in steps.items() if name in blocks}
 
 
@@ -95,17 +104,26 @@ def fencer(mark: str) -> Callable[[str, str], str]:
     return lambda name, text: f"<{name} {mark}>\n{text}\n</{name} {mark}>"
 
 
+def _spoken(number: int, query: str | None, response: str | None) -> str:
+    said = (("user", query), ("assistant", response))
+    return "\n".join(f"[{number}] {role}: {text}" for role, text in said if text is not None)
+
+
 def fields_of(case: Case) -> Mapping[str, Any]:
     """Template variables of a case, under our names and the seeds' (`input`, `actual_output`, `expected_output`)."""
     reference = "\n".join(case.references)
     texts = list(case.texts)
-    mark = mark_of(case.query, case.response, case.second_response, reference, *texts)
+    turns = [(turn.query, turn.response) for turn in case.history or ()]
+    history = "\n".join(_spoken(number, *turn) for number, turn in enumerate(turns, start=1))
+    mark = mark_of(case.query, case.response, case.second_response, reference, *texts, history)
     return {
         "query": case.query or "",
         "response": case.response or "",
         "second_response": case.second_response or "",
         "reference": reference,
         "references": list(case.references),
+        "history": history,
+        "turns": turns,
         "contexts": texts,
         "context": "\n\n".join(texts),
         "input": case.query or "",

@@ -2,7 +2,7 @@
 
 evaluator ─▶ CachedJudge ─▶ GatedJudge ─▶ BudgetedJudge ─▶ LLMJudge or HTTPJudge ─▶ provider
                                                                  │
-            parsing reads the reply ◀────────────────────── JudgeCall
+            parsing reads the reply ◀────────── JudgeCall ◀── chat
 """
 
 from ragpulse_evaluators.judges.budget import Budget, BudgetedJudge
@@ -11,7 +11,7 @@ from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder
 from ragpulse_evaluators.judges.http import HTTPJudge
 from ragpulse_evaluators.judges.litellm import LLMEmbedder, LLMJudge
 from ragpulse_evaluators.judges.names import as_embedder, as_judge
-from ragpulse_evaluators.judges.protocol import Judge, Message, ScriptedJudge, close_judge, model_of
+from ragpulse_evaluators.judges.protocol import Judge, Message, ScriptedJudge, close_judge, max_tokens_of, model_of
 from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 
 __all__ = (
@@ -33,5 +33,6 @@ __all__ = (
     "as_embedder",
     "as_judge",
     "close_judge",
+    "max_tokens_of",
     "model_of",
 )

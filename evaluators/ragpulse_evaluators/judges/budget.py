@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pydantic import BaseModel
-
-from ragpulse_evaluators.errors import BudgetExceeded
-from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Message, transcript
+from ragpulse_evaluators.errors import BudgetExceeded, JudgeRejected
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question, max_tokens_of, transcript
 from ragpulse_evaluators.judges.tokens import count_tokens
 from ragpulse_evaluators.result import JudgeCall
 
@@ -38,35 +34,29 @@ class Budget:
 class BudgetedJudge(JudgeWrapper):
     """Asks `judge` only while the budget allows it.
 
-    `prices` are USD per input and per output token; a reply is reserved at `max_reply_tokens`. A call whose provider
-    reports no cost is settled at these prices, so an unknown cost is never zero.
+    `prices` are USD per input and per output token. A reply is reserved at the judge's `max_tokens`, which every
+    request carries, so the limit is hard. A call whose provider reports no cost is settled at these prices, so an
+    unknown cost is never zero.
     """
 
-    def __init__(
-        self, judge: Judge, budget: Budget, prices: tuple[float, float], *, max_reply_tokens: int = 1024
-    ) -> None:
+    def __init__(self, judge: Judge, budget: Budget, prices: tuple[float, float]) -> None:
         super().__init__(judge)
         self._budget = budget
         self._prices = prices
-        self._reply_tokens = max_reply_tokens
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
+    async def answer(self, question: Question) -> list[JudgeCall]:
         """Reserve, ask, settle; raises `BudgetExceeded` without asking."""
-        input_tokens = n * count_tokens(transcript(messages))
-        reserved = self._cost(input_tokens, n * self._reply_tokens)
+        input_tokens = question.n * count_tokens(transcript(question.messages))
+        reserved = self._cost(input_tokens, question.n * max_tokens_of(self._inner))
         self._budget.reserve(reserved)
         spent = reserved  # a failed request may still be billed
         try:
-            calls = await self._inner.ask(messages, n=n, schema=schema, logprobs=logprobs)
+            calls = await question.put_to(self._inner)
             spent = sum(self._price(call) for call in calls)
             return calls
+        except JudgeRejected:  # rejected before any token was generated
+            spent = 0.0
+            raise
         finally:
             self._budget.settle(reserved, spent)
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError, NoRecording
-from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Message
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Message, Question
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("CachedJudge", "FileCache", "JudgeCache", "call_key")
@@ -100,31 +100,23 @@ class CachedJudge(JudgeWrapper):
         """The id under which calls are recorded: by default the judge's."""
         return self._recorded_id or self._inner.id
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
+    async def answer(self, question: Question) -> list[JudgeCall]:
         """The recorded samples; missing samples are asked for."""
-        keys = [call_key(self.id, messages, schema=schema, logprobs=logprobs, index=index) for index in range(n)]
+        asked: Any = {"schema": question.schema, "logprobs": question.logprobs}
+        keys = [call_key(self.id, question.messages, **asked, index=index) for index in range(question.n)]
         found = await _each(self._cache.get(key) for key in keys)
         missing = [key for key, call in zip(keys, found, strict=True) if call is None]
-        fresh = iter(await self._fresh(messages, missing, schema, logprobs))
+        fresh = iter(await self._fresh(question, missing))
         return [
             next(fresh) if call is None else call.model_copy(update={"cached": True, "cost_usd": 0.0}) for call in found
         ]
 
-    async def _fresh(
-        self, messages: Sequence[Message], keys: Sequence[str], schema: type[BaseModel] | None, logprobs: bool
-    ) -> list[JudgeCall]:
+    async def _fresh(self, question: Question, keys: Sequence[str]) -> list[JudgeCall]:
         if not keys:
             return []
         if self._judge is None:
-            raise NoRecording(f"{self.id}: no recorded answer for {messages[-1]['content'][:60]!r}")
-        calls = await self._inner.ask(messages, n=len(keys), schema=schema, logprobs=logprobs)
+            raise NoRecording(f"{self.id}: no recorded answer for {question.messages[-1]['content'][:60]!r}")
+        calls = await question.put_to(self._inner, n=len(keys))
         await _each(self._cache.put(key, call) for key, call in zip(keys, calls, strict=True))
         return calls
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 
-__all__ = ("Embedder", "OfflineEmbedder", "cosine")
+__all__ = ("Embedder", "OfflineEmbedder", "SyncEmbedder", "cosine")
 
 
 @runtime_checkable
@@ -40,6 +41,20 @@ class OfflineEmbedder:
         if self._model is None:
             self._model = _wordllama()
         return [[float(value) for value in vector] for vector in self._model.embed(texts)]
+
+
+class SyncEmbedder:
+    """An embedder whose `embed` is a plain function, as sentence-transformers users write it: runs in a thread."""
+
+    def __init__(self, embedder: Any) -> None:
+        self.id = str(getattr(embedder, "id", type(embedder).__qualname__))
+        self._embedder = embedder
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector per text; rows of an array are read as numbers."""
+        found = await asyncio.to_thread(self._embedder.embed, list(texts))
+        rows = await found if inspect.isawaitable(found) else found
+        return [[float(value) for value in row] for row in rows]
 
 
 def _wordllama() -> Any:

@@ -7,18 +7,17 @@ question: it takes 0.2 s, and most processes ask nothing.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
-from ragpulse_evaluators.judges.protocol import Message, SampledJudge, first_token_logprobs, is_loopback, transcript
+from ragpulse_evaluators.judges.chat import ChatJudge, Rejection
+from ragpulse_evaluators.judges.protocol import Question, is_loopback
 from ragpulse_evaluators.result import JudgeCall
 
 if TYPE_CHECKING:
@@ -31,11 +30,12 @@ __all__ = ("HTTPJudge",)
 _MAX_BODY = 32 * 1024 * 1024
 
 
-class HTTPJudge(SampledJudge):
+class HTTPJudge(ChatJudge):
     """Asks `POST <base>/chat/completions`; `base` is e.g. `http://127.0.0.1:8080/v1`.
 
-    Prices are unknown here, so `cost_usd` stays None. Raises `JudgeError` for refused connections, status codes other
-    than 200 and bodies that are no chat completion. Close it (`async with`, or `aclose`) to drop idle connections.
+    Prices are unknown here, so `cost_usd` stays None. JSON is asked for by schema, then as an object, then in words, as
+    far as the server takes it. Raises `JudgeError` for refused connections, status codes other than 200 and bodies that
+    are no chat completion. Close it (`async with`, or `aclose`) to drop idle connections.
     """
 
     asks_singly = True
@@ -52,12 +52,12 @@ class HTTPJudge(SampledJudge):
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
-        super().__init__(model, temperature=temperature, max_tokens=max_tokens, **params)
         url = urlsplit(base)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ConfigurationError(f"{base!r} is not the http(s) address of an OpenAI-compatible server")
+        where = f"{model} at {url.hostname}:{url.port or (443 if url.scheme == 'https' else 80)}"
+        super().__init__(model, where, temperature=temperature, max_tokens=max_tokens, **params)
         self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions", query="", fragment="").geturl()
-        self._where = f"{model} at {url.hostname}:{url.port or (443 if url.scheme == 'https' else 80)}"
         self._headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {api_key}"} if api_key else {}
         )
@@ -78,45 +78,25 @@ class HTTPJudge(SampledJudge):
         for client in self._idle.pop(asyncio.get_running_loop(), []):
             await client.aclose()
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
-        """Send `n` requests at the same time."""
-        body: dict[str, Any] = {"model": self.model, "messages": [dict(m) for m in messages], **self.sampling}
-        if schema is not None:
-            body["response_format"] = {"type": "json_object"}
-        if logprobs:
-            body |= {"logprobs": True, "top_logprobs": 20}
-        prompt, payload = transcript(messages), to_json(body)
-        if n == 1:
-            return [await self._once(prompt, payload)]
-        return list(await asyncio.gather(*(self._once(prompt, payload) for _ in range(n))))
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """Send one request per sample, at the same time."""
+        if question.n == 1:
+            return await self.complete(question)
+        found = await asyncio.gather(*(self.complete(question.once()) for _ in range(question.n)))
+        return [call for calls in found for call in calls[:1]]
 
-    async def _once(self, prompt: str, payload: bytes) -> JudgeCall:
+    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         import httpx
 
-        started = time.perf_counter()
         try:
             async with asyncio.timeout(self._timeout):
-                answer = from_json(await self._post(payload))
-            choice = answer["choices"][0]
-            usage = answer.get("usage") or {}
-            return JudgeCall(
-                prompt=prompt,
-                completion=choice["message"]["content"] or "",
-                model=answer.get("model") or self.model,
-                elapsed_s=time.perf_counter() - started,
-                input_tokens=usage.get("prompt_tokens"),
-                output_tokens=usage.get("completion_tokens"),
-                logprobs=first_token_logprobs(choice),
-            )
-        except (httpx.HTTPError, OSError, ValueError, KeyError, IndexError, TypeError) as failed:
-            raise JudgeError(f"{self._where}: {type(failed).__name__}: {failed}") from failed
+                answer = from_json(await self._post(to_json(body)))
+        except (httpx.HTTPError, OSError, ValueError) as failed:
+            sent = not isinstance(failed, httpx.ConnectError)
+            raise JudgeError(f"{self.where}: {type(failed).__name__}: {failed}", maybe_billed=sent) from failed
+        if not isinstance(answer, dict):
+            raise JudgeError(f"{self.where}: the reply is not a JSON object", maybe_billed=True)
+        return answer
 
     async def _post(self, payload: bytes) -> bytes:
         idle = self._idle.setdefault(asyncio.get_running_loop(), [])
@@ -127,7 +107,8 @@ class HTTPJudge(SampledJudge):
         finally:
             idle.append(client)
         if response.status_code != 200:
-            raise JudgeError(f"{self._where}: status {response.status_code}: {body[:200].decode(errors='replace')}")
+            wait = response.headers.get("retry-after")
+            raise Rejection(response.status_code, body[:4000].decode(errors="replace"), wait)
         return bytes(body)
 
     async def _read(self, response: httpx.Response) -> bytearray:
@@ -135,7 +116,7 @@ class HTTPJudge(SampledJudge):
         async for piece in response.aiter_bytes():
             body += piece
             if len(body) > _MAX_BODY:
-                raise JudgeError(f"{self._where}: the reply is larger than 32 MB")
+                raise JudgeError(f"{self.where}: the reply is larger than 32 MB", maybe_billed=True)
         return body
 
     def _new_client(self) -> httpx.AsyncClient:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
-from ragpulse_evaluators.judges.protocol import Message, SampledJudge, first_token_logprobs, is_loopback, transcript
+from ragpulse_evaluators.judges.chat import ChatJudge, Rejection
+from ragpulse_evaluators.judges.protocol import Question, is_loopback
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("LLMEmbedder", "LLMJudge", "prices")
@@ -30,7 +28,7 @@ def _litellm() -> Any:
     return litellm
 
 
-class LLMJudge(SampledJudge):
+class LLMJudge(ChatJudge):
     """Any model litellm can call, fine-tuned judges included.
 
     `temperature` and other sampling parameters are part of `id`; `api_base`, `api_key` and `timeout_s` are not. A model
@@ -48,80 +46,38 @@ class LLMJudge(SampledJudge):
         timeout_s: float = 120.0,
         **params: Any,
     ) -> None:
-        super().__init__(_named(model, api_base), temperature=temperature, max_tokens=max_tokens, **params)
+        name = _named(model, api_base)
+        where = f"{name} at {api_base}" if api_base else name
+        super().__init__(name, where, temperature=temperature, max_tokens=max_tokens, **params)
         self._access = _access(api_base, api_key, timeout_s=timeout_s)
-        self._structured = True
+        self._own_server = api_base is not None
         self._library: Any = None
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
-        """Ask for `n` samples in one request; samples that the provider leaves out are requested one by one."""
-        answered = await self._complete(messages, n, schema, logprobs)
-        missing = n - len(answered)
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """Ask for all samples in one request; samples that the provider leaves out are requested one by one."""
+        answered = await self.complete(question)
+        missing = question.n - len(answered)
         if missing > 0:
-            more = await asyncio.gather(*(self._complete(messages, 1, schema, logprobs) for _ in range(missing)))
+            more = await asyncio.gather(*(self.complete(question.once()) for _ in range(missing)))
             answered += [call for calls in more for call in calls[:1]]
-        if len(answered) < n:
-            raise JudgeError(f"{self.model} gave {len(answered)} of {n} answers")
-        return answered[:n]
+        return answered[: question.n]
 
-    async def _complete(
-        self, messages: Sequence[Message], n: int, schema: type[BaseModel] | None, logprobs: bool
-    ) -> list[JudgeCall]:
+    async def _send(self, body: dict[str, Any]) -> Mapping[str, Any]:
         if self._library is None:
             self._library = await asyncio.to_thread(_litellm)
         litellm = self._library
-        options: dict[str, Any] = dict(self.sampling)
-        if n > 1:
-            options["n"] = n
-        if logprobs:
-            options |= {"logprobs": True, "top_logprobs": 20}
-        if schema is not None and self._structured and litellm.supports_response_schema(self.model):
-            options["response_format"] = schema
-        started = time.perf_counter()
+        if not (self._own_server or litellm.supports_response_schema(self.model)):
+            body.pop("response_format", None)
         try:
-            answer = await self._send(litellm, messages, options)
+            answer = await litellm.acompletion(**body, **self._access)
         except Exception as failed:
-            raise JudgeError(f"{self.model}: {type(failed).__name__}: {failed}") from failed
-        return self._calls(transcript(messages), answer, time.perf_counter() - started)
-
-    async def _send(self, litellm: Any, messages: Sequence[Message], options: dict[str, Any]) -> Any:
-        fixed = {"model": self.model, "messages": [dict(message) for message in messages], "drop_params": True}
-        try:
-            return await litellm.acompletion(**fixed, **options, **self._access)
-        except litellm.BadRequestError:
-            if "response_format" not in options:
-                raise
-            self._structured = False  # the server knows no schemas: replies are read by the strict parser alone
-            plain = {key: value for key, value in options.items() if key != "response_format"}
-            return await litellm.acompletion(**fixed, **plain, **self._access)
-
-    def _calls(self, prompt: str, answer: Any, elapsed_s: float) -> list[JudgeCall]:
-        """One call per choice; tokens and cost of the request are stored with the first, so that sums are right."""
-        usage = getattr(answer, "usage", None)
+            status = getattr(failed, "status_code", None)
+            if not isinstance(status, int):
+                raise JudgeError(f"{self.where}: {type(failed).__name__}: {failed}", maybe_billed=True) from failed
+            headers = getattr(failed, "litellm_response_headers", None) or {}
+            raise Rejection(status, f"{type(failed).__name__}: {failed}", headers.get("retry-after")) from failed
         cost = getattr(answer, "_hidden_params", {}).get("response_cost")  # where litellm documents it
-        calls = []
-        for index, choice in enumerate(answer.choices):
-            first = index == 0
-            calls.append(
-                JudgeCall(
-                    prompt=prompt,
-                    completion=choice.message.content or "",
-                    model=answer.model or self.model,
-                    elapsed_s=elapsed_s,
-                    input_tokens=(getattr(usage, "prompt_tokens", None) if first else 0),
-                    output_tokens=(getattr(usage, "completion_tokens", None) if first else 0),
-                    cost_usd=(cost if first else 0.0),
-                    logprobs=first_token_logprobs(choice.model_dump()),
-                )
-            )
-        return calls
+        return {**answer.model_dump(), "cost_usd": cost}
 
 
 class LLMEmbedder:

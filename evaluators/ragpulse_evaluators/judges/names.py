@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from typing import Any
 
-from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder
+from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, SyncEmbedder
 from ragpulse_evaluators.judges.http import HTTPJudge
 from ragpulse_evaluators.judges.litellm import LLMEmbedder, LLMJudge
 from ragpulse_evaluators.judges.protocol import Judge
@@ -30,8 +31,11 @@ def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
     return LLMJudge(judge, **access)
 
 
-def as_embedder(embedder: str | Embedder | None) -> Embedder | None:
-    """An embedder from the name of a litellm model, from "wordllama" (offline), or the object itself."""
+def as_embedder(embedder: Any) -> Embedder | None:
+    """An embedder from the name of a litellm model, from "wordllama" (offline), or the object itself.
+
+    An object whose `embed` is a plain function is called in a thread.
+    """
     if embedder is None or not isinstance(embedder, str):
-        return embedder
+        return embedder if embedder is None or inspect.iscoroutinefunction(embedder.embed) else SyncEmbedder(embedder)
     return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)

@@ -5,31 +5,40 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable
+from ragpulse_evaluators.result import JudgeCall
 
 __all__ = (
     "LANGUAGES",
+    "Reply",
     "Words",
     "check_count",
     "excerpt",
+    "final_text",
+    "is_json",
     "json_objects",
+    "not_applicable",
     "read_json",
     "read_label",
     "read_model",
     "read_number",
     "read_verdict",
     "read_verdicts",
+    "refuses",
+    "unwrapped",
+    "without_reasoning",
     "words_of",
 )
 
@@ -51,6 +60,10 @@ class Words:
     repair: str
     examples: str
     canary: str
+    canary_line: str
+    history: str
+    reply: str
+    close: str
     question: str
     """The default question of the evaluator `judge`."""
 
@@ -131,7 +144,8 @@ def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
 
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
-_WHOLE = re.compile(rf"({_NUMBER})\s*(?:/\s*(\d+(?:\.\d+)?))?\s*%?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
+_OUT_OF = r"(?:/|out\s+of|of|de|分\s*/)\s*(\d+(?:\.\d+)?)"
+_WHOLE = re.compile(rf"({_NUMBER})\s*(?:{_OUT_OF})?\s*(?:points?|pontos?|[%分])?(?:[.,;:)](?!\d)|\s+[-–—]|\s*$)")
 _RESULT = re.compile(rf"\[\s*RESULT\s*\]\s*\(?\s*({_NUMBER}|[A-Za-z]+)", re.IGNORECASE)
 
 
@@ -186,6 +200,9 @@ def read_label(text: str, labels: Iterable[str], words: Words) -> str:
 
 _MAX_BRACES = 64
 """Braces tried that begin no object, so that a tower of them costs nothing."""
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}]|[A-Za-z]+', re.DOTALL)
+"""What matters within an object that is no strict JSON: strings, braces, bare words."""
+_LITERALS = {"true": "True", "false": "False", "null": "None", "nan": "", "infinity": ""}
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -193,18 +210,54 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def json_objects(text: str) -> list[dict[str, Any]]:
-    """Every JSON object in the text that is not empty, in order; objects within objects are not listed again."""
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    """Every JSON object in the text that is not empty, in order; objects within objects are not listed again.
+
+    A trailing comma, single quotes, line breaks within strings and Python's True, False and None are accepted.
+    """
+    decoder = json.JSONDecoder(parse_constant=_no_constant, strict=False)
     found: list[dict[str, Any]] = []
     position, tries = text.find("{"), 0
     while position >= 0 and tries < _MAX_BRACES:
         try:
             value, end = decoder.raw_decode(text, position)
-            found += [value] if value else []
         except (ValueError, RecursionError):
-            end, tries = position + 1, tries + 1
+            value, end = _lenient(text, position)
+        found += [value] if value else []
+        tries += not value
         position = text.find("{", end)
     return found
+
+
+def _lenient(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
+    """The object that begins at `start` read as a Python literal, and its end; None where it is none either."""
+    pieces, depth, last = [], 0, start
+    for piece in _PIECE.finditer(text, start):
+        word = piece[0]
+        depth += {"{": 1, "}": -1}.get(word, 0)
+        if depth > _MAX_BRACES:
+            break
+        pieces += [text[last : piece.start()], _as_python(word)]
+        last = piece.end()
+        if depth == 0:
+            return _literal("".join(pieces)), last
+    return None, start + 1
+
+
+def _as_python(word: str) -> str:
+    return word.replace("\n", "\\n").replace("\r", "") if word[0] in "\"'" else _LITERALS.get(word.casefold(), word)
+
+
+def _literal(text: str) -> dict[str, Any] | None:
+    try:
+        value = ast.literal_eval(text)
+        return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def is_json(text: str) -> bool:
+    """Whether a reply is meant as JSON: it holds an object, or begins as one (whose end may be missing)."""
+    return text.lstrip("`json \n").startswith("{") or bool(json_objects(text))
 
 
 def read_json(text: str) -> dict[str, Any]:
@@ -215,6 +268,44 @@ def read_json(text: str) -> dict[str, Any]:
     return found[0]
 
 
+def _key(key: str) -> str:
+    return key.strip().casefold().replace(" ", "_").replace("-", "_")
+
+
+def unwrapped(reply: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
+    folded = {_key(key): value for key, value in reply.items()}
+    while len(folded) == 1 and not folded.keys() & set(known):
+        [inner] = folded.values()
+        if not isinstance(inner, dict):
+            break
+        folded = {_key(key): value for key, value in inner.items()}
+    return folded
+
+
+class Reply(BaseModel):
+    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        known = _spellings(cls)
+        return {known.get(key, key): value for key, value in unwrapped(data, known).items()}
+
+
+@cache
+def _spellings(schema: type[BaseModel]) -> dict[str, str]:
+    """Folded key to the key that the schema reads: field names and aliases."""
+    found: dict[str, str] = {}
+    for name, field in schema.model_fields.items():
+        alias = field.validation_alias
+        names = getattr(alias, "choices", [alias] if isinstance(alias, str) else [name])
+        found |= {_key(str(one)): str(one) for one in names}
+    return found
+
+
 def read_model(text: str, schema: type[Model]) -> Model:
     """The reply's JSON object as `schema`; raises `Unreadable` naming the first wrong field."""
     try:
@@ -223,6 +314,63 @@ def read_model(text: str, schema: type[Model]) -> Model:
         first = wrong.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the object"
         raise Unreadable(f"{where}: {first['msg']}") from None
+
+
+_REASONS = frozenset({"reason", "reasoning", "feedback", "justification", "explanation", "comment"})
+
+
+def not_applicable(text: str, words: Words) -> bool:
+    """Whether a reply says "N/A" or null in place of a verdict: by itself or as a value of its object."""
+    if text.strip(" .\"'`*\n").casefold() in words.none:
+        return True
+    values = [value for reply in json_objects(text)[:1] for key, value in reply.items() if _key(key) not in _REASONS]
+    return any(
+        value is None or (isinstance(value, str) and value.strip(" .").casefold() in words.none) for value in values
+    )
+
+
+_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r".*</(?:think|thinking|thought|reasoning)>", re.DOTALL | re.IGNORECASE)
+_THOUGHT_START = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i'?m|i am) (?:very |so )?sorry|sorry,|i (?:can'?t|cannot|can not|won'?t|am unable|am not able)"
+    r"|抱歉|对不起|很抱歉|我(?:无法|不能)|desculpe|sinto muito|não posso)",
+    re.IGNORECASE,
+)
+_ENDED = {
+    "content_filter": "a content filter of the provider withheld the reply",
+    "refusal": "the judge refused to judge",
+}
+
+
+def without_reasoning(text: str) -> str:
+    """The reply without what stands between `<think>` and `</think>`; nothing where the reasoning has no end.
+
+    A closing mark alone ends reasoning too: with some models the opening one belongs to the prompt.
+    """
+    rest = _THOUGHT_END.sub("", _THOUGHT.sub("", text), count=1)
+    return "" if _THOUGHT_START.search(rest) else rest.strip()
+
+
+def final_text(call: JudgeCall, *, cut: bool = False) -> str:
+    """What a judge's reply says in the end; raises `NoVerdict` where it was cut off, filtered or a refusal.
+
+    With `cut`, a reply that was cut off after its beginning is taken: for bare marks, which come first.
+    """
+    if call.finish_reason in _ENDED:
+        raise NoVerdict(f"{_ENDED[call.finish_reason]}: {excerpt(call.completion)!r}")
+    text = without_reasoning(call.completion)
+    if call.finish_reason == "length" and not (cut and text):
+        limit = (call.sampling or {}).get("max_tokens")
+        raise NoVerdict(f"the reply was cut off at the limit of {limit or 'its'} tokens: raise max_tokens")
+    if not text and call.completion.strip():
+        raise NoVerdict("the reply ends within its reasoning")
+    return text
+
+
+def refuses(text: str) -> bool:
+    """Whether a reply that cannot be read begins as a refusal does."""
+    return bool(_REFUSAL.match(text))
 
 
 def _unreadable(wanted: str, text: str) -> NoReturn:

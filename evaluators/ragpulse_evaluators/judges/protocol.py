@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
@@ -16,21 +19,30 @@ from ragpulse_evaluators.errors import NoRecording
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = (
+    "MAX_TOKENS",
     "Judge",
     "JudgeWrapper",
     "Message",
+    "Question",
     "SampledJudge",
     "ScriptedJudge",
     "close_judge",
-    "first_token_logprobs",
     "for_sampling",
     "is_loopback",
+    "max_tokens_of",
     "model_of",
     "transcript",
+    "with_sampling",
 )
 
 Message = Mapping[str, str]
 """One chat message: `role` and `content`."""
+
+MAX_TOKENS = 4096
+"""The longest reply by default, reasoning included; a verdict takes a few hundred tokens, reasoning up to thousands."""
+
+_OWN_TEMPERATURE = re.compile(r"(?:^|/)(?:o[134](?:-|$)|gpt-5(?!-chat))")
+"""OpenAI's reasoning models."""
 
 
 @runtime_checkable
@@ -52,20 +64,29 @@ class Judge(Protocol):
         """Answer `n` times; `schema` asks for JSON of this shape; raises `JudgeError` when it cannot."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What `Judge.ask` is given, as one value."""
+
+    messages: Sequence[Message]
+    n: int = 1
+    schema: type[BaseModel] | None = None
+    logprobs: bool = False
+
+    async def put_to(self, judge: Judge, *, n: int | None = None) -> list[JudgeCall]:
+        """Ask a judge this question, `n` times where given."""
+        return await judge.ask(self.messages, n=self.n if n is None else n, schema=self.schema, logprobs=self.logprobs)
+
+    def once(self) -> Question:
+        """The same question, asked for one sample."""
+        return replace(self, n=1)
+
+
 def transcript(messages: Sequence[Message]) -> str:
     """The messages joined for reading, as stored in `JudgeCall.prompt`."""
     if len(messages) == 1:
         return messages[0]["content"]
     return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
-
-
-def first_token_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
-    """Candidates of the first completion token with their log-probabilities, from an OpenAI-shaped choice."""
-    content = (choice.get("logprobs") or {}).get("content") or []
-    if not content:
-        return None
-    candidates = content[0].get("top_logprobs") or [content[0]]
-    return {candidate["token"]: candidate["logprob"] for candidate in candidates}
 
 
 def is_loopback(url: str | None) -> bool:
@@ -77,13 +98,22 @@ def is_loopback(url: str | None) -> bool:
         return False
 
 
+def with_sampling(judge: Judge, **changes: Any) -> Judge:
+    """The judge with other sampling parameters; a judge that has none is returned as it is."""
+    change = getattr(judge, "with_sampling", None)
+    changed: Judge = judge if change is None else change(**changes)
+    return changed
+
+
 def for_sampling(judge: Judge, temperature: float) -> Judge:
     """The judge at a temperature where samples differ; a judge configured with its own temperature keeps it."""
-    change = getattr(judge, "with_temperature", None)
-    if change is None or getattr(judge, "temperature", None) != 0.0:
-        return judge
-    changed: Judge = change(temperature)
-    return changed
+    cold = getattr(judge, "temperature", None) == 0.0
+    return with_sampling(judge, temperature=temperature) if cold else judge
+
+
+def max_tokens_of(judge: Judge | None) -> int:
+    """The most tokens one reply of this judge can take: what a budget reserves per call."""
+    return int(getattr(judge, "max_tokens", MAX_TOKENS))
 
 
 async def close_judge(judge: Judge | None) -> None:
@@ -98,24 +128,53 @@ def model_of(judge: Judge) -> str:
     return str(getattr(judge, "model", judge.id))
 
 
-class SampledJudge:
-    """A model with sampling parameters, which together are its id: `openai/gpt-5-mini temperature=0.0`."""
+class _Answering(ABC):
+    """Turns the keywords of `ask` into one `Question`; subclasses write `answer`."""
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        schema: type[BaseModel] | None = None,
+        logprobs: bool = False,
+    ) -> list[JudgeCall]:
+        """Answer `n` times; raises `JudgeError` when it cannot."""
+        return await self.answer(Question(messages=messages, n=n, schema=schema, logprobs=logprobs))
+
+    @abstractmethod
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """Answer as often as the question asks."""
+
+
+class SampledJudge(_Answering):
+    """A model with sampling parameters, which together are its id: `openai/gpt-5-mini temperature=0.0`.
+
+    Every request carries `max_tokens`. The default limit is not part of the id; one that was set is.
+    """
 
     def __init__(self, model: str, **sampling: Any) -> None:
         self.model = model
-        self.temperature: float | None = sampling.get("temperature")
-        self.sampling = {key: value for key, value in sampling.items() if value is not None}
-        self.id = " ".join((model, *(f"{key}={value}" for key, value in sorted(self.sampling.items()))))
+        self._set(sampling)
 
-    def with_temperature(self, temperature: float) -> Self:
-        """The same model sampled at another temperature, over the same connections."""
+    def _set(self, sampling: Mapping[str, Any]) -> None:
+        given = {key: value for key, value in sampling.items() if value is not None}
+        if given.get("temperature") == 0.0 and _OWN_TEMPERATURE.search(self.model):
+            del given["temperature"]  # these models take no other than their default, so none is sent and none recorded
+        self.sampling: dict[str, Any] = given
+        self.temperature: float | None = self.sampling.get("temperature")
+        self.max_tokens = int(self.sampling.get("max_tokens", MAX_TOKENS))
+        self.id = " ".join((self.model, *(f"{key}={value}" for key, value in sorted(self.sampling.items()))))
+
+    def with_sampling(self, **changes: Any) -> Self:
+        """The same model with other sampling parameters, over the same connections."""
         changed = copy.copy(self)
-        SampledJudge.__init__(changed, self.model, **{**self.sampling, "temperature": temperature})
+        changed._set({**self.sampling, **changes})
         return changed
 
 
-class JudgeWrapper:
-    """A judge around another judge, which shows the inner id, model and sampling; subclasses write `ask`."""
+class JudgeWrapper(_Answering):
+    """A judge around another judge, which shows the inner id, model and sampling; subclasses write `answer`."""
 
     def __init__(self, judge: Judge | None) -> None:
         self._judge = judge
@@ -135,10 +194,10 @@ class JudgeWrapper:
         assert self._judge is not None, "only a judge that replays has no inner judge, and it does not ask"
         return self._judge
 
-    def with_temperature(self, temperature: float) -> Self:
-        """The same wrapper around the inner judge at another temperature."""
+    def with_sampling(self, **changes: Any) -> Self:
+        """The same wrapper around the inner judge with other sampling parameters."""
         changed = copy.copy(self)
-        changed._judge = None if self._judge is None else for_sampling(self._judge, temperature)
+        changed._judge = None if self._judge is None else with_sampling(self._judge, **changes)
         return changed
 
     async def aclose(self) -> None:
@@ -146,7 +205,7 @@ class JudgeWrapper:
         await close_judge(self._judge)
 
 
-class ScriptedJudge:
+class ScriptedJudge(_Answering):
     """A judge for tests: gives the replies in call order; running out is an error.
 
     A reply is a text, an exception to raise, a mapping of `JudgeCall` fields (`{"completion": ..., "logprobs": ...}`),
@@ -159,18 +218,10 @@ class ScriptedJudge:
         """Every prompt received, in order."""
         self._replies = deque(replies)
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
-        """Take the next `n` replies."""
-        del schema, logprobs
-        prompt = transcript(messages)
-        return [self._next(prompt) for _ in range(n)]
+    async def answer(self, question: Question) -> list[JudgeCall]:
+        """Take the next replies."""
+        prompt = transcript(question.messages)
+        return [self._next(prompt) for _ in range(question.n)]
 
     def _next(self, prompt: str) -> JudgeCall:
         self.asked.append(prompt)

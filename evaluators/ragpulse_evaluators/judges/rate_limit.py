@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel
-
-from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Message
+from ragpulse_evaluators.errors import JudgeError
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("Gate", "GatedJudge")
+__all__ = ("LONGEST_PAUSE_S", "Gate", "GatedJudge")
+
+LONGEST_PAUSE_S = 600.0
+"""A longer `Retry-After` is asked again after this time: it may have been lifted."""
 
 
 class Gate:
@@ -61,27 +62,27 @@ class Gate:
 
 
 class GatedJudge(JudgeWrapper):
-    """Passes the gate with every request of `judge`: once per sample where the judge sends one request per sample."""
+    """Passes the gate with every request of `judge`: once per sample where the judge sends one request per sample.
+
+    A server that answers with `Retry-After` closes the gate for that long, at most `LONGEST_PAUSE_S`.
+    """
 
     def __init__(self, judge: Judge, gate: Gate) -> None:
         super().__init__(judge)
         self.gate = gate
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        schema: type[BaseModel] | None = None,
-        logprobs: bool = False,
-    ) -> list[JudgeCall]:
+    async def answer(self, question: Question) -> list[JudgeCall]:
         """Wait for the gate, then ask."""
-        options: dict[str, Any] = {"schema": schema, "logprobs": logprobs}
-        if n == 1 or not getattr(self._judge, "asks_singly", False):
-            return await self._once(messages, n=n, **options)
-        found = await asyncio.gather(*(self._once(messages, n=1, **options) for _ in range(n)))
+        if question.n == 1 or not getattr(self._judge, "asks_singly", False):
+            return await self._once(question)
+        found = await asyncio.gather(*(self._once(question.once()) for _ in range(question.n)))
         return [call for calls in found for call in calls]
 
-    async def _once(self, messages: Sequence[Message], **options: Any) -> list[JudgeCall]:
+    async def _once(self, question: Question) -> list[JudgeCall]:
         async with self.gate:
-            return await self._inner.ask(messages, **options)
+            try:
+                return await question.put_to(self._inner)
+            except JudgeError as refused:
+                if refused.retriable and refused.retry_after_s:
+                    self.gate.pause(min(refused.retry_after_s, LONGEST_PAUSE_S))
+                raise

@@ -20,19 +20,16 @@ from ragpulse_evaluators.statistics.assisted import AssistedEstimate, assisted_m
 from ragpulse_evaluators.statistics.bootstrap import bootstrap_ci
 from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
 from ragpulse_evaluators.statistics.comparison import (
-    ClusteredMean,
     Difference,
     Interval,
     Sequential,
     TestResult,
     always_valid,
     benjamini_hochberg,
-    clustered_mean,
     compare_arms,
     mcnemar,
     minus,
     msprt,
-    paired_mean,
     plus,
     two_proportion,
     verdict,
@@ -46,15 +43,16 @@ from ragpulse_evaluators.statistics.intervals import (
     hajek,
     mean_ci,
     needed_n,
+    planned_half_width,
     weighted_mean,
     wilson,
 )
 from ragpulse_evaluators.statistics.moments import Moments
-from ragpulse_evaluators.statistics.weighted import Estimate
+from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate
 
 __all__ = [
+    "NOT_ENOUGH_USERS",
     "AssistedEstimate",
-    "ClusteredMean",
     "CorrectedEstimate",
     "Cusum",
     "Difference",
@@ -69,7 +67,6 @@ __all__ = [
     "bootstrap_ci",
     "change_points",
     "clopper_pearson",
-    "clustered_mean",
     "cohen_kappa",
     "compare_arms",
     "cusum",
@@ -86,8 +83,8 @@ __all__ = [
     "msprt",
     "needed_n",
     "normal_quantile",
-    "paired_mean",
     "pearson",
+    "planned_half_width",
     "plus",
     "ppi_mean",
     "ranks",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ragpulse_evaluators.statistics.intervals import hajek, weighted_mean
@@ -37,6 +37,7 @@ def assisted_mean(
     pi_all: Sequence[float] | None = None,
     *,
     drawn: Sequence[bool] | None = None,
+    clusters: Sequence[Hashable] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> AssistedEstimate | None:
@@ -50,12 +51,19 @@ def assisted_mean(
     λ minimises the variance, summed from the influence of each answer on both means (the difference estimator of survey
     sampling, tuned as in PPI++ by Angelopoulos, Duchi, Zrnic 2023), so a useless check costs nothing. The interval is
     `hajek`'s, narrowed by the ratio of the standard errors. λ is 0 below 30 judged answers, or 10 of the rarer kind.
-    None without values.
+    `clusters` names the user of each answer, as in `hajek`. None without values.
     """
     if not len(values) == len(checks) == len(pi):
         raise ValueError(f"{len(values)} values, {len(checks)} checks, {len(pi)} chances")
-    known = [(float(value), chance) for value, chance in zip(values, pi, strict=True) if value is not None]
-    plain = hajek([value for value, _ in known], [chance for _, chance in known], bounds=bounds, confidence=confidence)
+    names: Sequence[Hashable] = range(len(values)) if clusters is None else clusters
+    known = [row for row in zip(values, pi, names, strict=True) if row[0] is not None]
+    plain = hajek(
+        [float(value or 0.0) for value, _, _ in known],
+        [chance for _, chance, _ in known],
+        clusters=[name for _, _, name in known],
+        bounds=bounds,
+        confidence=confidence,
+    )
     if plain is None:
         return None
     seen = [check for check in checks if check is not None]
@@ -67,7 +75,7 @@ def assisted_mean(
     whole, mean_of_all = _influence(guesses, [1.0] * len(guesses) if pi_all is None else _weights(pi_all))
     part, mean_of_asked = _influence(guesses, asked)
     away = [of_all - of_asked for of_all, of_asked in zip(whole, part, strict=True)]
-    lam, narrowing = _tuned(pull, away, plain.n_eff)
+    lam, narrowing = _tuned(_by_cluster(pull, names), _by_cluster(away, names), min(plain.n_eff, plain.clusters))
     shift = lam * (mean_of_all - mean_of_asked)
     # Asked of the moved mean: what moves it is next to independent of it, so that leaving it unmoved biases nothing.
     if not _informative(plain, plain.estimate + shift, bounds):
@@ -82,9 +90,17 @@ def _weights(pi: Sequence[float], among: Sequence[bool] | None = None) -> list[f
 
 def _influence(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], float]:
     """How far each answer pulls the weighted mean, and that mean."""
-    mean, _ = weighted_mean(values, weights)
+    mean = weighted_mean(values, weights)
     total = math.fsum(weights)
     return [weight / total * (value - mean) for weight, value in zip(weights, values, strict=True)], mean
+
+
+def _by_cluster(pulls: Sequence[float], names: Sequence[Hashable]) -> list[float]:
+    """How far all answers of one user pull together."""
+    sums: dict[Hashable, float] = {}
+    for pull, name in zip(pulls, names, strict=True):
+        sums[name] = sums.get(name, 0.0) + pull
+    return list(sums.values())
 
 
 def _informative(plain: Estimate, mean: float, bounds: tuple[float, float]) -> bool:
@@ -115,5 +131,6 @@ def _moved(
     hi = None if plain.hi is None else cut(moved + narrowing * (plain.hi - plain.estimate))
     return AssistedEstimate(
         estimate=cut(moved), se=None if plain.se is None else plain.se * narrowing, lo=lo, hi=hi, n=plain.n,
-        n_eff=plain.n_eff, thin=plain.thin, lam=lam, n_all=n_all, narrowing=narrowing,
+        n_eff=plain.n_eff, thin=plain.thin, clusters=plain.clusters,
+        reason=plain.reason, lam=lam, n_all=n_all, narrowing=narrowing,
     )  # fmt: skip

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ragpulse_evaluators.statistics.agreement import ranks
-from ragpulse_evaluators.statistics.distributions import normal_two_sided_p, student_quantile
-from ragpulse_evaluators.statistics.intervals import weighted_mean, wilson
+from ragpulse_evaluators.statistics.distributions import normal_two_sided_p
+from ragpulse_evaluators.statistics.intervals import wilson
 from ragpulse_evaluators.statistics.weighted import Estimate
 
 ENOUGH_CLUSTERS = 30
@@ -86,21 +86,6 @@ class Sequential:
     likelihood_ratio: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusteredMean:
-    """A weighted mean whose error counts all answers to one user (cluster) as dependent."""
-
-    estimate: float
-    se: float
-    n: int
-    n_clusters: int
-
-    @property
-    def interval(self) -> Interval:
-        """The normal interval, estimate ± 1.96 standard errors."""
-        return Interval.normal(self.estimate, self.se)
-
-
 def minus(a: Interval, b: Interval) -> Interval:
     """a - b of independent estimates, with the interval that their own intervals give (Zou and Donner 2008).
 
@@ -115,20 +100,6 @@ def minus(a: Interval, b: Interval) -> Interval:
 def plus(a: Interval, b: Interval) -> Interval:
     """a + b of independent estimates, with the interval that their own intervals give (Zou and Donner 2008)."""
     return minus(a, Interval(-b.value, -b.hi, -b.lo))
-
-
-def paired_mean(
-    values: Sequence[float], weights: Sequence[float], *, unseen: float | None = None
-) -> tuple[float, Interval | None]:
-    """The weighted mean of paired differences with Student's interval; None instead of an interval for one value.
-
-    Where all differences are zero, `unseen` is half the width: what a change could still hide.
-    """
-    mean, se = weighted_mean(values, weights)
-    half = student_quantile(0.975, len(values) - 1) * se if len(values) > 1 else None
-    if unseen is not None and not any(values):
-        half = unseen
-    return mean, None if half is None else Interval.around(mean, half)
 
 
 def two_proportion(k1: int, n1: int, k2: int, n2: int, *, confidence: float = 0.95) -> Difference | None:
@@ -197,26 +168,6 @@ def _exact_signed_rank_p(statistic: int, n: int) -> float:
     return min(1.0, float(sum(ways)) / 2.0 ** (n - 1))
 
 
-def clustered_mean(
-    values: Sequence[float], clusters: Sequence[Hashable], *, pi: Sequence[float] | None = None
-) -> ClusteredMean | None:
-    """The (weighted) mean with s² = Σ_c(Σ_{i in c} w_i(y_i-m))²/(Σw)²: answers of one user are not independent.
-
-    A cluster is the unit of assignment, else the session, else the trace. None without values.
-    """
-    if len(values) != len(clusters):
-        raise ValueError(f"{len(values)} values but {len(clusters)} clusters")
-    if not values:
-        return None
-    weights = [1.0] * len(values) if pi is None else [1.0 / chance for chance in pi]
-    mean, _ = weighted_mean(values, weights)
-    sums: dict[Hashable, float] = {}
-    for value, weight, cluster in zip(values, weights, clusters, strict=True):
-        sums[cluster] = sums.get(cluster, 0.0) + weight * (value - mean)
-    se = math.sqrt(math.fsum(total * total for total in sums.values())) / math.fsum(weights)
-    return ClusteredMean(estimate=mean, se=se, n=len(values), n_clusters=len(sums))
-
-
 def msprt(
     difference: float, se: float, tau: float, *, previous_p: float = 1.0, confidence: float = 0.95
 ) -> Sequential | None:
@@ -255,20 +206,21 @@ def always_valid(found: Estimate, tau: float) -> Interval | None:
     return None if sequence is None else Interval(found.estimate, max(0.0, sequence.lo), min(1.0, sequence.hi))
 
 
-def verdict(arms: Sequence[ClusteredMean | None], sequential: Sequential | None, *, alpha: float = 0.05) -> Verdict:
-    """'better' or 'worse' (the first arm than the second) once p <= alpha, never below 30 clusters an arm."""
-    if sequential is None or any(arm is None or arm.n_clusters < ENOUGH_CLUSTERS for arm in arms):
+def verdict(arms: Sequence[Estimate | None], sequential: Sequential | None, *, alpha: float = 0.05) -> Verdict:
+    """'better' or 'worse' (the first arm than the second) once p <= alpha, never below 30 clusters an arm.
+
+    Nor where a few clusters gave nearly all answers (`thin`).
+    """
+    if sequential is None or any(arm is None or arm.clusters < ENOUGH_CLUSTERS or arm.thin for arm in arms):
         return "not enough data"
     if sequential.p > alpha:
         return "undecided"
     return "better" if sequential.difference > 0.0 else "worse"
 
 
-def compare_arms(
-    a: ClusteredMean | None, b: ClusteredMean | None, *, tau: float, previous_p: float = 1.0
-) -> Sequential | None:
+def compare_arms(a: Estimate | None, b: Estimate | None, *, tau: float, previous_p: float = 1.0) -> Sequential | None:
     """Arm a minus arm b as a sequential test on clustered errors; None where an arm is empty or has no spread."""
-    if a is None or b is None:
+    if a is None or b is None or a.se is None or b.se is None:
         return None
     return msprt(a.estimate - b.estimate, math.hypot(a.se, b.se), tau, previous_p=previous_p)
 

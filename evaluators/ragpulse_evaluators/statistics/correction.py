@@ -65,11 +65,11 @@ def ppi_mean(
     unlearned = few and len(human) < ENOUGH_LABELS
     lam = 1.0 if unlearned else _power(judge_all, weights_all, guesses, truths, weights)
     rectifier = [truth - lam * guess for truth, guess in zip(truths, guesses, strict=True)]
-    base, base_se = weighted_mean(judge_all, weights_all)
-    shift, shift_se = weighted_mean(rectifier, weights)
-    estimate, se = lam * base + shift, math.hypot(lam * base_se, shift_se)
-    half = normal_quantile(0.5 + confidence / 2.0) * se
-    lo, hi = estimate - half, estimate + half
+    base, shift = weighted_mean(judge_all, weights_all), weighted_mean(rectifier, weights)
+    pulls_all, pulls = _pulls(judge_all, weights_all, base), _pulls(rectifier, weights, shift)
+    estimate, shift_se = lam * base + shift, math.hypot(*pulls)
+    quantile, se = normal_quantile(0.5 + confidence / 2.0), math.hypot(*(lam * pull for pull in pulls_all), *pulls)
+    lo, hi = estimate - quantile * se, estimate + quantile * se
     if shift_se <= 0.0 and only.lo is not None and only.hi is not None:
         lo, hi = min(estimate, only.lo), max(estimate, only.hi)
     if all(0.0 <= score <= 1.0 for score in scores):
@@ -87,6 +87,12 @@ def ppi_mean(
     )
 
 
+def _pulls(values: Sequence[float], weights: Sequence[float], mean: float) -> list[float]:
+    """How far each answer pulls the weighted mean."""
+    total = math.fsum(weights)
+    return [weight * (value - mean) / total for value, weight in zip(values, weights, strict=True)]
+
+
 def _power(
     judge_all: Sequence[float],
     weights_all: Sequence[float],
@@ -96,13 +102,13 @@ def _power(
 ) -> float:
     """λ = cov(human, judge) / ((1 + n/N)·var(judge)), from weighted moments and effective numbers, cut to [0, 1]."""
     n, n_all = len(human), len(judge_all)
-    mean_judge, _ = weighted_mean(judge_labelled, weights)
-    mean_human, _ = weighted_mean(human, weights)
+    mean_judge = weighted_mean(judge_labelled, weights)
+    mean_human = weighted_mean(human, weights)
     deviations = [(g - mean_judge) * (t - mean_human) for g, t in zip(judge_labelled, human, strict=True)]
-    covariance, _ = weighted_mean(deviations, weights)
-    pooled = (n * mean_judge + n_all * weighted_mean(judge_all, weights_all)[0]) / (n + n_all)
-    spread, _ = weighted_mean([(guess - pooled) ** 2 for guess in judge_labelled], weights)
-    spread_all, _ = weighted_mean([(guess - pooled) ** 2 for guess in judge_all], weights_all)
+    covariance = weighted_mean(deviations, weights)
+    pooled = (n * mean_judge + n_all * weighted_mean(judge_all, weights_all)) / (n + n_all)
+    spread = weighted_mean([(guess - pooled) ** 2 for guess in judge_labelled], weights)
+    spread_all = weighted_mean([(guess - pooled) ** 2 for guess in judge_all], weights_all)
     variance = (n * spread + n_all * spread_all) / (n + n_all - 1)
     if variance <= 0.0:
         return 0.0

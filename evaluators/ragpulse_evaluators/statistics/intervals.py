@@ -6,9 +6,10 @@ Every function takes plain sequences and answers an `Estimate`, or None where no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
-from ragpulse_evaluators.statistics.distributions import regularized_beta
+from ragpulse_evaluators.statistics.distributions import normal_quantile, regularized_beta
 from ragpulse_evaluators.statistics.weighted import Estimate, WeightedMean, wilson_bounds
 
 
@@ -76,55 +77,79 @@ def hajek(
     pi: Sequence[float],
     finite: bool = False,
     *,
-    bounds: tuple[float, float] = (0.0, 1.0),
+    clusters: Sequence[Hashable] | None = None,
+    bounds: tuple[float, float] | None = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> Estimate | None:
     """The mean of the service's traffic from scores sampled with known chances: Σ(y/π)/Σ(1/π), with its interval.
 
-    `pi` is each value's inclusion probability in (0, 1]. The estimand is the service's rate; `finite=True` estimates
-    this very list of requests instead (each term of the variance times 1-π). Scores of 0 and 1 get Wilson's interval
-    with n* = min(n, m(1-m)/SE²) trials (Kish's n where all are equal); graded ones Student's, cut at `bounds`. Where
-    weights lie far apart (Kish's n below 0.7 n), and for graded means near an end that rest on few scores away from it,
-    a cautious Wilson's interval is taken: what an unseen answer could change is inside (docs/statistics.md).
-    Values outside `bounds` count as unbounded. `thin` marks intervals that rest on little, as wide as they may be.
+    `pi` is each value's inclusion probability in (0, 1]; `clusters` names the user (else session, trace) of each value,
+    whose answers are alike. Without clusters all values count as independent. The estimand is the service's rate;
+    `finite=True` estimates this very list of requests instead (each term of the variance times 1-π; clusters then do
+    not matter). The interval is Wilson's with as many trials as the variance between clusters leaves, and Student's
+    quantile where that variance is estimated (docs/statistics.md). Differences of scores have the `bounds` (-1, 1);
+    values outside `bounds`, or None, mean an open scale. Below an effective number of 5 clusters there is no interval
+    and `reason` says "not enough users". `thin` marks intervals that rest on little, as wide as they may be.
     None without values; ValueError for unequal lengths, a non-finite value or π outside (0, 1].
     """
     _check_sample(values, pi)
     if not values:
         return None
     weights = [1.0 / chance for chance in pi]
-    mean, se = weighted_mean(values, weights, chances=pi if finite else None)
-    kish = effective_n(weights)
+    mean, total = weighted_mean(values, weights), math.fsum(weights)
     if finite and min(pi) >= 1.0:
-        return Estimate(estimate=mean, se=0.0, lo=mean, hi=mean, n=len(values), n_eff=kish)
-    total, squares = math.fsum(weights), math.fsum(weight * weight for weight in weights)
-    spread = math.fsum(weight * (value - mean) ** 2 for weight, value in zip(weights, values, strict=True))
+        n = len(values)
+        return Estimate(estimate=mean, se=0.0, lo=mean, hi=mean, n=n, n_eff=float(n), clusters=n)
+    names = range(len(values)) if finite or clusters is None else clusters
+    sums = clustered(weights, [value - mean for value in values], names)
+    seen = [1.0 - chance for chance in pi] if finite else [1.0] * len(sums)
+    squares = math.fsum(weight * weight for weight in weights)
     unseen = math.fsum(weight * (weight - 1.0) for weight in weights) / squares if finite else 1.0
     found = WeightedMean(
         mean=mean,
-        se=se,
-        variance=spread / total,
         n=len(values),
-        kish=kish,
+        clusters=len(sums),
+        error=math.fsum(one.residual**2 * part for one, part in zip(sums, seen, strict=True)) / total**2,
+        variance=math.fsum(w * (value - mean) ** 2 for w, value in zip(weights, values, strict=True)) / total,
+        between=math.fsum(one.residual**2 / one.weight for one in sums) / total,
+        squares=squares / total**2,
+        cluster_squares=math.fsum(one.weight**2 for one in sums) / total**2,
+        own=math.fsum(one.squares / one.weight for one in sums) / total,
         heaviest=max(weights) / total,
+        largest=max(one.weight for one in sums) / total,
         least=min(values),
         most=max(values),
-        between=any(bounds[0] < value < bounds[1] for value in values),
+        graded=bounds is not None and any(bounds[0] < value < bounds[1] for value in values),
         unseen=unseen,
     )
     return found.estimate(bounds=bounds, confidence=confidence)
 
 
-def weighted_mean(
-    values: Sequence[float], weights: Sequence[float], *, chances: Sequence[float] | None = None
-) -> tuple[float, float]:
-    """Hajek's mean and its standard error √Σ(w(y-m))²/Σw; with `chances` each term is multiplied by 1-π."""
-    total = math.fsum(weights)
-    mean = math.fsum(weight * value for weight, value in zip(weights, values, strict=True)) / total
-    terms = [(weight * (value - mean)) ** 2 for weight, value in zip(weights, values, strict=True)]
-    if chances is not None:
-        terms = [term * (1.0 - chance) for term, chance in zip(terms, chances, strict=True)]
-    return mean, math.sqrt(math.fsum(terms)) / total
+@dataclass(slots=True)
+class Cluster:
+    """What one user's answers add up to: Σw, Σw² and Σw(y-m)."""
+
+    weight: float = 0.0
+    squares: float = 0.0
+    residual: float = 0.0
+
+
+def clustered(weights: Sequence[float], deviations: Sequence[float], clusters: Sequence[Hashable]) -> list[Cluster]:
+    """Add up the answers of each cluster."""
+    if len(weights) != len(clusters):
+        raise ValueError(f"{len(weights)} values but {len(clusters)} clusters")
+    found: dict[Hashable, Cluster] = {}
+    for weight, deviation, name in zip(weights, deviations, clusters, strict=True):
+        one = found.setdefault(name, Cluster())
+        one.weight += weight
+        one.squares += weight * weight
+        one.residual += weight * deviation
+    return list(found.values())
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Hajek's mean Σwy/Σw."""
+    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True)) / math.fsum(weights)
 
 
 def _check_sample(values: Sequence[float], pi: Sequence[float]) -> None:
@@ -151,6 +176,11 @@ def needed_n(rate: float, half_width: float, *, confidence: float = 0.95) -> int
         middle = (low + high) // 2
         low, high = (middle + 1, high) if _half_width(rate, middle, confidence) > half_width else (low, middle)
     return low
+
+
+def planned_half_width(deviation: float, n: float) -> float | None:
+    """Half the width of the interval that so many answers will have, each asked by a user of its own; None below 1."""
+    return None if n < 1 else normal_quantile(0.975) * deviation / math.sqrt(n)
 
 
 def _half_width(rate: float, n: int, confidence: float) -> float:

@@ -1,4 +1,7 @@
-"""The interval of a weighted mean: one formula for scores in memory (`hajek`) and for sums added up by a store."""
+"""The interval of a weighted mean of answers that come from users: one formula for every number.
+
+Scores in memory (`hajek`) and sums added up by a store (`Moments`) both end here. docs/statistics.md says why.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,29 @@ from dataclasses import dataclass, replace
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 
-__all__ = ["Estimate", "WeightedMean", "wilson_bounds"]
+__all__ = ["NOT_ENOUGH_USERS", "Estimate", "WeightedMean", "wilson_bounds"]
 
+NOT_ENOUGH_USERS = "not enough users"
+"""Why an estimate has no interval: a few users gave nearly all answers."""
+
+_ENOUGH_USERS = 5.0
+"""Below this effective number of users no interval covers what it claims (simulated) ..."""
 _FEW = 10.0
-"""Below so many effective answers `thin` says so: a handful carries the interval, wide as it is."""
+"""... and below this one it is `thin`: a handful carries the interval, wide as it is."""
 _ALIKE = 0.7
-"""From this share of n on, Kish's number calls weights alike: the plain formula keeps its word there (simulated)."""
+"""From this share of n on, Kish's number calls weights alike: Wilson's interval is used as published."""
 _RARE = 5.0
-"""A graded mean near an end rests on its few low (or high) scores; fewer than so many are `thin`."""
-_SKEWED = 20.0
-"""Fewer than so many leave Student's law unmet: Wilson's interval ..."""
-_NEAR = 0.25
-"""... where weights differ at all, or where the mean of ten and more equal ones lies nearer to an end than this."""
-_UNSEEN = 0.5
-"""So many answers at the far end are taken to be still unseen."""
+"""A graded mean near an end rests on its few low (or high) scores; fewer than this many are `thin`."""
+_UNSEEN = 0.25
+"""This part of an effective answer at the far end of the scale is taken to be still unseen ..."""
+_UNSEEN_OF_USERS = 1.0
+"""... and this many where answers of users are alike, since few users decide what an effective answer is."""
 _HEAVY = 2.0
-"""An answer that stands for more than this many of Kish's average ones is among few heavy ones."""
+"""An answer or user that counts for more than this many average ones is heavy ..."""
+_HEAVY_UNSEEN = 0.5
+"""... and this part of one heavy answer or user is taken to be still unseen."""
 _STEP = 0.5
-"""Half a success: the continuity correction that keeps yes-or-no answers from covering less at some rates."""
+"""Half a success: the continuity correction of yes-or-no answers whose weights lie far apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +41,8 @@ class Estimate:
     """A value with its standard error and interval; iterating gives `lo, hi`.
 
     `n` counts the values used, `n_eff` is Kish's effective number: how many equally weighted values would be as
-    informative. `se`, `lo` and `hi` are None where one value alone cannot tell them. `thin` says that too little stands
+    informative. `clusters` counts users (sessions, traces) and equals `n` where every value stands alone. `se`, `lo`
+    and `hi` are None where the values cannot give them; `reason` then says why. `thin` says that too little stands
     behind the interval for it to hold as often as it claims.
     """
 
@@ -44,6 +53,8 @@ class Estimate:
     n: int
     n_eff: float
     thin: bool = False
+    clusters: int = 0
+    reason: str | None = None
 
     def __iter__(self) -> Iterator[float | None]:
         return iter((self.lo, self.hi))
@@ -54,130 +65,185 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedMean:
-    """Hajek's mean of scores with weights w = 1/π, and what its interval depends on."""
+    """Hajek's mean of scores with weights w = 1/π, and what its interval depends on.
+
+    A cluster g is a user with the weights W_g = Σw and the residual r_g = Σw(y-m) of all answers; W = Σw.
+    """
 
     mean: float
-    se: float
-    """√Σ(w(y-m))²/Σw."""
-    variance: float
-    """Σw(y-m)²/Σw: the spread of the service's answers, whichever weights they carry."""
     n: int
-    kish: float
-    """(Σw)²/Σw²."""
+    clusters: int
+    error: float
+    """Σr_g²/W²: the variance of the mean as the clusters show it."""
+    variance: float
+    """Σw(y-m)²/W: the spread of the service's answers."""
+    between: float
+    """Σ(r_g²/W_g)/W: the spread of the users' means."""
+    squares: float
+    """Σw²/W²: one over Kish's number."""
+    cluster_squares: float
+    """ΣW_g²/W²: one over the effective number of clusters."""
+    own: float
+    """Σ_g(Σw²/W_g)/W: the part of `variance` that is in `between` without any likeness within users."""
     heaviest: float
-    """max w/Σw: what the answer drawn with the least chance stands for."""
+    """max w/W: the part of all traffic that one answer stands for."""
+    largest: float
+    """max W_g/W: the part of all traffic that one user stands for."""
     least: float
     most: float
-    between: bool
+    graded: bool
     """Whether any score lies strictly between the bounds."""
     unseen: float = 1.0
     """Σw²(1-π)/Σw² where a finite list is meant, 1 where the service's rate is."""
 
     def estimate(self, *, bounds: tuple[float, float] | None = (0.0, 1.0), confidence: float = 0.95) -> Estimate:
         """Mean and interval; `bounds` None, or scores beyond them, mean an open scale."""
-        upper = 0.5 + confidence / 2.0
-        few = self.kish < _FEW
+        few = self._users < _FEW
+        if self._unsure:
+            return self._estimate(None, thin=True, reason=NOT_ENOUGH_USERS)
         if bounds is None or self.least < bounds[0] or self.most > bounds[1]:
-            return self._estimate(None if self._equal else self._student(upper), thin=few)
+            return self._estimate(None if self._equal else self._student(confidence), thin=few)
         low, width = bounds[0], bounds[1] - bounds[0]
         unit = self if bounds == (0.0, 1.0) else self._moved(low, width)
-        lo, hi = unit._bounded(upper, confidence)
-        return self._estimate((low + lo * width, low + hi * width), thin=few or unit._rests_on_fewer_than(_RARE))
+        lo, hi = unit._bounded(confidence)
+        return self._estimate((low + lo * width, low + hi * width), thin=few or unit._rests_on_few)
 
     def _moved(self, low: float, width: float) -> WeightedMean:
         """The same scores on a scale from 0 to 1."""
         return replace(
-            self, mean=(self.mean - low) / width, se=self.se / width, variance=self.variance / width**2,
-            least=(self.least - low) / width, most=(self.most - low) / width,
+            self, mean=(self.mean - low) / width, error=self.error / width**2, variance=self.variance / width**2,
+            between=self.between / width**2, least=(self.least - low) / width, most=(self.most - low) / width,
         )  # fmt: skip
 
-    def _bounded(self, upper: float, confidence: float) -> tuple[float, float]:
-        """The interval of scores from 0 to 1: the plain formula where weights are alike, else the cautious one."""
-        if self._alike and not self._graded:
-            return wilson_bounds(self._p, self._trials(), confidence)
-        if self._alike and self._follows_student:
-            lo, hi = self._student(upper)
-            return max(0.0, lo), min(1.0, hi)
-        p, freedom, step = self._p, self._freedom(upper), 0.0 if self.between else _STEP
-        below, above = (trials * freedom for trials in self._cautious_trials(p))
+    def trials(self, confidence: float = 0.95) -> float | None:
+        """The number of independent yes-or-no answers that are as informative; None where there is no interval."""
+        if self._unsure:
+            return None
+        p = min(1.0, max(0.0, self.mean))
+        if self._certain(p):
+            return self._freedom(confidence) * self._users / self.unseen
+        if self._simple:
+            return self._shown_trials(p)
+        return min(p * (1.0 - p) / self._variance(p, far) for far in (p, 1.0 - p)) * self._freedom(confidence)
+
+    def _bounded(self, confidence: float) -> tuple[float, float]:
+        """Wilson's interval; as published for yes-or-no answers that stand alone with weights alike."""
+        p, freedom = min(1.0, max(0.0, self.mean)), self._freedom(confidence)
+        if self._certain(p):
+            # As many answers may differ unseen as Wilson's interval leaves room for where all pass.
+            squared = normal_quantile(0.5 + confidence / 2.0) ** 2
+            share = squared / (squared + freedom * self._users / self.unseen)
+            return p - p * share, p + (1.0 - p) * share
+        if self._simple:
+            return wilson_bounds(p, self._shown_trials(p), confidence)
+        below, above = (p * (1.0 - p) / self._variance(p, far) * freedom for far in (p, 1.0 - p))
+        step = _STEP if self._alone and not self.graded else 0.0
         lo, _ = wilson_bounds(p - step / below, below, confidence)
         _, hi = wilson_bounds(p + step / above, above, confidence)
         return lo, hi
 
+    def _certain(self, p: float) -> bool:
+        """Whether no two answers differ."""
+        return self._equal or not 0.0 < p < 1.0 or self.variance <= 0.0
+
+    def _freedom(self, confidence: float) -> float:
+        """What a variance that is estimated costs: normal quantile over Student's, squared."""
+        return (
+            1.0
+            if self._simple or (self._alike and self._equal)
+            else (normal_quantile(0.5 + confidence / 2.0) / self._quantile(confidence)) ** 2
+        )
+
+    def _variance(self, p: float, far: float) -> float:
+        """The variance of the mean for the bound on the side whose end lies `far` away.
+
+        The larger one of what the clusters show and what the likeness within users explains; and the answers that may
+        still be unseen at the far end, with a part of a heavy one (Fay and Feuer 1997). A likeness of few users may
+        be larger than it looks.
+        """
+        rho, doubt = self._likeness, 1.0 / math.sqrt(2.0 * max(1, self.clusters - 1))
+        each, most = self._each(rho), self._each(min(1.0, rho + doubt))
+        heavy = (1.0 - rho) * self.heaviest**2 + rho * self.largest**2
+        shown = max(self._shown, self.variance * each)
+        found = shown + (_UNSEEN if self._alone else _UNSEEN_OF_USERS) * (far * most) ** 2
+        limit = max(shown, p * (1.0 - p) * self.cluster_squares)  # no score from 0 to 1 varies by more
+        return min(found, limit) + _HEAVY_UNSEEN * far**2 * max(0.0, heavy - (_HEAVY * each) ** 2)
+
+    def _each(self, likeness: float) -> float:
+        """One over the number of independent answers that are as informative."""
+        return (self.squares + likeness * (self.cluster_squares - self.squares)) * self.unseen
+
     @property
-    def _p(self) -> float:
-        return min(1.0, max(0.0, self.mean))
+    def _unsure(self) -> bool:
+        """Whether a few users gave nearly all answers."""
+        return not self._alone and self._users < _ENOUGH_USERS
+
+    @property
+    def _simple(self) -> bool:
+        """Whether Wilson's interval holds as published."""
+        return self._alike and not self.graded
+
+    @property
+    def _alike(self) -> bool:
+        """Whether every answer stands alone, with weights alike."""
+        return self._alone and self.squares * _ALIKE * self.n <= 1.0
+
+    @property
+    def _alone(self) -> bool:
+        """Whether every answer is a cluster of its own."""
+        return self.clusters >= self.n
+
+    @property
+    def _users(self) -> float:
+        """The effective number of clusters."""
+        return 1.0 / self.cluster_squares
 
     @property
     def _equal(self) -> bool:
         return self.least == self.most
 
     @property
-    def _graded(self) -> bool:
-        return self.between and not self._equal
+    def _shown(self) -> float:
+        """`error`, corrected for the residuals being taken from the mean of the same answers."""
+        return self.error / (1.0 - self.cluster_squares) if self.clusters > 1 else self.error
 
     @property
-    def _alike(self) -> bool:
-        return self.kish >= _ALIKE * self.n
+    def _likeness(self) -> float:
+        """The intraclass correlation ρ by analysis of variance; 1 where nothing varies, so that nothing shows it."""
+        room = self.variance * (1.0 - self.own)
+        if self._alone or self.variance <= 0.0 or room <= 0.0:
+            return 0.0 if self._alone else 1.0
+        between = self.between * self.clusters / (self.clusters - 1.0)
+        return min(1.0, max(0.0, (between - self.variance * self.own) / room))
 
     @property
-    def _same_weights(self) -> bool:
-        return self.kish >= (1.0 - 1e-9) * self.n
-
-    @property
-    def _follows_student(self) -> bool:
-        """Whether Student's law is near enough; for equal weights it is also where the published formula does well."""
-        published = self._same_weights and (self.n < _FEW or min(self._p, 1.0 - self._p) >= _NEAR)
-        return published or not self._rests_on_fewer_than(_SKEWED)
-
-    def _rests_on_fewer_than(self, count: float) -> bool:
-        """Whether a graded mean rests on fewer low (or high) scores than this."""
-        if not self._graded:
+    def _rests_on_few(self) -> bool:
+        """Whether a graded mean rests on few low (or high) scores."""
+        if not self.graded or self._equal:
             return False
-        p, error = self._p, max(self.se * self.se, self.variance * self.unseen / self.kish)
-        return p * (1.0 - p) * min(p, 1.0 - p) < count * error
+        p = min(1.0, max(0.0, self.mean))
+        error = max(self.error, self.variance * self.unseen * self.squares)
+        return p * (1.0 - p) * min(p, 1.0 - p) < _RARE * error
 
-    def _trials(self) -> float:
-        """n*: yes-or-no answers as informative as these scores; Kish's number where all are equal."""
-        error = self.se * self.se
-        if self._equal or error <= 0.0:
-            return self.kish
-        return min(self._p * (1.0 - self._p) / error, self.n / self.unseen)
+    def _shown_trials(self, p: float) -> float:
+        """n*: equally weighted yes-or-no answers that are as informative; Kish's number where the error is 0."""
+        return min(p * (1.0 - p) / self.error, self.n / self.unseen) if self.error > 0.0 else 1.0 / self.squares
 
-    def _cautious_trials(self, p: float) -> tuple[float, float]:
-        """n* for the lower and the upper bound: what is unseen towards the scale's far end may be heavy.
+    def _quantile(self, confidence: float) -> float:
+        """Student's quantile with as many degrees of freedom as the effective number of clusters leaves."""
+        return student_quantile(0.5 + confidence / 2.0, max(1.0, round(self._users - 1.0, 3)))
 
-        The variance is at least what Kish's number of such answers leaves, graded ones with a part of one more at the
-        far end; and where the heaviest are few, a part of one of them at the far end adds its own (Fay and Feuer 1997).
-        """
-        most = p * (1.0 - p)  # what yes-or-no answers of this mean vary by; no score from 0 to 1 varies by more
-        if self._equal or most <= 0.0:
-            return self.kish, self.kish
-        seen, heavy = self.se * self.se, max(0.0, self.heaviest**2 - (_HEAVY / self.kish) ** 2) * self.unseen
-
-        def trials(hidden: float) -> float:
-            spread = min(most, self.variance + hidden / self.kish) if self.between else self.variance
-            error = max(seen, spread * self.unseen / self.kish) + hidden * heavy
-            return most / error if error > 0.0 else self.kish  # squares of scores near 1e-200 are 0
-
-        return trials(_UNSEEN * p * p), trials(_UNSEEN * (1.0 - p) ** 2)
-
-    def _freedom(self, upper: float) -> float:
-        """Korn and Graubard's (1998) factor: weights apart leave as many degrees of freedom as Kish's number says."""
-        whole, left = (student_quantile(upper, _degrees(one)) for one in (float(self.n), self.kish))
-        return (whole / left) ** 2
-
-    def _student(self, upper: float) -> tuple[float, float]:
-        half = student_quantile(upper, _degrees(self.kish)) * self.se
+    def _student(self, confidence: float) -> tuple[float, float]:
+        half = self._quantile(confidence) * math.sqrt(self.error if self._alone else self._shown)
         return self.mean - half, self.mean + half
 
-    def _estimate(self, ends: tuple[float, float] | None, *, thin: bool) -> Estimate:
+    def _estimate(self, ends: tuple[float, float] | None, *, thin: bool, reason: str | None = None) -> Estimate:
         lo, hi = ends or (None, None)
-        return Estimate(estimate=self.mean, se=self.se, lo=lo, hi=hi, n=self.n, n_eff=self.kish, thin=thin)
-
-
-def _degrees(n: float) -> float:
-    return max(1.0, round(n - 1.0, 3))
+        se = math.sqrt(self.error if self._alone else self._shown)
+        return Estimate(
+            estimate=self.mean, se=se, lo=lo, hi=hi, n=self.n, n_eff=1.0 / self.squares, thin=thin,
+            clusters=self.clusters, reason=reason,
+        )  # fmt: skip
 
 
 def wilson_bounds(p: float, n: float, confidence: float) -> tuple[float, float]:

@@ -70,6 +70,8 @@ class Regex(Evaluator):
 def _compiled(pattern: str, ignore_case: bool) -> regex.Pattern[str]:
     import regex
 
+    if not pattern:
+        raise ConfigurationError("an empty regular expression matches every answer: give a pattern")
     try:
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
     except regex.error as wrong:

@@ -135,11 +135,9 @@ class BertScore(Evaluator):
 
 @cache
 def _bert_scorer(model: str | None, layers: int | None, language: str) -> Any:
-    try:
-        from bert_score import BERTScorer
-        from bert_score.utils import model2layers
-    except ImportError as missing:
-        raise ConfigurationError("bertscore needs a model library: pip install bert-score") from missing
+    from bert_score import BERTScorer
+    from bert_score.utils import model2layers
+
     if model and layers is None and model not in model2layers:
         raise ConfigurationError(f"bertscore does not know the model {model!r}: say its layers= as well")
     return BERTScorer(model_type=model, num_layers=layers, lang=language)
@@ -177,5 +175,7 @@ ENTRIES: tuple[Entry, ...] = (
         source="Zhang et al. 2020; bert-score",
         description="How well do the words of answer and reference match in meaning, each in its context?",
         options='language="zh"',
+        packages=("bert_score",),
+        install="bert-score",
     ),
 )

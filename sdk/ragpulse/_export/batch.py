@@ -21,6 +21,11 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def as_host(place: str) -> str:
+    """The host of a URL or `host:port`, in lower case; `*.example.org` becomes `.example.org`, for all below it."""
+    return (urlsplit(place if "//" in place else f"//{place}").hostname or "").removeprefix("*")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """Where records go, and which setting said so."""

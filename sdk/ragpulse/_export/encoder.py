@@ -226,6 +226,10 @@ class Record(Protocol):
         """Estimates the bytes it holds in memory."""
         ...
 
+    def ends_here(self) -> bool:
+        """Whether nothing of this process is around it: a local root, or a score."""
+        ...
+
 
 Origin = tuple[str, bytes, bytes]
 """Path (`traces` or `logs`), encoded resource and encoded scope of a record."""

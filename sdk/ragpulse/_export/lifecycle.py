@@ -1,6 +1,7 @@
 """Handles exit, SIGTERM, fork and `multiprocessing`, so that each span is delivered once and in time."""
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -30,7 +31,7 @@ class Lifecycle:
 
     def __init__(self, current: Callable[[], Runtime | None]) -> None:
         self._current = current
-        self._hooked = False
+        self._hooked = self._is_fork = False
 
     def hook(self) -> None:
         """Registers with the interpreter; the second time does nothing."""
@@ -47,6 +48,7 @@ class Lifecycle:
             runtime.exit()
 
     def _forked(self) -> None:
+        self._is_fork = True
         runtime = self._current()
         if runtime is not None:
             runtime.forked()
@@ -57,8 +59,14 @@ class Lifecycle:
         if util is not None:
             util.Finalize(None, self._at_exit, exitpriority=0)
 
+    def ends_unannounced(self) -> bool:
+        """Whether this is a worker that its parent ends by an unhandled SIGTERM, or that leaves by `os._exit`."""
+        process = sys.modules.get("multiprocessing.process")
+        is_child = self._is_fork or (process is not None and process.parent_process() is not None)
+        return is_child and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
     def watch_sigterm(self) -> None:
-        """Delivers before a server's own SIGTERM handler runs: uvicorn ends by the signal itself, which skips `atexit`.
+        """Delivers from a server's SIGTERM on: uvicorn ends by the signal itself, which skips `atexit`.
 
         The default disposition, under which no Python code runs, is left as it is.
         """
@@ -71,17 +79,15 @@ class Lifecycle:
 
 
 class _Chained:
-    """A SIGTERM handler that delivers and then calls the previous one."""
+    """A SIGTERM handler that hurries delivery and then calls the previous one; it never raises and never blocks."""
 
     def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], Runtime | None]) -> None:
         self._previous = previous
         self._current = current
 
     def __call__(self, number: int, frame: Any) -> Any:
-        runtime = self._current()
-        if runtime is not None:
-            # On another thread: the interrupted code of this one may hold the queue's lock.
-            delivering = threading.Thread(target=runtime.terminate, name="ragpulse-sigterm", daemon=True)
-            delivering.start()
-            delivering.join(1.0)
+        with contextlib.suppress(Exception):
+            runtime = self._current()
+            if runtime is not None:
+                runtime.terminate()
         return self._previous(number, frame)

@@ -6,6 +6,7 @@ application asked for it on its own spans with `capture_content=True`. Our colle
 them, and spans of GenAI and OpenInference instrumentations; it never receives any other span of the application.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +21,15 @@ from ragpulse._export import encoder
 from ragpulse._export.encoder import Origin
 from ragpulse._export.exporter import Exporter
 
-from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, figures
-from .recording import CLIENT, Plan, Recording, error_name, error_status, exception_attributes
+from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure, figures
+from .recording import CLIENT, Plan, Recording, error_name
 from .scope import SCOPE_KEY, Scope, current, scope_of
-from .tracer import RECORDING_KEY, inside
+from .tracer import RECORDING_KEY, Sampler, inside
 
 _GENAI_KEYS = ("gen_ai.operation.name", "gen_ai.system", "openinference.span.kind", "traceloop.span.kind")
 _MAX_OPEN = 65_536
+_SHARE = re.compile(r"(?:^|root:)TraceIdRatioBased\{([\d.]+)\}")
+"""In the description of a sampler, alone or at the root of one that follows the parent."""
 
 
 class AttachedSpan(Recording):
@@ -36,7 +39,7 @@ class AttachedSpan(Recording):
 
     def __init__(self, plan: Plan, scope: Scope, span: trace.Span, forwarder: "Forwarder") -> None:
         self.plan = plan
-        self.query = self.response = self.documents = self.facts = self.texts = None
+        self.query = self.response = self.documents = self.facts = self.texts = self.calls = None
         self.scope = scope
         self._span = span
         self._identity = span.get_span_context()
@@ -60,8 +63,8 @@ class AttachedSpan(Recording):
         if not self._open:
             return
         self.put(names.ERROR_TYPE, error_name(error))
-        self.exception = time.time_ns(), exception_attributes(error)
-        self.status = error_status(error)
+        attributes, self.status = failure(self.plan, error)
+        self.exception = time.time_ns(), attributes
 
     def end(self) -> None:
         """Puts on the application's span what it may carry, and ends it."""
@@ -84,7 +87,8 @@ class AttachTracer:
         scope = scope_of(context, plan.scope)
         kind = SpanKind.CLIENT if plan.span_kind == CLIENT else SpanKind.INTERNAL
         above = context.get(SCOPE_KEY) if RECORDING_KEY in context else None
-        labels = plan.labels if scope is above else {**plan.labels, **scope.attributes}
+        shown = scope.shown(self._forwarder.policy.redact).attributes
+        labels = plan.labels if scope is above else {**plan.labels, **shown}
         span = self._tracer.start_span(plan.name, context, kind, labels)
         recording = AttachedSpan(plan, scope, span, self._forwarder)
         if scope.metadata:
@@ -95,10 +99,11 @@ class AttachTracer:
 class ForwardedSpan:
     """A finished span of the application's provider, queued for our collector."""
 
-    __slots__ = ("_forwarder", "_recording", "_span")
+    __slots__ = ("_forwarder", "_recording", "_span", "_state")
 
-    def __init__(self, span: Any, recording: AttachedSpan | None, forwarder: "Forwarder") -> None:
+    def __init__(self, span: Any, recording: AttachedSpan | None, forwarder: "Forwarder", state: str = "") -> None:
         self._span = span
+        self._state = state
         self._recording = recording
         self._forwarder = forwarder
 
@@ -107,6 +112,10 @@ class ForwardedSpan:
         if self._recording is not None:
             return 2000 + self._recording.size()
         return 2000 + sum([len(value) for value in (self._span.attributes or {}).values() if isinstance(value, str)])
+
+    def ends_here(self) -> bool:
+        """Whether its parent, if any, is in another process."""
+        return self._span.parent is None or bool(self._span.parent.is_remote)
 
     def origin(self) -> Origin:
         """The path, resource and instrumentation scope it is sent with."""
@@ -125,7 +134,7 @@ class ForwardedSpan:
 
     def _head(self) -> list[bytes]:
         span, identity, parent = self._span, self._span.get_span_context(), self._span.parent
-        state = identity.trace_state.to_header()
+        state = identity.trace_state.to_header() or self._state
         return [
             encoder.span_identity(identity.trace_id, identity.span_id, parent.span_id if parent else 0, state),
             encoder.span_head(span.name, span.kind.value + 1),
@@ -161,17 +170,27 @@ class Forwarder(SpanProcessor):
         self, exporter: Exporter, policy: ContentPolicy, *, content_on_spans: bool, resource: Mapping[str, Any]
     ) -> None:
         self.active = True
-        self._policy = policy
+        self.policy = policy
         self._content_on_spans = content_on_spans and policy.capture
         self._born_ns = 0
         self._exporter = exporter
         self._resource = resource
         self._resources: dict[int, tuple[Any, bytes]] = {}
         self._ours: dict[int, AttachedSpan | None] = {}
+        self._above: dict[int, Recording] = {}
+        """Open span of another instrumentation → the innermost recorded call above it."""
+        self._begun: set[int] = set()
+        """The traces that began in this process and are open, where its sampler chooses a share of them."""
+        self._state = ""
+
+    def sampled_by(self, sampler: Any) -> None:
+        """Notes the share of traces that the provider's sampler chooses, which it does not write into trace states."""
+        found = _SHARE.search(sampler.get_description()) if sampler is not None else None
+        self._state = "" if found is None else Sampler(float(found[1])).state
 
     def complete(self, recording: AttachedSpan, span: trace.Span) -> None:
         """Puts figures (and content, where asked for) on the span, and keeps the recording for our copy of it."""
-        policy = self._policy
+        policy = self.policy
         self._ours[recording.get_span_context().span_id] = recording
         if self._content_on_spans:
             span.set_attributes(all_attributes(recording, recording.scope, policy))
@@ -195,25 +214,40 @@ class Forwarder(SpanProcessor):
 
     # --- opentelemetry.sdk.trace.SpanProcessor ------------------------------------------------------------------
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:
-        """Remembers a span that begins below one of ours."""
-        if self.active and RECORDING_KEY in (current() if parent_context is None else parent_context):
+        """Remembers a span that begins below one of ours, and a trace that begins."""
+        if self._state and span.parent is None:
+            if len(self._begun) >= _MAX_OPEN:
+                self._begun.clear()
+            self._begun.add(span.get_span_context().trace_id)
+        recording = (current() if parent_context is None else parent_context).get(RECORDING_KEY)
+        if self.active and recording is not None:
             if len(self._ours) >= _MAX_OPEN:
                 self._ours.clear()
-            self._ours[span.get_span_context().span_id] = None
+                self._above.clear()
+            identity = span.get_span_context().span_id
+            self._ours[identity], self._above[identity] = None, recording  # type: ignore[assignment]
 
     def on_end(self, span: Any) -> None:
         """Queues the span if it is ours, below one of ours, or a GenAI span of another instrumentation."""
         identity = span.get_span_context()
         below = identity.span_id in self._ours
         recording = self._ours.pop(identity.span_id, None)
+        above = self._above.pop(identity.span_id, None)
+        if recording is None and above is not None and span.attributes:
+            above.put_call(identity.span_id, span.parent.span_id if span.parent else 0, span.attributes)
+        state = self._state if identity.trace_id in self._begun else ""
+        if span.parent is None:
+            self._begun.discard(identity.trace_id)
         if not self.active or not identity.trace_flags & 1 or (span.start_time or 0) < self._born_ns:
             return
         if below or not (span.attributes or {}).keys().isdisjoint(_GENAI_KEYS):
-            self._exporter.offer(ForwardedSpan(span, recording, self))
+            self._exporter.offer(ForwardedSpan(span, recording, self, state))
 
     def forked(self) -> None:
         """In a forked child: the parent sends the spans that were open."""
         self._ours.clear()
+        self._above.clear()
+        self._begun.clear()
         self._born_ns = time.time_ns()
 
     def shutdown(self) -> None:

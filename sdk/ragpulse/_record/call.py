@@ -13,14 +13,17 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 
-from .capture import Capture
+from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
 from .contexts import Document, document
 from .recording import Plan, Recording
+from .replies import add_tool_calls, is_sse, parsed_arguments, reply_text, sse_text
 from .scope import current, enter, leave
-from .usage import add_facts, reply_text
-from .values import CutText, JsonText, keep, to_json
+from .usage import add_facts
+from .values import CutText, JsonText, keep
 
 _MAX_KEPT = 1024 * 1024
+_CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
+"""By name: asyncio, trio and gevent are not imported for it."""
 
 
 class Unrecorded(Recording):
@@ -56,31 +59,36 @@ class Call:
     """Between the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_capture", "_documents", "_done", "_facts", "_items", "_lost", "_others", "_text", "context", "recording",
-        "write",
+        "_calls", "_candidates", "_capture", "_documents", "_done", "_facts", "_items", "_lost", "_others", "_text",
+        "_timed", "context", "recording", "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
         self.recording = recording
         self.context = context
         self._capture = capture
+        self._candidates: tuple[Document, ...] = ()
         self._text: StringIO | None = None
         self._done = False
+
+    def keep_candidates(self, candidates: tuple[Document, ...]) -> None:
+        """Keeps what a reranker was given."""
+        self._candidates = candidates
 
     # --- a plain result --------------------------------------------------------------------------------------------
     def finished(self, result: Any) -> None:
         """Records the result and ends the span."""
         try:
             if self.recording.records:
-                self._capture.result(self.recording, result)
+                self._capture.result(self.recording, result, self._candidates)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             self._end()
             GUARD.contain("recording a result", error)
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Records the exception that leaves the function, and ends the span."""
-        if isinstance(error, GeneratorExit):
+        """Records the exception that leaves the function, and ends the span; a cancelled call is no failed one."""
+        if any(cls.__name__ in _CANCELLED for cls in type(error).__mro__):
             self.closed_early()
             return
         if self._done:
@@ -98,6 +106,8 @@ class Call:
             return
         self._done = True
         try:
+            if self.recording.calls is not None:
+                self.recording.put_usage_of_calls()
             self.recording.end()
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("ending a span", error)
@@ -110,14 +120,27 @@ class Call:
         try:
             if self._items is not None:
                 self._items.append(item)
-                return 0
-            text_of_item = item if type(item) is str else self._text_of(item)
+                text_of_item = reply_text(item) or ""
+                room = 0
+            else:
+                text_of_item = item if type(item) is str else self._text_of(item)
+            if not self._timed:
+                self._time(text_of_item)
             if room > 0:
-                return room - text.write(text_of_item)
+                written = text.write(text_of_item)
+                return room - written if self._timed else 0
             self._lost += len(text_of_item)
         except Exception as error:  # noqa: BLE001 - the boundary to the application
             GUARD.contain("recording a stream's item", error)
         return 0
+
+    def _time(self, text: str) -> None:
+        """Records the time to the first text that the user sees (or to the first document)."""
+        if (sse_text(text) if is_sse(text) else text) or self._documents:
+            self._timed = True
+            if self.recording.records:
+                taken = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
+                self.recording.put(names.TIME_TO_FIRST_CHUNK, taken)
 
     def _first(self) -> StringIO:
         self._text = StringIO()
@@ -126,14 +149,25 @@ class Call:
         self._documents: list[Document] = []
         self._others: list[str] = []
         self._facts: dict[str, Any] = {}
+        self._calls: dict[Any, dict[str, Any]] = {}
         declared = self._capture.declared
         wants_items = declared.response or declared.contexts or declared.usage
         self._items: list[Any] | None = [] if wants_items else None
-        recording = self.recording
-        if recording.records:
-            recording.put(names.TIME_TO_FIRST_CHUNK, max(time.time_ns() - recording.start_ns, 0) / 1e9)
-            recording.put(names.REQUEST_STREAM, True)
+        self._timed = False
+        if self.recording.records:
+            self.recording.put(names.REQUEST_STREAM, True)
         return self._text
+
+    def whole(self, reply: Any) -> None:
+        """Records the whole reply that a stream's own method gave: its figures, and its text where none was read."""
+        if self._done or not self.recording.records:
+            return
+        text = self._text or self._first()
+        if self._capture.kind in FACT_KINDS:
+            add_facts(self._facts, reply)
+        if not text.tell():
+            self._timed = True  # when its first text came is not known
+            self.item(reply)
 
     def _text_of(self, item: Any) -> str:
         """The text of an item that is not a string; documents, usage and other values are kept apart."""
@@ -144,9 +178,11 @@ class Call:
             return item.decode("utf-8", "replace")
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
+            add_tool_calls(self._calls, item)
         text = reply_text(item)
         if text is None and self._capture.kind != "llm":
-            self._others.append(to_json(item))
+            other = json_or_none(item)
+            self._others += () if other is None else (other,)
         return text or ""
 
     def _keep_stream(self) -> None:
@@ -156,7 +192,7 @@ class Call:
         if self._facts:
             self.recording.put_facts(self._facts)
         if self._items is not None:
-            self._capture.result(self.recording, self._items)
+            self._capture.result(self.recording, self._items, self._candidates)
         elif self._capture.declared.capture_outputs:
             if self._documents:
                 self.recording.documents = tuple(self._documents)
@@ -164,9 +200,13 @@ class Call:
                 self.recording.response = self._response(self._text.getvalue())
 
     def _response(self, text: str) -> str:
+        calls = [{**call, "arguments": parsed_arguments(call["arguments"])} for call in self._calls.values()]
+        if calls:
+            put_output_messages(self.recording, text, calls)
+            text = text or calls_json(calls)
         if self._others and not text:
             return JsonText("[" + ",".join(self._others) + "]")
-        kept = keep(text)
+        kept = keep((sse_text(text) or text) if is_sse(text) else text)
         if self._lost and isinstance(kept, CutText):
             kept.bytes, kept.sha256 = len(text) + self._lost, "unknown"
         return kept
@@ -220,6 +260,8 @@ def begin(
         call = Call(recording, capture, inner)
         if recording.records:
             capture.arguments(recording, args, kwargs)
+            if capture.takes_candidates:
+                call.keep_candidates(capture.candidates(args, kwargs))
     except Exception as error:  # noqa: BLE001 - the boundary to the application
         GUARD.contain("starting a span", error)
     return call or Call(Unrecorded(_NO_PLAN), capture, context)

@@ -1,17 +1,20 @@
 """Reads a call's arguments and result into a recording, by the kind of span and what the user declared."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from ragpulse import attributes as names
-from ragpulse._guard import GUARD
+from ragpulse._guard import GUARD, logger
 
-from .contexts import nested_documents
+from .contexts import Document, documents_in, nested_documents, reordered
 from .recording import Recording, snapshot_text
-from .usage import reply_facts, reply_text, usage_facts
-from .values import JsonText, keep, plain, read, to_json
+from .redaction import is_secret_name
+from .replies import calls_of_message, is_call, opened, text_in, tool_calls
+from .usage import facts_in, usage_facts
+from .values import JsonText, fields_of, keep, plain, read, to_json, type_name
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",
@@ -20,8 +23,11 @@ _QUERY_NAMES = (
 _TOP_K_NAMES = ("k", "top_k", "limit", "n_results", "num_results", "similarity_top_k", "top_n")
 _WHOLE_INPUT = frozenset({"tool", "agent"})
 _DOCUMENT_KINDS = frozenset({"retriever", "reranker"})
+_CANDIDATE_NAMES = ("documents", "docs", "candidates", "contexts", "passages", "chunks", "nodes", "results", "texts")
 _MODEL_KINDS = frozenset({"llm", "embedding"})
 _TEXT_KINDS = frozenset({"llm", "rag", "agent"})
+FACT_KINDS = _MODEL_KINDS | _TEXT_KINDS
+"""Kinds whose results are searched for token counts."""
 
 Getter = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
@@ -69,16 +75,26 @@ def _own_parameters(signature: inspect.Signature) -> list[str]:
     return found[1:] if found and found[0] in ("self", "cls") else found
 
 
+def _unknown_parameter(function: str, declared: str, signature: inspect.Signature) -> str:
+    nearest = get_close_matches(declared, signature.parameters, 1, 0.0)
+    fix = f"did you mean query={nearest[0]!r}?" if nearest else "it has none: give query= a function"
+    return f"query={declared!r}: {function} has no parameter of this name: {fix}"
+
+
 class Capture:
     """Reads the calls of one decorated function. Made once, when it is decorated."""
 
     def __init__(self, function: Callable[..., Any], kind: str, declared: Declared) -> None:
         self.kind = kind
         self.declared = declared
+        self._name = getattr(function, "__qualname__", type(function).__qualname__)
         self._signature = _signature(function)
         self._query = self._query_getter() if declared.capture_inputs else None
         self._top_k = self._top_k_getter() if kind in _DOCUMENT_KINDS else None
-        self._reads_facts = kind in _MODEL_KINDS
+        self._candidates = self._candidates_getter() if kind == "reranker" else None
+        self.takes_candidates = self._candidates is not None
+        self._reads_facts = kind in FACT_KINDS
+        self._warned = False
         self.takes_documents = kind in _DOCUMENT_KINDS
 
     def _query_getter(self) -> Getter | None:
@@ -90,9 +106,9 @@ class Capture:
         if declared is not None:
             getter = _getter(signature, declared)
             if getter is None:
-                GUARD.contain("query=", ValueError(f"the function has no parameter {declared!r}"))
+                GUARD.contain("query=", ValueError(_unknown_parameter(self._name, declared, signature)))
             return getter
-        own = _own_parameters(signature)
+        own = [name for name in _own_parameters(signature) if not is_secret_name(name)]
         if self.kind in _WHOLE_INPUT or self.kind not in names.OPERATIONS:
             return lambda args, kwargs: self._arguments(args, kwargs)
         chosen = next((name for name in _QUERY_NAMES if name in own), own[0] if own else None)
@@ -103,6 +119,16 @@ class Capture:
             return None
         chosen = next((name for name in _TOP_K_NAMES if name in self._signature.parameters), None)
         return _getter(self._signature, chosen) if chosen else None
+
+    def _candidates_getter(self) -> Getter | None:
+        if self._signature is None:
+            return None
+        chosen = next((name for name in _CANDIDATE_NAMES if name in self._signature.parameters), None)
+        return _getter(self._signature, chosen) if chosen else None
+
+    def candidates(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Document, ...]:
+        """What a reranker is given, before it may sort it: its result may name documents by their place only."""
+        return () if self._candidates is None else documents_in(self._candidates(args, kwargs)) or ()
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._signature is None:
@@ -119,8 +145,8 @@ class Capture:
             return None
         bound.pop("self", None)
         bound.pop("cls", None)
-        values = list(bound.values())
-        return values[0] if len(values) == 1 and isinstance(values[0], str) else bound or None
+        name, value = next(iter(bound.items()), ("", None))
+        return value if len(bound) == 1 and isinstance(value, str) and not is_secret_name(name) else bound or None
 
     def arguments(self, recording: Recording, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Records the query and `top_k` before the function may change its arguments."""
@@ -144,56 +170,104 @@ class Capture:
         asked = [message for message in messages if message["role"] == "user"]
         recording.query = _message_text(asked[-1]) if asked else None
 
-    def result(self, recording: Recording, result: Any) -> None:
+    def result(self, recording: Recording, result: Any, candidates: Sequence[Document] = ()) -> None:
         """Records what the function returned, by the user's declarations and the kind of span."""
         declared = self.declared
+        found = result
         if self._reads_facts and type(result) is not str:
-            facts = reply_facts(result)
-            if facts:
-                recording.put_facts(facts)
+            found = opened(result)
+            self._facts(recording, found, result)
         if declared.usage is not None:
-            recording.put_facts(_declared_usage(declared.usage(result)))
+            recording.put_facts(declared_usage(declared.usage(result)))
         if declared.contexts is not None:
-            recording.put_contexts(declared.contexts(result))
+            self._contexts(recording, declared.contexts(result))
         if not declared.capture_outputs:
             return
         if declared.response is not None:
             recording.response = snapshot_text(declared.response(result))
         elif declared.contexts is None and self.takes_documents:
-            if recording.documents is None:
-                recording.put_contexts(result)
+            if recording.documents is None and result is not None:
+                self._contexts(recording, reordered(result, candidates) if candidates else result)
         elif recording.response is None:
-            self._response(recording, result)
+            self._response(recording, found, result)
 
-    def _response(self, recording: Recording, result: Any) -> None:
+    def _facts(self, recording: Recording, found: Any, result: Any) -> None:
+        """Figures of a model's reply; a whole application's result is one only when it has its own token counts."""
+        facts = facts_in(found, result)
+        if facts and (self.kind in _MODEL_KINDS or names.INPUT_TOKENS in facts or names.OUTPUT_TOKENS in facts):
+            recording.put_facts(facts)
+
+    def _contexts(self, recording: Recording, found: Any) -> None:
+        if not recording.put_contexts(found):
+            self._unread(recording, found, "contexts")
+
+    def _unread(self, recording: Recording, result: Any, sought: str) -> None:
+        """Says on the span, and once in the log, that nothing was read from the result."""
+        reason = recording.put_unread(result, sought)
+        if not self._warned:
+            self._warned = True
+            logger.warning("ragpulse: %s", reason)
+
+    def _response(self, recording: Recording, found: Any, result: Any) -> None:
         if type(result) is str:
             recording.response = keep(result)
             return
         if result is None or self.kind == "embedding":
             return
-        text = reply_text(result) if self.kind in _TEXT_KINDS else None
-        recording.response = keep(text) if text is not None else to_json(result)
-        if self.kind == "llm" and (recording.texts or {}).get(names.INPUT_MESSAGES):
-            self._output_messages(recording, text)
+        if self.kind in _TEXT_KINDS:
+            self._reply(recording, found)
+        else:
+            recording.response = json_or_none(result)
+        if recording.response is None:
+            self._unread(recording, result, "response")
+
+    def _reply(self, recording: Recording, found: Any) -> None:
+        """The answer of a model or of an application: its text, else the calls of tools that it asks for, else JSON."""
+        text, asked = text_in(found), (recording.texts or {}).get(names.INPUT_MESSAGES)
+        calls = [] if text and not asked else tool_calls(found)
+        if text:
+            recording.response = keep(text)
+        elif calls:
+            recording.response = calls_json(calls)
+        else:
+            recording.response = text if text is not None else json_or_none(read(found, "response") or found)
+        if self.kind == "llm" and (calls or asked):
+            put_output_messages(recording, text, calls)
         if self.kind == "rag" and recording.documents is None and self.declared.contexts is None:
-            documents = nested_documents(result)
+            documents = nested_documents(found)
             if documents is not None:
                 recording.put_contexts(documents)
 
-    def _output_messages(self, recording: Recording, text: str | None) -> None:
-        if text is None:
-            return
-        message: dict[str, Any] = {"role": "assistant", "parts": [{"type": "text", "content": text}]}
-        reasons = (recording.facts or {}).get(names.FINISH_REASONS)
-        if reasons:
-            message["finish_reason"] = reasons[0]
-        recording.put_text(names.OUTPUT_MESSAGES, to_json([message]))
+
+def json_or_none(value: Any) -> JsonText | None:
+    """JSON of a value; None for an object of which nothing is known but its type."""
+    found = plain(value)
+    return None if found == type_name(value) else to_json(value)
 
 
-def _declared_usage(value: Any) -> dict[str, Any]:
+def calls_json(calls: list[dict[str, Any]]) -> JsonText:
+    """The response of a model that asks for calls of tools: their names and arguments."""
+    return to_json({"tool_calls": [{"name": call["name"], "arguments": call["arguments"]} for call in calls]})
+
+
+def put_output_messages(recording: Recording, text: str | None, calls: list[dict[str, Any]]) -> None:
+    """Records the model's message in the shape of the conventions."""
+    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    parts += [{"type": "tool_call", **call} for call in calls]
+    if not parts:
+        return
+    message: dict[str, Any] = {"role": "assistant", "parts": parts}
+    reasons = (recording.facts or {}).get(names.FINISH_REASONS)
+    if reasons:
+        message["finish_reason"] = reasons[0]
+    recording.put_text(names.OUTPUT_MESSAGES, to_json([message]))
+
+
+def declared_usage(value: Any) -> dict[str, Any]:
+    """The figures in what a user gives as usage: a `Usage`, or a provider's object or mapping."""
     found = usage_facts(value)
     if not found:
-        raise ValueError(f"usage= returned {type(value).__name__}, which has no token counts")
+        raise ValueError(f"usage= was given {type_name(value)}, which has no token counts")
     return found
 
 
@@ -201,12 +275,14 @@ def to_messages(value: list[Any]) -> list[dict[str, Any]] | None:
     """Chat messages in any library's shape -> OpenTelemetry's `{"role", "parts"}`; None when these are no messages."""
     found = []
     for item in value:
-        role = read(item, "role") or read(item, "type")
-        content = read(item, "content")
-        if not isinstance(role, str) or (content is None and read(item, "tool_calls") is None):
+        message = fields_of(opened(item))
+        role = message.get("role") or message.get("type")
+        content = message.get("content")
+        if not isinstance(role, str) or (content is None and message.get("tool_calls") is None):
             return None
         role = {"human": "user", "ai": "assistant"}.get(role, role)
-        found.append({"role": role, "parts": [*_parts(content), *_tool_calls(read(item, "tool_calls"))]})
+        calls = [{"type": "tool_call", **call} for call in calls_of_message(message)]
+        found.append({"role": role, "parts": [*_parts(content), *calls]})
     return found or None
 
 
@@ -217,25 +293,13 @@ def _parts(content: Any) -> list[dict[str, Any]]:
         return []
     parts = []
     for part in content:
+        if is_call(part):
+            continue
         text = part if isinstance(part, str) else read(part, "text")
         parts.append(
             {"type": "text", "content": text} if isinstance(text, str) else {"type": "other", "content": plain(part)}
         )
     return parts
-
-
-def _tool_calls(calls: Any) -> list[dict[str, Any]]:
-    if not isinstance(calls, list):
-        return []
-    return [
-        {
-            "type": "tool_call",
-            "id": plain(read(call, "id")),
-            "name": plain(read(read(call, "function"), "name") or read(call, "name")),
-            "arguments": plain(read(read(call, "function"), "arguments") or read(call, "args")),
-        }
-        for call in calls
-    ]
 
 
 def _message_text(message: dict[str, Any]) -> str | JsonText:

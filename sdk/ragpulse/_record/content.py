@@ -4,20 +4,20 @@ Runs on the exporting thread wherever it can. Strings are immutable, so what a s
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
 
 from .contexts import Document, quoting, to_documents_json
-from .recording import Recording
-from .redaction import Redaction, marks
+from .recording import Plan, Recording, error_status, exception_attributes
+from .redaction import Redaction, is_secret_name, marks
 from .scope import Scope
-from .values import KEPT, CutText, JsonText, to_json
+from .values import KEPT, CutText, JsonText, to_json, without_files
 
 _IDENTITIES = frozenset(
     {
@@ -32,10 +32,13 @@ _CONTENT = (
     "gen_ai.tool.definitions", "gen_ai.prompt.variable.", "gen_ai.prompt.0", "gen_ai.prompt.1", "gen_ai.completion",
     "llm.input_messages", "llm.output_messages", "llm.prompts", "llm.prompt_template", "llm.function_call",
     "retrieval.documents", "reranker.input_documents", "reranker.output_documents", "embedding.embeddings",
-    names.EXCEPTION_MESSAGE, "traceloop.entity.input", "traceloop.entity.output",
-    "langfuse.observation.input", "langfuse.observation.output",
+    names.EXCEPTION_MESSAGE, "gen_ai.event.content", "content", "message", "db.query.text", "db.query.parameter",
+    "db.statement", "url.full", "url.query", "http.url", "http.target", "traceloop.entity.input",
+    "traceloop.entity.output", "langfuse.observation.input", "langfuse.observation.output",
 )  # fmt: skip
 """Prefixes of the names of attributes that hold texts, in the vocabularies of all instrumentations."""
+_JSON_BEGINS = ("{", "[", '"')
+"""A text that begins so is declared to be one: a reader would look for the response inside it."""
 _FRAME = re.compile(r'^ +File ".+", line \d+, in .+$', re.MULTILINE)
 """A stack frame: file, line and function, without the source line."""
 
@@ -48,10 +51,35 @@ def without_content(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def failure(plan: Plan, error: BaseException) -> tuple[dict[str, str], str | None]:
+    """An exception as attributes of an event, and as the description of a status.
+
+    Its text often repeats arguments and results, so it is left out where it passed a function that withholds its own.
+    """
+    attributes = exception_attributes(error)
+    if plan.withholds or _passed_withholding(error):
+        return without_content(attributes), None
+    return attributes, error_status(error)
+
+
+def _passed_withholding(error: BaseException | None) -> bool:
+    """Whether an exception, or one that led to it, was raised below a function that withholds its texts."""
+    seen: set[int] = set()
+    while Plan.any_withholds and error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for frame, _ in walk_tb(error.__traceback__):
+            if frame.f_globals.get("__name__", "").startswith("ragpulse."):
+                recording = getattr(frame.f_locals.get("call"), "recording", None)
+                if recording is not None and recording.plan.withholds:
+                    return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def cleaned(attributes: Mapping[str, Any], policy: "ContentPolicy") -> dict[str, Any]:
     """Applies the policy to attributes of a span or event that did not come from a recording."""
     kept = attributes if policy.capture else without_content(attributes)
-    return {key: policy.redact(value, []) if isinstance(value, str) else value for key, value in kept.items()}
+    return {key: policy.redact.value(key, value, []) for key, value in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +104,18 @@ class ContentPolicy:
 class _Rendering:
     """One span's content under one policy, with what was redacted and cut."""
 
-    __slots__ = ("_as_it_is", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
+    __slots__ = ("_as_it_is", "_has_files", "_limit", "_marks", "_policy", "_redacts", "redacted", "truncated")
 
     def __init__(self, policy: ContentPolicy, recording: Recording) -> None:
         data = " ".join(_texts(recording)).encode("utf-8", "surrogatepass")
         self._marks = marked = marks(data)
+        self._has_files = b";base64," in data
         self._policy = policy
         self._limit = policy.max_text_bytes
         self._redacts = policy.redact.suspects(data, marked)
-        self._as_it_is = not self._redacts and len(data) * 2 <= self._limit and len(data) < KEPT
+        # A lone surrogate, which no JSON parser accepts, begins with this byte; so do the letters of Korean.
+        usual = not (self._redacts or self._has_files or b"\xed" in data)
+        self._as_it_is = usual and len(data) * 2 <= self._limit and len(data) < KEPT
         """Nothing to redact and nothing to cut, as with nearly every span."""
         self.redacted: list[str] = []
         self.truncated: dict[str, dict[str, Any]] = {}
@@ -93,11 +124,14 @@ class _Rendering:
         kind = type(text)
         if self._as_it_is:
             return text if kind is str else str(text)
+        if self._has_files:
+            text = _without_files(text)
         clean = text
         if self._redacts:
             # What is cut off below is not searched; a secret at the edge is still seen whole.
             kept = text[: self._limit + 4096] if kind is CutText else text
-            clean = self._redacted_json(kept) if kind is JsonText else self._policy.redact(kept, self.redacted)
+            redact = self._policy.redact.json if kind is JsonText else self._policy.redact
+            clean = redact(kept, self.redacted)
         limit = self._limit
         if kind is CutText:
             return self._cut(key, clean, limit, text.bytes, text.sha256)  # type: ignore[attr-defined]
@@ -109,20 +143,11 @@ class _Rendering:
             return text
         return self._cut(key, text, limit, len(data), hashlib.sha256(data).hexdigest()[:16])
 
-    def _redacted_json(self, text: str) -> str:
-        """JSON stays JSON: the whole text is searched first, and each leaf only if something is found."""
-        if self._policy.redact(text, []) == text:
-            return text
-        return to_json(self._leaves(json.loads(text)))
-
-    def _leaves(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._policy.redact(value, self.redacted)
-        if isinstance(value, list):
-            return [self._leaves(item) for item in value]
-        if isinstance(value, dict):
-            return {key: self._leaves(item) for key, item in value.items()}
-        return value
+    def fact(self, key: str, value: Any) -> Any:
+        """An attribute that the application or another instrumentation set, or a figure."""
+        if isinstance(value, str) and not is_secret_name(key):
+            return self.text(key, value)
+        return self._policy.redact.value(key, value, self.redacted) if isinstance(value, (str, tuple)) else value
 
     def _cut(self, key: str, text: str, limit: int, size: int, digest: str) -> str:
         self.truncated.setdefault(key, {"bytes": size, "sha256": digest})
@@ -147,10 +172,16 @@ class _Rendering:
         )
 
     def _metadata(self, metadata: str) -> str | None:
-        text = self._redacted_json(metadata) if self._redacts else metadata
+        text = self._policy.redact.json(metadata, self.redacted) if self._redacts else metadata
         if len(text) * 4 <= self._policy.max_text_bytes:
             return text
         return None if len(utf8(text)) > self._policy.max_text_bytes else text
+
+
+def _without_files(text: str) -> str:
+    """The text with a placeholder for each file; what is known of it beside its characters stays."""
+    found = without_files(text)
+    return type(text)(found) if type(text) is JsonText else text if type(text) is CutText else found
 
 
 def _texts(recording: Recording) -> list[str]:
@@ -177,7 +208,7 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
         out[names.CONTENT_CAPTURED] = False
     facts = recording.facts or {}
     for key, value in (facts if policy.capture else without_content(facts)).items():
-        out[key] = rendering.text(key, value) if isinstance(value, str) and key not in _IDENTITIES else value
+        out[key] = value if key in _IDENTITIES else rendering.fact(key, value)
     if rendering.redacted:
         out[names.REDACTED] = rendering.redacted
     if rendering.truncated:
@@ -187,7 +218,7 @@ def render(recording: Recording, policy: ContentPolicy) -> dict[str, Any]:
 
 def all_attributes(recording: Recording, scope: Scope, policy: ContentPolicy) -> dict[str, Any]:
     """Everything that is sent of a recording: its constants, its scope and its content."""
-    return {**recording.plan.constants, **scope.attributes, **render(recording, policy)}
+    return {**recording.plan.constants, **scope.shown(policy.redact).attributes, **render(recording, policy)}
 
 
 def figures(facts: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
@@ -204,7 +235,7 @@ def encode_attributes(recording: Recording, scope: Scope, policy: ContentPolicy,
 
     Constants were encoded before; their bytes are used unless a value overrides them.
     """
-    plan, dynamic = recording.plan, render(recording, policy)
+    plan, dynamic, scope = recording.plan, render(recording, policy), scope.shown(policy.redact)
     if not own and dynamic.keys().isdisjoint(plan.constants) and dynamic.keys().isdisjoint(scope.attributes):
         return [plan.encoded, scope.encoded, *key_value_parts(SPAN_ATTRIBUTES, dynamic.items())]
     return key_value_parts(SPAN_ATTRIBUTES, {**own, **plan.constants, **scope.attributes, **dynamic}.items())
@@ -222,6 +253,8 @@ def _render_texts(recording: Recording, rendering: _Rendering, out: dict[str, An
         out[names.OUTPUT_VALUE] = rendering.text(names.OUTPUT_VALUE, response)
         if isinstance(response, JsonText):
             out[names.OUTPUT_MIME_TYPE] = names.JSON
+        elif response[:1] in _JSON_BEGINS:
+            out[names.OUTPUT_MIME_TYPE] = names.PLAIN_TEXT
     for key, text in (recording.texts or {}).items():
         out[key] = rendering.text(key, text)
 
@@ -240,6 +273,10 @@ class Score:
     def size(self) -> int:
         """Bytes it holds in memory, about."""
         return 300 + len(self.comment or "")
+
+    def ends_here(self) -> bool:
+        """A score belongs to no span of this process."""
+        return True
 
     def encode(self, policy: ContentPolicy) -> bytes:
         """The score as an OTLP log record, its comment redacted like any text."""

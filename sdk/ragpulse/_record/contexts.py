@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ragpulse.attributes import (
     DOCUMENT_ID_KEYS,
@@ -12,7 +13,8 @@ from ragpulse.attributes import (
     DOCUMENT_TEXT_KEYS,
 )
 
-from .values import KEPT, keep, read, to_json
+from .replies import opened
+from .values import KEPT, keep, plain, read, to_json, well_formed
 
 _tuple = tuple.__new__  # what `Document(...)` calls, after a function of its own
 _PLAIN_ESCAPES = b'0123456789"\\\n\r\t'
@@ -21,7 +23,7 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "
 
 def _quote(text: str) -> str:
     """JSON of any text; the escaper for ASCII is the faster one, and makes the same of it."""
-    return encode_basestring_ascii(text) if text.isascii() else encode_basestring(text)
+    return encode_basestring_ascii(text) if text.isascii() else encode_basestring(well_formed(text))
 
 
 def _quote_plain(text: str) -> str:
@@ -42,6 +44,11 @@ def quoting(marks: bytes) -> Callable[[str], str]:
     return _quote if marks.strip(_PLAIN_ESCAPES) else _quote_ordinary
 
 
+_ID_KEYS = (*DOCUMENT_ID_KEYS, "_id")
+_PLACES = ("index", "corpus_id")
+"""Where a reranker names a document by its place in what it was given (Cohere, Voyage, sentence-transformers)."""
+
+
 class Document(NamedTuple):
     """One retrieved context, as it was when it was returned."""
 
@@ -52,16 +59,37 @@ class Document(NamedTuple):
     """A JSON object."""
 
 
+NOTHING = Document(None, None, None, None)
+
+
 def documents_in(value: Any) -> tuple[Document, ...] | None:
-    """The contexts in a retriever's result, in rank order; None when the result is no list of documents."""
-    if isinstance(value, (list, tuple)):
-        return tuple([document(item) for item in value])
+    """The contexts in a retriever's result, in rank order; None when no documents are found in it."""
+    if not isinstance(value, (list, tuple)):
+        return _documents_within(opened(value))
+    found = tuple([document(item) for item in value])
+    unknown = found and found[0] == NOTHING and all([item == NOTHING for item in found])
+    return None if unknown else found
+
+
+def _documents_within(value: Any) -> tuple[Document, ...] | None:
+    """The contexts in a result that is no list: one text, a larger result, columns, a table, a mapping."""
     if isinstance(value, str):
         return (document(value),)
     if isinstance(value, Mapping) and isinstance(value.get("ids"), list):
         return _columns(value)
     nested = nested_documents(value)
-    return None if nested is None else documents_in(nested)
+    if nested is not None:
+        return documents_in(nested)
+    rows = _rows(value)
+    if rows is not None:
+        return tuple([_row_of_table(row) for row in rows])
+    if _text(value) is not None:
+        return (document(value),)
+    if isinstance(value, Mapping) and all(
+        [isinstance(item, str) or _text(item) is not None for item in value.values()]
+    ):
+        return tuple([document(item)._replace(id=_identity(key)) for key, item in value.items()])
+    return None
 
 
 def nested_documents(value: Any) -> Sequence[Any] | None:
@@ -70,7 +98,69 @@ def nested_documents(value: Any) -> Sequence[Any] | None:
         found = read(value, key)
         if isinstance(found, (list, tuple)):
             return found
+        if key == "hits" and isinstance(found, Mapping) and isinstance(found.get("hits"), list):
+            return found["hits"]  # type: ignore[no-any-return]  # Elasticsearch, OpenSearch
     return None
+
+
+def _rows(value: Any) -> list[dict[str, Any]] | None:
+    """The rows of a data frame (pandas, polars); None for anything else."""
+    if read(value, "columns") is None or isinstance(value, Mapping):
+        return None
+    by_row = read(value, "to_dicts")
+    try:
+        found = by_row() if callable(by_row) else value.to_dict("records")
+    except Exception:  # noqa: BLE001 - something else that has columns
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _row_of_table(row: dict[str, Any]) -> Document:
+    """A row by the names of its columns; where none is called a text, by what its values look like."""
+    found = document(row)
+    return found if found.text is not None else _row(tuple(row.values()))
+
+
+def _row(values: tuple[Any, ...]) -> Document:
+    """A row of a query, `(id, text, score)` in any order: the longest text, another value as the id, a fraction."""
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts:
+        return NOTHING
+    text = max(texts, key=len)
+    others = [value for value in values if value is not text]
+    identity = next(
+        (each for each in others if isinstance(each, (str, int, UUID)) and not isinstance(each, bool)), None
+    )
+    scores = [score for each in others if each is not identity and (score := _number(each)) is not None]
+    metadata = next((each for each in others if isinstance(each, Mapping) and each), None)
+    return Document(
+        None if identity is None else _identity(identity),
+        scores[-1] if scores else None,
+        keep(text),
+        None if metadata is None else to_json(metadata),
+    )
+
+
+def reordered(result: Any, candidates: Sequence[Document]) -> Any:
+    """A reranker's result with the texts of the documents that it names by their place in its input."""
+    items = result if isinstance(result, (list, tuple)) else nested_documents(opened(result))
+    if not items or not candidates:
+        return result
+    found = [_candidate(item, candidates) for item in items]
+    return result if None in found else found
+
+
+def _candidate(item: Any, candidates: Sequence[Document]) -> Document | None:
+    """The candidate at the item's index with the item's score; the item itself where it has a text."""
+    own = document(item)
+    if own.text is not None:
+        return own
+    place, score = next((at for key in _PLACES if type(at := read(item, key)) is int), None), own.score
+    if place is None and isinstance(item, tuple) and len(item) == 2:
+        place, score = item[0], _number(item[1])
+    if type(place) is not int or not 0 <= place < len(candidates):
+        return None
+    return candidates[place]._replace(score=score)
 
 
 def document(item: Any) -> Document:
@@ -83,16 +173,35 @@ def document(item: Any) -> Document:
         return _described(item, item)
     if type(item) is str:
         return Document(None, None, keep(item), None)
-    if type(item) is tuple and len(item) == 2:
-        first, second = item
-        if _number(first) is not None and _number(second) is None:
-            first, second = second, first
-        return document(first)._replace(score=_number(second))
+    if type(item) is Document:
+        return item
+    if isinstance(item, (tuple, list)) and not hasattr(type(item), "_asdict"):
+        return _pair_or_row(tuple(item))
+    if isinstance(item, (int, UUID)) and not isinstance(item, bool):
+        return Document(_identity(item), None, None, None)
+    if hasattr(type(item), "_asdict") or type(item).__name__ == "Row":  # named tuples, rows of sqlite3 and SQLAlchemy
+        return _row_of_table(
+            item._asdict() if hasattr(type(item), "_asdict") else dict(zip(item.keys(), item, strict=True))
+        )
     node = read(item, "node")
     return _described(item, node if node is not None else item)
 
 
+def _pair_or_row(item: tuple[Any, ...]) -> Document:
+    if len(item) != 2 or all(isinstance(part, (str, UUID)) for part in item):
+        return _row(item)
+    first, second = item
+    if _number(first) is not None and _number(second) is None:
+        first, second = second, first
+    if isinstance(first, int):
+        return _row(item)
+    return document(first)._replace(score=_number(second))
+
+
 def _described(outer: Any, inner: Any) -> Document:
+    source = read(inner, "_source")
+    if isinstance(source, Mapping):
+        return _hit(inner, source)
     metadata = _first(inner, DOCUMENT_METADATA_KEYS)
     has_metadata = isinstance(metadata, Mapping) and bool(metadata)
     score = _number(_first(outer, DOCUMENT_SCORE_KEYS))
@@ -101,15 +210,30 @@ def _described(outer: Any, inner: Any) -> Document:
     text = _text(inner)
     if text is None and has_metadata:
         text = _text(metadata)
-    identity = _first(inner, DOCUMENT_ID_KEYS)
+    identity = _first(inner, _ID_KEYS)
     if identity is None and inner is not outer:
-        identity = _first(outer, DOCUMENT_ID_KEYS)
+        identity = _first(outer, _ID_KEYS)
     return Document(
-        None if identity is None else str(identity) if isinstance(identity, (str, int)) else str(to_json(identity)),
+        None if identity is None else _identity(identity),
         score,
         text,
         to_json(metadata) if has_metadata else None,
     )
+
+
+def _identity(value: Any) -> str:
+    """An id as text: a UUID or number as it is written, anything else as JSON."""
+    found = plain(value)
+    return found if isinstance(found, str) else str(found) if isinstance(found, int) else str(to_json(found))
+
+
+def _hit(hit: Any, source: Mapping[str, Any]) -> Document:
+    """A hit of Elasticsearch or OpenSearch; where no field is called a text, the longest one is it."""
+    text = _text(source)
+    if text is None:
+        text = max([keep(value) for value in source.values() if isinstance(value, str)], key=len, default=None)
+    rest = {key: value for key, value in source.items() if value != text}
+    return Document(_identity(read(hit, "_id")), _number(read(hit, "_score")), text, to_json(rest) if rest else None)
 
 
 def _text(source: Any) -> str | None:
@@ -176,6 +300,8 @@ def to_documents_json(documents: Sequence[Document], quote: Callable[[str], str]
         parts += ('"score":', repr(score) if score is not None and score - score == 0 else "null")
         if text is not None:
             parts += (',"content":', quote(text))
+        elif identity is None and score is None and metadata is None:
+            parts.append(',"content":""')  # keeps its rank: the collector refuses a list with an item that has nothing
         if metadata is not None:
             parts += (',"metadata":', metadata)
         parts.append("}")

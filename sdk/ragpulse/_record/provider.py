@@ -1,5 +1,7 @@
 """Our own provider for other instrumentations, with the interface of the OpenTelemetry SDK's provider."""
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +15,64 @@ from ragpulse._guard import GUARD
 
 from .recording import Plan
 from .scope import current
-from .tracer import Tracer
+from .span import Span
+from .tracer import RECORDING_KEY, SPAN_KEY, Tracer
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
+
+
+_MAX_OPEN = 1024
+
+
+class _CallbackSpans:
+    """Open spans of instrumentations that work by callbacks (LangChain's), and never make their spans current.
+
+    A client's span would start beside the framework's span of the same model call, or in a trace of its own; the call's
+    tokens would be counted twice.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[tuple[object, Span]] = []
+        self._lock = threading.Lock()
+
+    def started(self, span: Span) -> None:
+        """Remembers a span until it ends."""
+        if "langchain" in span.plan.library.name:
+            with self._lock:
+                self._open.append((_place(), span))
+
+    def context_for(self, library: Any, context: Context) -> Context:
+        """The context for another library's span: the innermost of these spans below the current one is its parent."""
+        if not self._open:
+            return context
+        with self._lock:
+            self._open = found = [(place, span) for place, span in self._open if not span.end_ns][-_MAX_OPEN:]
+        top, here = trace.get_current_span(context).get_span_context().span_id, _place()
+        above = {span.span_number: span.parent_id for _, span in found}
+        below = [(place, span) for place, span in reversed(found) if _leads_to(span.parent_id, top, above)]
+        # Callbacks of async calls run in other threads. Without a span above nothing tells two requests apart.
+        near = [span for place, span in below if place == here] or [span for _, span in below if top]
+        return Context({**context, SPAN_KEY: near[0]}) if near and near[0].plan.library != library else context
+
+
+def _leads_to(at: int, top: int, above: dict[int, int]) -> bool:
+    while at in above and at != top:
+        at = above[at]
+    return at == top
+
+
+def _place() -> tuple[int, int]:
+    """This thread and the running asyncio task, if there is one."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        task = None if asyncio is None else asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return threading.get_ident(), id(task)
+
+
+_CALLBACK_SPANS = _CallbackSpans()
 
 
 class Provider(trace.TracerProvider):
@@ -26,6 +82,8 @@ class Provider(trace.TracerProvider):
         self.processors: list[Any] = []
         self.tracer: Tracer | None = None
         self.flush: Callable[[float], bool] = lambda timeout: True
+        self.resolve: Callable[[], object] = lambda: None
+        """Configures from the environment, where nobody did."""
 
     @property
     def resource(self) -> "Resource":
@@ -91,11 +149,15 @@ class ProviderTracer(trace.Tracer):
     ) -> trace.Span:
         """Starts a span; the caller ends it."""
         above = current() if context is None else context
+        if self._provider.tracer is None:
+            self._provider.resolve()
         tracer = self._provider.tracer
         if tracer is None:
             return trace.NonRecordingSpan(trace.get_current_span(above).get_span_context())
         plan = Plan(name=name, kind="", span_kind=kind.value + 1, constants={}, library=self._library)
-        span = tracer.start_span(plan, above)
+        plan.recording = above.get(RECORDING_KEY)
+        span = tracer.start_span(plan, _CALLBACK_SPANS.context_for(self._library, above))
+        _CALLBACK_SPANS.started(span)
         span.start_ns = start_time or span.start_ns
         span.set_attributes(attributes or {})
         for link in links or ():

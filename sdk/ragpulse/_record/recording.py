@@ -8,15 +8,23 @@ import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
 
 from .contexts import Document, documents_in
-from .values import keep, to_json
+from .usage import instrumented_facts
+from .values import keep, to_json, type_name
 
 INTERNAL, CLIENT = 1, 3
+_OUTER, _INNER = 16, 48
+"""Frames of a deep stack that are shown: where it began, and where it was raised."""
+_PACKAGE = Path(__file__).parents[1]
+_WRAPPERS = ("_decorators.py", "_wrappers.py", "_streams.py", "_record/call.py")
+_OUR_FILES = frozenset(str(_PACKAGE / name) for name in _WRAPPERS)
 _CLIENT_KINDS = frozenset({"retriever", "llm", "embedding", "reranker"})
 _QUERY_KEYS = {
     "retriever": (names.RETRIEVAL_QUERY, names.INPUT_VALUE),
@@ -44,17 +52,31 @@ class Plan:
     """The InstrumentationScope of the instrumentation that made the span; None for our own."""
     labels: dict[str, Any] = field(default_factory=dict)
     """The constants on a span of the application's provider, where each costs its caller a microsecond."""
+    recording: Any = None
+    """Of a span of another instrumentation: the innermost recorded call above it."""
+    withholds: bool = False
+    """Whether the function leaves its arguments or its result out."""
+    any_withholds: ClassVar[bool] = False
     head: bytes = b""
     encoded: bytes = b""
 
     def __post_init__(self) -> None:
         self.head = span_head(self.name, self.span_kind)
         self.encoded = key_values(SPAN_ATTRIBUTES, self.constants.items())
+        if self.withholds:
+            Plan.any_withholds = True
         self.labels = {key: value for key, value in self.constants.items() if key not in _REDUNDANT}
 
 
 def plan_for(
-    kind: str, name: str, *, model: str | None, provider: str | None, data_source: str | None, scope: dict[str, Any]
+    kind: str,
+    name: str,
+    *,
+    model: str | None,
+    provider: str | None,
+    data_source: str | None,
+    scope: dict[str, Any],
+    withholds: bool = False,
 ) -> Plan:
     """The plan of a decorated function of `kind`."""
     constants: dict[str, Any] = {
@@ -78,6 +100,7 @@ def plan_for(
         constants=constants,
         scope=scope,
         query_keys=_QUERY_KEYS.get(kind, (names.INPUT_VALUE,)),
+        withholds=withholds,
     )
 
 
@@ -105,10 +128,45 @@ def error_status(error: BaseException) -> str:
     return f"{error_name(error)}: {error_message(error)}"
 
 
+def _stack(error: BaseException) -> str:
+    """The exception and those that led to it, as Python shows them: without our own frames and at most 64 of a stack.
+
+    Each span that an exception passes formats it again, so that a deep stack must not cost its depth squared.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return "".join(traceback.format_exception(error))
+    told: list[str] = []
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        shown = "".join([*_frames(found.__traceback__), *traceback.format_exception_only(found)])
+        told += ("Traceback (most recent call last):\n" + shown,)
+        if found.__cause__ is not None:
+            told += ("\nThe above exception was the direct cause of the following exception:\n\n",)
+            found = found.__cause__
+        elif found.__context__ is not None and not found.__suppress_context__:
+            told += ("\nDuring handling of the above exception, another exception occurred:\n\n",)
+            found = found.__context__
+        else:
+            break
+    return "".join(reversed(told))
+
+
+def _frames(trace: TracebackType | None) -> list[str]:
+    frames = [(frame, line) for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename not in _OUR_FILES]
+    left_out = len(frames) - _OUTER - _INNER
+    if left_out <= 0:
+        return traceback.StackSummary.extract(iter(frames)).format()
+    outer = traceback.StackSummary.extract(iter(frames[:_OUTER])).format()
+    inner = traceback.StackSummary.extract(iter(frames[-_INNER:])).format()
+    return [*outer, f"  ... {left_out} frames left out ...\n", *inner]
+
+
 def exception_attributes(error: BaseException) -> dict[str, str]:
     """Type, message and stack of an exception, for a span event."""
     try:
-        stack = "".join(traceback.format_exception(error))
+        stack = _stack(error)
     except Exception:  # noqa: BLE001 - formatting asks the exception for its text, which may fail
         stack = "".join(traceback.format_tb(error.__traceback__))
     return {
@@ -121,7 +179,7 @@ def exception_attributes(error: BaseException) -> dict[str, str]:
 class Recording:
     """The content and figures of one span."""
 
-    __slots__ = ("documents", "facts", "plan", "query", "response", "texts")
+    __slots__ = ("calls", "documents", "facts", "plan", "query", "response", "texts")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -130,6 +188,8 @@ class Recording:
         self.documents: tuple[Document, ...] | None = None
         self.facts: dict[str, Any] | None = None
         self.texts: dict[str, str] | None = None
+        self.calls: dict[int, tuple[int, Mapping[str, Any]]] | None = None
+        """Spans of other instrumentations below this model call: id → parent's id, attributes."""
 
     @property
     def records(self) -> bool:
@@ -155,13 +215,34 @@ class Recording:
         else:
             self.facts.update(facts)
 
-    def put_contexts(self, contexts: Any) -> None:
-        """Records retrieved contexts; a value that is no list of documents becomes the response."""
+    def put_call(self, number: int, parent: int, attributes: Mapping[str, Any]) -> None:
+        """Keeps what another instrumentation recorded below a model call: the call's own result may be a mere text."""
+        if self.plan.kind == "llm" and self.records:
+            self.calls = {} if self.calls is None else self.calls
+            self.calls[number] = parent, attributes
+
+    def put_usage_of_calls(self) -> None:
+        """Records the usage and model that were found below, where the result did not have them."""
+        if self.calls and self.records and names.INPUT_TOKENS not in (self.facts or {}):
+            for key, value in instrumented_facts(self.calls).items():
+                self.put(key, value)
+
+    def put_contexts(self, contexts: Any) -> bool:
+        """Records retrieved contexts; returns False when there are none in the value."""
         found = documents_in(contexts)
-        if found is None:
-            self.response = snapshot_text(contexts)
-        else:
+        if found is not None:
             self.documents = found
+        return found is not None
+
+    def put_unread(self, result: Any, sought: str) -> str:
+        """Records why there are no contexts (or no response): the type of the result, and the line to write."""
+        decorator = self.plan.kind if self.plan.kind in names.OPERATIONS else "span"
+        reason = (
+            f"{self.plan.name} returned {type_name(result)[1:-1]}, in which ragpulse finds no {sought}; "
+            f"write @ragpulse.{decorator}({sought}=lambda result: ...)"
+        )
+        self.put(names.RESULT_UNREAD, reason)
+        return reason
 
     def put_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Records the application's metadata as a JSON object, added to what is already there."""

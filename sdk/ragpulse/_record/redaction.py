@@ -1,21 +1,28 @@
-"""Removes secrets from texts before they leave the process, on the exporting thread.
+"""Removes secrets from texts, and from values with a secret's name, before they leave the process.
 
-Each pattern is guarded by something that is much cheaper than a regular expression: a key has a run of sixteen letters
-and digits and a known beginning (or stands behind `password=`), a card number has thirteen digits, a blank or hyphen
-apart at most. Ordinary text is examined in two passes of `bytes.translate` and never matched.
+Runs on the exporting thread. Each pattern is guarded by something that is much cheaper than a regular expression: a key
+has a run of sixteen letters and digits and a known beginning, or stands behind a name such as `password` and a sign; a
+card number has thirteen digits, a blank or hyphen apart at most. Ordinary text is examined in two passes of
+`bytes.translate` and never matched.
 """
 
+import base64
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ragpulse._guard import GUARD
+
+from .values import to_json
 
 Redactor = Callable[[str], str]
 Guard = Callable[[bytes, bytes], bool]
 Rule = str | re.Pattern[str] | Redactor
 FAILED = "[ragpulse: withheld, the redaction function failed]"
+_KEY = "[redacted:key]"
 
 _KEYS = re.compile(
     r"""\b(?:sk|rk)[-_][A-Za-z0-9_-]{16,}
@@ -26,10 +33,31 @@ _KEYS = re.compile(
     | -----BEGIN[A-Z ]*PRIVATE\ KEY-----[\s\S]*?(?:-----END[A-Z ]*PRIVATE\ KEY-----|\Z)
     | (?<![\w-])eyJ[\w-]{13,}\.[\w-]{8,}\.[\w-]{4,}
     | (?<=[Bb]earer\ )(?=\S{0,64}?[\w-]{16})[\w.~+/=-]{16,}
-    | (?i:(?<=password=)|(?<=password:\ )|(?<=api_key=)|(?<=apikey=)|(?<=api-key:\ )|(?<=secret=)|(?<=token=))
-      [^\s"'&,;]{6,}""",
+    | (?<=://)[^\s/?#@:"'<>]{0,256}:[^\s/?#"'<>]{1,512}(?=@)
+    | (?<=Basic\ )[A-Za-z0-9+/]{4,}={0,2}""",
     re.VERBOSE | re.ASCII,
 )
+_WORDS = (
+    "password", "passwd", "passphrase", "pwd", "authorization", "cookie", "cookies", "secret", "token", "credential",
+    "credentials", "apikey", "api_key", "api-key", "accountkey", "account_key", "account-key", "accesskey",
+    "access_key", "access-key", "privatekey", "private_key", "private-key", "secretkey", "secret_key", "secret-key",
+    "connectionstring", "connection_string", "connection-string",
+)  # fmt: skip
+_NAMES = "|".join(map(re.escape, _WORDS))
+_SECRET_NAME = re.compile(rf"(?:{_NAMES})\Z", re.IGNORECASE)
+"""The end of a name whose value is a secret: `db_password`, `X-Api-Key`, `accessToken`; not `max_tokens`."""
+_MEMBER = re.compile(rf'(?:{_NAMES})"\s*:', re.IGNORECASE)
+_NAMED_VALUE = re.compile(
+    rf"""(?P<name>{_NAMES})(?P<close>\\{{0,3}}["'])?\s?(?P<sign>[:=])\s{{0,3}}
+    (?: (?P<quote>\\*["'])(?P<quoted>(?:(?!(?P=quote))(?:[^\\]|\\[\s\S]?))+)
+      | (?<=cookie:\ )(?P<header>[^\s=]+=[^\r\n"']++)
+      | (?P<bare>(?:(?:Basic|Bearer|Digest|Token)\ )?[^\s"'&,;\[\](){{}}][^\s"'&,;\])}}]*+) )""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+"""A name of a secret and its value, as in JSON (also within JSON), Python, a header, a URL or a connection string."""
+_NOTHING = frozenset({"null", "none", "true", "false"})
+_PROSE = ("secret", "token", "cookie", "credential")
+"""Names that ordinary sentences put before a colon: there a value with a digit is meant."""
 _STARTS = {
     ord("-"): re.compile(rb"-(?:(?<=\b[sr]k-)|(?<=\bglpat-)|(?<=\bxox[abeoprs]-))[\w-]{11}"),
     ord("_"): re.compile(rb"_(?:(?<=\b[sr]k_)|(?<=\bgh[pousr]_)|(?<=\bgithub_pat_)|(?<=\bnpm_)|(?<=\bhf_))[\w-]{11}"),
@@ -37,20 +65,38 @@ _STARTS = {
     ord("J"): re.compile(rb"J(?<=eyJ)[\w-]{13}"),
 }
 """How every key of `_KEYS` that has a long run begins, but a bearer's; each pattern by the one byte it looks for."""
-_SAID = {
-    ord("="): re.compile(rb"=(?i:(?<=password=)|(?<=api_key=)|(?<=apikey=)|(?<=secret=)|(?<=token=))"),
-    ord(":"): re.compile(rb":(?i:(?<=password:)|(?<=api-key:)) "),
-    ord("-"): re.compile(rb"-----BEGIN"),
-}
-"""What stands before the keys of `_KEYS` that have no long run."""
-_CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?!\d)", re.ASCII)
+
+
+_ENDS = (
+    b"[OoSsPpKkIiRr][RrWwIiEe][DdEeSsTtNnYy]",
+    b"[PpZzEeNnSs][HhAaNnTt][RrTtIi][AaIi][SsOoAaLlNn][EeNnLlSsGg]",
+)
+"""How each name in `_WORDS` ends (`ord`, `swd`, `kie`, `ken`, ...; `zation`, `string`, ...), and few other words do."""
+_CLOSING = rb"[\\\"'\s]"
+
+
+def _ending(sign: bytes, closing: bytes = b"") -> bytes:
+    """The end of a name in `_WORDS` before its sign, with up to five characters between the two."""
+    found = b"|".join([b"(?<=" + end + closing + sign + b")" for end in _ENDS])
+    if len(closing) == 5 * len(_CLOSING):
+        return found
+    closing += _CLOSING
+    return found + b"|(?<=" + closing + sign + b")(?:" + _ending(sign, closing) + b")"
+
+
+_OTHERS = {ord("-"): re.compile(rb"-----BEGIN"), ord("B"): re.compile(rb"Basic ")}
+_SIGNS = {ord(sign): re.compile(sign + b"(?:" + _ending(sign) + b")") for sign in (b":", b"=")}
+_WORD_BYTES = tuple(word.encode() for word in _WORDS)
+
+
+_CARD = re.compile(r"(?<![\d.])[2-6](?:[ -]?\d){12,18}(?!\d)", re.ASCII)
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}")
 _ORDINARY = bytes(byte for byte in range(32, 256) if byte not in b'0123456789"\\')
 _AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _SHAPES = bytes(119 if chr(byte).isalnum() or byte in b"_-" else 32 for byte in range(128)) + b" " * 128
 """Letters, digits, `_` and `-` become `w`; all else is a blank."""
 _LONG_RUN, _CARD_RUN = b"w" * 16, b"0" * 13
-_AT = ord("@")
+_AT, _COLON, _EQUALS = ord("@"), ord(":"), ord("=")
 
 
 def marks(data: bytes) -> bytes:
@@ -58,10 +104,21 @@ def marks(data: bytes) -> bytes:
     return data.translate(None, _ORDINARY)
 
 
+@lru_cache(maxsize=1024)
+def is_secret_name(name: str) -> bool:
+    """Whether a parameter, a key of JSON or an attribute of this name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def _may_hold_key(data: bytes, marked: bytes) -> bool:
     if data.translate(_SHAPES).find(_LONG_RUN) >= 0 and (data.find(b"earer ") >= 0 or _holds(data, _STARTS)):
         return True
-    return _holds(data, _SAID)
+    if _COLON in data or _EQUALS in data:
+        if _AT in data and data.find(b"://") >= 0:
+            return True
+        if _holds_name(data):
+            return True
+    return _holds(data, _OTHERS)
 
 
 def _holds(data: bytes, patterns: dict[int, re.Pattern[bytes]]) -> bool:
@@ -69,6 +126,17 @@ def _holds(data: bytes, patterns: dict[int, re.Pattern[bytes]]) -> bool:
     for sign, pattern in patterns.items():  # noqa: SIM110 - a generator for `any` costs as much as the rest
         if sign in data and pattern.search(data) is not None:
             return True
+    return False
+
+
+def _holds_name(data: bytes) -> bool:
+    """Whether a name of `_WORDS` and its sign are in a text, as at the beginning of `_NAMED_VALUE`."""
+    for sign, pattern in _SIGNS.items():
+        if sign in data:
+            for found in pattern.finditer(data):
+                before = data[max(found.start() - 32, 0) : found.start()]
+                if before.rstrip(b"\\\"' \t\n\r\f\v").lower().endswith(_WORD_BYTES):
+                    return True
     return False
 
 
@@ -85,7 +153,45 @@ def _may_hold_email(data: bytes, marked: bytes) -> bool:
 
 
 def _redact_keys(text: str) -> str:
-    return _KEYS.sub("[redacted:key]", text)
+    return _KEYS.sub(_without_key, _NAMED_VALUE.sub(_without_value, text))
+
+
+def _without_key(found: re.Match[str]) -> str:
+    text = found.group()
+    before = found.string[max(found.start() - 4, 0) : found.start()]
+    if before.endswith("://"):
+        return f"{text.partition(':')[0]}:{_KEY}"
+    if before.endswith("sic ") and not _is_user_and_password(text):
+        return text
+    return _KEY
+
+
+def _is_user_and_password(text: str) -> bool:
+    """Whether a word after `Basic` is what HTTP has there; the language Basic has other words."""
+    try:
+        return b":" in base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+
+
+def _without_value(found: re.Match[str]) -> str:
+    bare = found["bare"]
+    if bare is not None and not _is_secret(found, bare):
+        return found.group()
+    value = found["quoted"] or found["header"] or bare
+    return found.group()[: -len(value)] + _KEY
+
+
+def _is_secret(found: re.Match[str], value: str) -> bool:
+    """Whether a value without quotes is one, and no word of a sentence."""
+    if value.lower() in _NOTHING:
+        return False
+    if found["sign"] == "=":
+        return len(value) >= 3
+    if found["close"]:
+        return True
+    sentence = found["name"].lower().startswith(_PROSE)
+    return len(value) >= 6 and (not sentence or any(map(str.isdigit, value)))
 
 
 def _redact_cards(text: str) -> str:
@@ -133,13 +239,50 @@ class Redaction:
         for name, rule, guard in self.rules:
             if guard(data, marks(data)) and (clean := rule(text)) != text:
                 text, data = clean, clean.encode("utf-8", "replace")
-                if name not in applied:
-                    applied.append(name)
+                _note(name, applied)
         return text
+
+    def json(self, text: str, applied: list[str]) -> str:
+        """A JSON text without the secrets in its strings and under their names; JSON stays JSON."""
+        if self(text, []) == text and not (self.by_name and _MEMBER.search(text)):
+            return text
+        return to_json(self.value("", json.loads(text), applied))
+
+    def value(self, name: str, value: Any, applied: list[str]) -> Any:
+        """A value of this name without its secrets; under the name of a secret no text and no number is left."""
+        if isinstance(value, dict):
+            return {self(key, applied): self.value(_name_of(name, key, value), value[key], applied) for key in value}
+        if isinstance(value, tuple) and value and isinstance(value[0], float):
+            return value  # an embedding
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.value(name, item, applied) for item in value])
+        if value in ("", None) or isinstance(value, bool):
+            return value
+        if self.by_name and is_secret_name(name):
+            _note("key", applied)
+            return _KEY
+        return self(value, applied) if isinstance(value, str) else value
+
+    @property
+    def by_name(self) -> bool:
+        """Whether values are removed because of their names."""
+        return any(rule[1] is _redact_keys for rule in self.rules)
 
     def describe(self) -> str:
         """The rules' names, for the start-up line."""
         return ", ".join(name for name, _, _ in self.rules) or "off"
+
+
+def _note(rule: str, applied: list[str]) -> None:
+    if rule not in applied:
+        applied.append(rule)
+
+
+def _name_of(outer: str, key: str, members: dict[str, Any]) -> str:
+    """The name that counts for a member: a secret's name holds for all that is below it."""
+    if key == "token" and "logprob" in members:  # a piece of a model's answer
+        return outer
+    return outer if is_secret_name(outer) else key
 
 
 def redaction(setting: Any) -> Redaction:

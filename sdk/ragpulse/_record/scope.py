@@ -1,7 +1,8 @@
 """Attributes of a request (session, user, prompt, variant) that reach every span below, in and across processes.
 
 They are kept in the OpenTelemetry context, and travel with it through tasks, `to_thread` and instrumented executors.
-Those that identify a request also travel as W3C baggage; tags and metadata never leave the process that way.
+Session, user, prompt and variant are put in W3C baggage for one request at a time, by `inject` or to a listed host.
+Tags and metadata never leave the process that way.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from opentelemetry.context import Context, create_key
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
 
+from .redaction import Redaction
 from .values import JsonText, to_json
 
 enter: Callable[[Context], Token[Context]] = otel.attach
@@ -41,14 +43,16 @@ def leave(token: Token[Context]) -> None:
 
 
 SCOPE_KEY = create_key("ragpulse-scope")
-_BAGGAGE_KEY = next(iter(baggage.set_baggage("probe", "", Context())))
+BAGGAGE_KEY = next(iter(baggage.set_baggage("probe", "", Context())))
+_TRAVELS = "ragpulse.travels"
+"""The baggage of another process that has this entry holds identities which `travelling` put there."""
 _TRAVELLING = (names.SESSION_ID, names.USER_ID, names.PROMPT_NAME, names.PROMPT_VERSION, names.VARIANT)
 
 
 class Scope:
     """An immutable set of attributes, encoded once for all the spans that share it."""
 
-    __slots__ = ("_merged", "attributes", "encoded", "metadata")
+    __slots__ = ("_merged", "_shown", "attributes", "encoded", "metadata")
 
     def __init__(self, attributes: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
         self.metadata = dict(metadata or {})
@@ -56,6 +60,7 @@ class Scope:
         self.attributes = attributes
         self.encoded = key_values(SPAN_ATTRIBUTES, attributes.items())
         self._merged: dict[int, tuple[object, Scope]] = {}
+        self._shown: tuple[object, Scope] | None = None
 
     def with_attributes(self, more: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> "Scope":
         """This scope and `more`, which wins; tags are joined."""
@@ -72,6 +77,13 @@ class Scope:
             self._merged[id(more)] = known
         return known[1]
 
+    def shown(self, redact: Redaction) -> "Scope":
+        """This scope as it may be sent, remembering the answer for the same rules."""
+        if self._shown is None or self._shown[0] is not redact:
+            clean = redact.value("", self.attributes, [])
+            self._shown = redact, self if clean == self.attributes else Scope(clean, self.metadata)
+        return self._shown[1]
+
     def metadata_json(self) -> JsonText:
         """The application's own facts as one JSON object."""
         return to_json(self.metadata)
@@ -85,7 +97,7 @@ def scope_in(context: Context) -> Scope:
     found = context.get(SCOPE_KEY)
     if found is not None:
         return found  # type: ignore[return-value]
-    if _BAGGAGE_KEY not in context:
+    if BAGGAGE_KEY not in context:
         return EMPTY
     carried = baggage.get_all(context)
     return Scope({key: str(carried[key]) for key in _TRAVELLING if key in carried})
@@ -98,11 +110,25 @@ def scope_of(context: Context, more: dict[str, Any]) -> Scope:
 
 
 def with_scope(context: Context, scope: Scope) -> Context:
-    """`context` with `scope` in it, and its travelling part in the baggage."""
-    for key in _TRAVELLING:
-        if key in scope.attributes:
-            context = baggage.set_baggage(key, scope.attributes[key], context)
-    return Context({**context, SCOPE_KEY: scope})
+    """`context` with `scope` in it."""
+    return Context({**kept_here(context), SCOPE_KEY: scope})
+
+
+def kept_here(context: Context) -> Context:
+    """`context` without the identities that came in baggage: an HTTP client would send them to every host."""
+    if BAGGAGE_KEY not in context or _TRAVELS not in baggage.get_all(context):
+        return context
+    kept = {key: value for key, value in baggage.get_all(context).items() if key not in (*_TRAVELLING, _TRAVELS)}
+    return Context({**context, SCOPE_KEY: scope_in(context), BAGGAGE_KEY: kept})
+
+
+def travelling(context: Context) -> Context:
+    """`context` with the identities of its scope in the baggage, for one request to another service."""
+    scope = scope_in(context).attributes
+    carried = {key: scope[key] for key in _TRAVELLING if key in scope}
+    for key, value in {**carried, _TRAVELS: "1"}.items() if carried else ():
+        context = baggage.set_baggage(key, value, context)
+    return context
 
 
 def scope_attributes(

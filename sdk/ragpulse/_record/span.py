@@ -14,8 +14,8 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from ragpulse import attributes as names
 from ragpulse._export import encoder
 
-from .content import ContentPolicy, all_attributes, cleaned, encode_attributes
-from .recording import Plan, Recording, error_name, error_status, exception_attributes
+from .content import ContentPolicy, all_attributes, cleaned, encode_attributes, failure
+from .recording import Plan, Recording, error_name
 from .scope import Scope
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Span(Recording, trace.Span):
         start_ns: int,
     ) -> None:
         self.plan = plan
-        self.query = self.response = self.documents = self.facts = self.texts = None
+        self.query = self.response = self.documents = self.facts = self.texts = self.calls = None
         self.tracer = tracer
         self.trace_number = trace_number
         self.span_number = span_number
@@ -89,13 +89,18 @@ class Span(Recording, trace.Span):
         """True until the span has ended, when its trace is sampled."""
         return self.sampled and not self.end_ns
 
+    def ends_here(self) -> bool:
+        """Whether its parent, if any, is in another process."""
+        return not self.parent_id or self.parent_is_remote
+
     def fail(self, error: BaseException) -> None:
         """Records an exception with its stack, and the status ERROR."""
         if not self.records:
             return
-        self.record_exception(error)
+        attributes, status = failure(self.plan, error)
+        self.add_event(names.EXCEPTION_EVENT, attributes)
         self.put(names.ERROR_TYPE, error_name(error))
-        self._status = (StatusCode.ERROR.value, error_status(error))
+        self._status = (StatusCode.ERROR.value, status)
 
     def encode(self, policy: ContentPolicy) -> bytes:
         """The span as an OTLP protobuf message."""
@@ -174,7 +179,12 @@ class Span(Recording, trace.Span):
         code = status if isinstance(status, StatusCode) else status.status_code
         if self.records and (self._status is None or self._status[0] != StatusCode.OK.value):
             text = description if isinstance(status, StatusCode) else status.description
-            self._status = (code.value, text if code is StatusCode.ERROR else None)
+            self._status = (code.value, text if code is StatusCode.ERROR and not self._withheld() else None)
+
+    def _withheld(self) -> bool:
+        """Whether the exception that was just recorded has no text: a description would repeat it."""
+        _, name, attributes = self._events[-1] if self._events else (0, "", {})
+        return name == names.EXCEPTION_EVENT and names.EXCEPTION_MESSAGE not in attributes
 
     def record_exception(
         self,
@@ -184,7 +194,7 @@ class Span(Recording, trace.Span):
         escaped: bool = False,
     ) -> None:
         """Adds the exception as an event, with its stack."""
-        self.add_event(names.EXCEPTION_EVENT, {**exception_attributes(exception), **(attributes or {})}, timestamp)
+        self.add_event(names.EXCEPTION_EVENT, {**failure(self.plan, exception)[0], **(attributes or {})}, timestamp)
 
     def __exit__(self, exc_type: Any, exc_val: BaseException | None, exc_tb: Any) -> None:
         if exc_val is not None and isinstance(exc_val, Exception) and self.records:

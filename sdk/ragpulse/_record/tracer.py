@@ -15,7 +15,7 @@ from ragpulse._guard import GUARD
 
 from .content import ContentPolicy
 from .recording import Plan
-from .scope import EMPTY, SCOPE_KEY, Scope, scope_of
+from .scope import BAGGAGE_KEY, EMPTY, SCOPE_KEY, Scope, kept_here, scope_of
 from .span import Span
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ RECORDING_KEY = "ragpulse-recording"
 
 def inside(context: Context, span: trace.Span, recording: Any, scope: Scope) -> Context:
     """`context` as it is within a recorded call."""
+    if BAGGAGE_KEY in context:
+        context = kept_here(context)
     return Context({**context, SPAN_KEY: span, RECORDING_KEY: recording, SCOPE_KEY: scope})
 
 
@@ -58,14 +60,16 @@ class Sampler:
     """The OTEL_TRACES_SAMPLER choices: a share of traces, and whether a parent's decision is followed."""
 
     def __init__(self, ratio: float = 1.0, *, follow_parent: bool = True) -> None:
-        self._bound = round(ratio * 2**64)
-        self._follow_parent = follow_parent
+        self._threshold = round((1 - ratio) * 2**56)
+        self.follow_parent = follow_parent
+        self.state = f"ot=th:{self._threshold:014x}".rstrip("0") if 0 < self._threshold < 2**56 else ""
+        """The trace state of a trace that was chosen with a share below 1: OpenTelemetry's rejection threshold."""
 
     def samples(self, trace_number: int, parent_sampled: bool | None) -> bool:
         """Whether a trace is recorded; `parent_sampled` is None where there is no parent."""
-        if parent_sampled is not None and self._follow_parent:
+        if parent_sampled is not None and self.follow_parent:
             return parent_sampled
-        return (trace_number & 0xFFFFFFFFFFFFFFFF) < self._bound
+        return (trace_number & 0xFFFFFFFFFFFFFF) >= self._threshold
 
 
 class Tracer:
@@ -129,6 +133,8 @@ class Tracer:
             span = Span(plan, self, parent.trace_number, self.ids.span_id(), parent.span_number, scope, self.clock())
             span.sampled = parent.sampled
             span.trace_state = parent.trace_state
+            if parent.start_ns < self._born_ns:  # the parent stays in the process that this one was forked from
+                span.parent_is_remote = True
         else:
             scope = scope_of(context, plan.scope)
             span = self._local_root(plan, parent, scope)
@@ -144,9 +150,13 @@ class Tracer:
         parent_id = foreign.span_id if joins else 0
         span = Span(plan, self, trace_number, self.ids.span_id(), parent_id, scope, self.clock())
         span.sampled = self._sampler.samples(trace_number, foreign.trace_flags.sampled if joins else None)
+        if not joins or not self._sampler.follow_parent:
+            others = [f"{key}={value}" for key, value in foreign.trace_state.items() if joins and key != "ot"]
+            span.trace_state = ",".join(filter(None, [self._sampler.state, *others]))
+        elif foreign.trace_state:
+            span.trace_state = foreign.trace_state.to_header()
         if joins:
             span.parent_is_remote = foreign.is_remote
-            span.trace_state = foreign.trace_state.to_header()
         elif foreign.is_valid:
             span.add_link(foreign)
         return span
@@ -163,6 +173,9 @@ class Tracer:
         """Queues a finished span and calls `on_end` of the processors."""
         if span.start_ns < self._born_ns:
             return
+        above = span.plan.recording
+        if above is not None and span.facts:
+            above.put_call(span.span_number, span.parent_id, span.facts)
         self._offer(span)
         if self._processors:
             readable = span.readable()

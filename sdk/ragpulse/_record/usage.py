@@ -1,4 +1,4 @@
-"""Reads text, tokens, model, finish reason and the provider's own price from what a model returned.
+"""Reads tokens, model, finish reason and the provider's own price from what a model returned.
 
 One reader serves every provider, because all name the same few figures: OpenAI (chat and responses), Anthropic,
 LiteLLM, Google, Bedrock, Cohere, Ollama and LangChain shapes, as objects or dicts, whole or in stream chunks.
@@ -12,6 +12,7 @@ from typing import Any
 
 from ragpulse import attributes as names
 
+from .replies import opened
 from .values import fields_of, read
 
 
@@ -36,7 +37,8 @@ _FIGURES = {
     "outputTokens": names.OUTPUT_TOKENS, "candidates_token_count": names.OUTPUT_TOKENS,
     "candidatesTokenCount": names.OUTPUT_TOKENS, "eval_count": names.OUTPUT_TOKENS,
     "cached_content_token_count": names.CACHE_READ_TOKENS, "cachedContentTokenCount": names.CACHE_READ_TOKENS,
-    "cached_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+    "cached_tokens": names.CACHE_READ_TOKENS, "cache_read_tokens": names.CACHE_READ_TOKENS,
+    "cache_write_tokens": names.CACHE_WRITE_TOKENS,
     "reasoning_tokens": names.REASONING_TOKENS,
 }  # fmt: skip
 _APART = {
@@ -53,19 +55,34 @@ _DETAILS = {
     "output_tokens_details": {"reasoning_tokens": names.REASONING_TOKENS},
     "output_token_details": {"reasoning": names.REASONING_TOKENS},
 }
-_OWN = {
+USAGE_NAMES = {
     "input_tokens": names.INPUT_TOKENS,
     "output_tokens": names.OUTPUT_TOKENS,
     "cached_tokens": names.CACHE_READ_TOKENS,
     "cache_write_tokens": names.CACHE_WRITE_TOKENS,
     "reasoning_tokens": names.REASONING_TOKENS,
 }
+"""The fields of `Usage` → attributes."""
+_INSTRUMENTED = {
+    "llm.token_count.prompt": names.INPUT_TOKENS, "llm.token_count.completion": names.OUTPUT_TOKENS,
+    "llm.token_count.prompt_details.cache_read": names.CACHE_READ_TOKENS,
+    "llm.token_count.prompt_details.cache_write": names.CACHE_WRITE_TOKENS,
+    "llm.token_count.completion_details.reasoning": names.REASONING_TOKENS,
+    "gen_ai.usage.prompt_tokens": names.INPUT_TOKENS, "gen_ai.usage.completion_tokens": names.OUTPUT_TOKENS,
+    **{name: name for name in (
+        names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.CACHE_READ_TOKENS, names.CACHE_WRITE_TOKENS,
+        names.REASONING_TOKENS)},
+}  # fmt: skip
+"""Attributes of other instrumentations' spans → the figure of ours."""
+_INSTRUMENTED_MODELS = (names.RESPONSE_MODEL, "llm.model_name", names.REQUEST_MODEL)
 _MODEL_KEYS = ("model", "model_version", "modelVersion", "model_name", "modelId")
+_RUN_IDS = ("run-", "lc_run-")
 _ID_KEYS = ("id", "response_id", "responseId")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 _FINISH_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 _ENDINGS = frozenset({*_FINISH_KEYS, "choices", "candidates", "delta", "messageStop"})
-_TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
+_INNER_KEYS = dict.fromkeys(("raw", "response", "message", "chunk")).keys()
+"""Where a result has the provider's own reply: OpenAI `response.completed`, Anthropic `message_start`, LlamaIndex."""
 
 Facts = dict[str, Any]
 """Span attributes that are read from a result."""
@@ -73,12 +90,16 @@ Facts = dict[str, Any]
 
 def reply_facts(result: Any) -> Facts:
     """Tokens, model, id, finish reasons and the provider's price, of a whole result or of one chunk of a stream."""
-    fields = fields_of(result)
+    return facts_in(opened(result), result)
+
+
+def facts_in(found: Any, result: Any) -> Facts:
+    """As `reply_facts`, of a result that is opened."""
+    fields = fields_of(found)
     facts: Facts = {}
     _read(fields, facts)
-    for key in ("response", "message"):  # OpenAI `response.completed`, Anthropic `message_start`
-        if key in fields and type(fields[key]) is not str:
-            _read(fields_of(fields[key]), facts)
+    if not _INNER_KEYS.isdisjoint(fields):
+        _read_inner(fields, facts)
     if names.INPUT_TOKENS not in facts or names.RESPONSE_MODEL not in facts:
         _read_margins(fields, facts)
     if type(result) is not dict:
@@ -87,6 +108,17 @@ def reply_facts(result: Any) -> Facts:
             # 0 where it has no price: unknown, not free.
             _put_number(facts, names.COST_TOTAL, hidden.get("response_cost") or None)
     return facts
+
+
+def _read_inner(fields: Mapping[str, Any], facts: Facts) -> None:
+    for key in _INNER_KEYS:
+        if fields.get(key) is None or type(fields[key]) is str:
+            continue
+        inner = fields_of(opened(fields[key]))
+        found: Facts = {}
+        _read(inner, found)
+        _read_margins(inner, found)
+        facts.update({name: value for name, value in found.items() if name not in facts})
 
 
 def add_facts(known: Facts, chunk: Any) -> None:
@@ -115,79 +147,19 @@ def _read(fields: Mapping[str, Any], facts: Facts) -> None:
 
 
 def _read_margins(fields: Mapping[str, Any], facts: Facts) -> None:
-    """Where LangChain (response_metadata), Bedrock streams (metadata) and Ollama (the top level) keep figures."""
-    for key in ("response_metadata", "metadata"):
-        if key in fields:
-            margin = fields_of(fields[key])
+    """Where LangChain (response_metadata), Bedrock (metadata), Haystack (meta) and Ollama (on top) have figures."""
+    for key in ("response_metadata", "metadata", "meta"):
+        if fields.get(key):
+            margin = fields[key]
             found: Facts = {}
-            _read(margin, found)
-            found.pop(names.RESPONSE_ID, None)
+            _read(fields_of(margin[0] if isinstance(margin, list) else margin), found)
+            if key != "response_metadata":
+                found.pop(names.RESPONSE_ID, None)
+            elif names.RESPONSE_ID in found or str(facts.get(names.RESPONSE_ID)).startswith(_RUN_IDS):
+                facts.pop(names.RESPONSE_ID, None)  # LangChain's id of its run: the same call has another in its client
             facts.update({key: value for key, value in found.items() if key not in facts})
     if "eval_count" in fields and names.OUTPUT_TOKENS not in facts:
         facts.update(usage_facts(fields))
-
-
-def reply_text(result: Any) -> str | None:
-    """The text of a whole reply or of one chunk of a stream; None when there is none to be found."""
-    return result if isinstance(result, str) else reply_text_of(fields_of(result))
-
-
-def reply_text_of(fields: Mapping[str, Any]) -> str | None:
-    """As `reply_text`, from a result's fields."""
-    if isinstance(fields.get("choices"), list):
-        return _choice_text(fields["choices"])
-    if "type" in fields and ("delta" in fields or _is_event(fields["type"])):
-        return _delta_text(fields)
-    if "contentBlockDelta" in fields:
-        return _delta_text({"delta": fields_of(fields["contentBlockDelta"]).get("delta")})
-    candidates = fields.get("candidates")
-    if isinstance(candidates, list):
-        return _content(fields_of(candidates[0]).get("content")) if candidates else None
-    for key in _TEXT_KEYS:
-        found = fields.get(key)
-        if found is not None and (text := _content(found)) is not None:
-            return text
-    return None
-
-
-def _is_event(kind: Any) -> bool:
-    return isinstance(kind, str) and kind.startswith(("response.", "message_", "content_block_"))
-
-
-def _choice_text(choices: list[Any]) -> str | None:
-    if not choices:
-        return ""
-    first = fields_of(choices[0])
-    part = first.get("delta") or first.get("message")
-    if part is not None:
-        return _content(fields_of(part).get("content")) or ""
-    text = first.get("text")
-    return text if isinstance(text, str) else None
-
-
-def _delta_text(fields: Mapping[str, Any]) -> str:
-    """Stream events: OpenAI `response.output_text.delta`, content deltas of Anthropic and Bedrock."""
-    delta = fields.get("delta")
-    if isinstance(delta, str):
-        return delta if "output_text" in str(fields.get("type")) else ""
-    text = fields_of(delta).get("text")
-    return text if isinstance(text, str) else ""
-
-
-def _content(found: Any) -> str | None:
-    """The text of a message's content: a string, a list of parts of which some are text, or a message that has one."""
-    if isinstance(found, str):
-        return found
-    if isinstance(found, (list, tuple)):
-        texts = [text for part in found if (text := _content(part)) is not None]
-        return "".join(texts) if texts else None
-    if isinstance(found, (int, float)):
-        return None
-    inside = fields_of(found)
-    for key in ("text", "content", "parts", "message"):
-        if inside.get(key) is not None and (text := _content(inside[key])) is not None:
-            return text
-    return None
 
 
 def _finish_reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -212,10 +184,37 @@ def _finish_reason(source: Mapping[str, Any]) -> str | None:
     return None
 
 
+def instrumented_facts(calls: Mapping[int, tuple[int, Mapping[str, Any]]]) -> Facts:
+    """The figures of the model calls that other instrumentations recorded below one span: the outermost added up.
+
+    `calls` has of each of their spans its parent and its attributes; usage is stated again by what a call calls.
+    """
+    stating = {number for number, (_, attributes) in calls.items() if not attributes.keys().isdisjoint(_INSTRUMENTED)}
+    facts: Facts = {}
+    for number in stating:
+        above = calls[number][0]
+        while above in calls and above not in stating:
+            above = calls[above][0]
+        if above not in stating:
+            _add_call(facts, calls[number][1])
+    return facts
+
+
+def _add_call(facts: Facts, attributes: Mapping[str, Any]) -> None:
+    for figure, count in {
+        _INSTRUMENTED[name]: attributes[name] for name in _INSTRUMENTED if name in attributes
+    }.items():
+        if type(count) is int:
+            facts[figure] = facts.get(figure, 0) + count
+    model = next((attributes[name] for name in _INSTRUMENTED_MODELS if isinstance(attributes.get(name), str)), None)
+    if model is not None:
+        facts.setdefault(names.RESPONSE_MODEL, model)
+
+
 def usage_facts(found: Any) -> Facts:
     """A provider's usage figures under any of their names, or a `Usage`; empty when there are none."""
     if isinstance(found, Usage):
-        facts = {key: count for name, key in _OWN.items() if (count := getattr(found, name)) is not None}
+        facts = {key: count for name, key in USAGE_NAMES.items() if (count := getattr(found, name)) is not None}
         return {**facts, names.USAGE_ESTIMATED: True} if found.estimated else facts
     fields = fields_of(found)
     if "tokens" in fields:  # Cohere

@@ -4,9 +4,11 @@
 type's name. The walk is bounded in nodes and depth, so that a huge argument costs the caller microseconds.
 """
 
+import base64
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,6 +22,10 @@ _MAX_TEXT = 1_048_576
 _MAX_HASHED = 16 * 1_048_576
 _MAX_DEPTH = 12
 KEPT = 262_144
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[\w;=.+-]*;base64,([A-Za-z0-9+/=_-]*)")
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
+_MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType", "format")
+"""Beside `data`, where a message has an image, audio or a file in base64."""
 _TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -45,11 +51,41 @@ def keep(text: str) -> str:
     """
     if len(text) <= KEPT:
         return text
+    text = without_files(text)
+    if len(text) <= KEPT:
+        return text
     data = text.encode("utf-8", "backslashreplace")
     cut = CutText(text[:KEPT])
     cut.bytes = len(data)
     cut.sha256 = hashlib.sha256(data[:_MAX_HASHED]).hexdigest()[:16]
     return cut
+
+
+def without_files(text: str) -> str:
+    """The text with a placeholder for each file that is in it as a `data:` URL: media type, size and hash."""
+    return _DATA_URL.sub(lambda found: placeholder(found[1], found[2]), text) if ";base64," in text else text
+
+
+def placeholder(media_type: str | None, data: str | bytes) -> str:
+    """What is recorded of a file's content (in base64 where it is a text): its media type, size and hash."""
+    try:
+        content = (
+            base64.b64decode(data, b"-_" if "-" in data or "_" in data else None) if isinstance(data, str) else data
+        )
+    except ValueError:
+        content = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    return f"<{media_type or 'file'}, {len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()[:16]}>"
+
+
+def well_formed(text: str) -> str:
+    """The text with `?` for each lone surrogate: no UTF-8, and so no JSON parser, accepts one."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def type_name(value: object) -> str:
@@ -72,7 +108,12 @@ def fields_of(source: Any) -> Mapping[str, Any]:
     """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
     if type(source) is dict:
         return source
+    if isinstance(source, (str, bytes, list)) or source is None:
+        return {}
     try:
+        if isinstance(source, tuple):
+            as_dict = read(source, "_asdict")
+            return as_dict() if as_dict else {}
         found = dict(source) if isinstance(source, Mapping) else vars(source)
         extra = getattr(source, "__pydantic_extra__", None)
         return {**found, **extra} if extra else found
@@ -118,6 +159,7 @@ class _Walk:
             return type_name(value)
 
     def _text(self, text: str) -> str:
+        text = well_formed(without_files(text))
         self._text_left -= len(text)
         if self._text_left >= 0:
             return text
@@ -139,12 +181,17 @@ class _Walk:
         return self._fields(value, depth)
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        data = value.get("data") if type(value) is dict else None
+        if isinstance(data, bytes) or (type(data) is str and _BASE64.fullmatch(data)):
+            media_type = next((value[key] for key in _MEDIA_TYPES if isinstance(value.get(key), str)), None)
+            if media_type is not None:
+                value = {**value, "data": placeholder(media_type, data)}
         copy: dict[str, Any] = {}
         for key, item in value.items():
             if self._left <= 0:
                 copy["..."] = "..."
                 break
-            copy[key if type(key) is str else str(plain(key))] = self.visit(item, depth)
+            copy[well_formed(key) if type(key) is str else str(plain(key))] = self.visit(item, depth)
         return copy
 
     def _items(self, value: Any, depth: int) -> Any:
@@ -161,7 +208,8 @@ class _Walk:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, depth)
         if isinstance(getattr(type(value), "model_fields", None), dict):
-            return self._mapping(vars(value), depth)
+            # Names with an underscore are put there by others: `_raw_response` of instructor.
+            return self._mapping({name: item for name, item in vars(value).items() if name[0] != "_"}, depth)
         scalar = getattr(value, "item", None)  # numpy and torch scalars
         if getattr(value, "shape", None) == () and callable(scalar):
             return self.visit(scalar(), depth)

@@ -16,14 +16,14 @@ from stored_units import T0, Units, open_store
 from traffic import rag_trace, send
 from waiting import until
 
-from ragpulse_collector.analysis.drift import drift
-from ragpulse_collector.analysis.window import iso
-from ragpulse_collector.api import prometheus
+from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.api.handlers.status import drift as drift_metrics
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.evaluation import DriftWatch
 from ragpulse_collector.evaluation.budget import Caps, Ledger
+from ragpulse_collector.evaluation.drift.report import drift
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.settings import DriftSettings
+from ragpulse_collector.settings import DriftSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.retention import prune
 from ragpulse_evaluators import Case, Evaluator
@@ -137,7 +137,7 @@ def test_a_judge_that_changes_its_mind_is_found_through_its_recordings(
     judge = {"model": "openai/judge", "api_base": model.url}
     running = collector(judge=judge, rules=[("live", "faithfulness", 1.0)])
     for number in range(12):
-        send(running.url, rag_trace(number, query=f"How tall is tower {number}?"))
+        send(running.url, rag_trace(number, query=f"How tall is tower {number}?", session=f"s{number}"))
     client = connect(running.url)
     until(client, "select 1 from scores where evaluator = 'faithfulness' and status = 'ok'", 12)
     assert client.call("POST drift/anchors", {"evaluator": "faithfulness"})["n"] == 12
@@ -200,7 +200,7 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
     """Nothing before its time; then once; the alarm names the move, goes out, and stands among the monitors."""
     told, clock = Calls(), [FROZEN]
     settings = DriftSettings(every="7d", webhook=f"http://127.0.0.1:{told.server.server_port}/")
-    monitors = Monitors(store, (), drift=settings, clock=lambda: clock[0])
+    monitors = Monitors(store, Settings(drift=settings), clock=lambda: clock[0])
     one = DriftWatch(
         store=store,
         resolve=lambda _: Versioned(90),
@@ -215,6 +215,7 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
         assert one.run_due() == 0
         clock[0] = FROZEN + timedelta(days=7)
         assert (one.run_due(), one.run_due()) == (1, 0)
+        monitors.outbox.deliver("drift: webhook")
     finally:
         told.close()
     (report,) = one.report({})["watched"]
@@ -229,6 +230,6 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
 def test_drift_is_a_metric() -> None:
     """Prometheus sees how far each watched judge moved, and whether that is sure."""
     report = {"evaluator": "mine", "state": "firing", "checks": [{"judge_move": {"value": -0.2}}]}
-    text = list(prometheus.drift([report, {"evaluator": "new", "state": "undecided", "checks": []}]))
+    text = list(drift_metrics([report, {"evaluator": "new", "state": "undecided", "checks": []}]))
     assert 'ragpulse_judge_drift{evaluator="mine"} -0.2' in "\n".join(text)
     assert 'ragpulse_judge_drift_sure{evaluator="mine"} 1' in "\n".join(text)

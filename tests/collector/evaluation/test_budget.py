@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from stored_units import T0, Units, open_store
 from ragpulse_collector.evaluation.budget import Caps, Ledger, OverBudget, Reservation
 from ragpulse_collector.sampling.pacing import Controller, Pacer
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.ledger import selected_usd
 
 
 @pytest.fixture
@@ -23,9 +25,13 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     opened.close()
 
 
+LATE = T0.replace(hour=23, minute=59, second=59, microsecond=999_999)
+"""The end of T0's day, when the whole budget is released."""
+
+
 def wanted(usd: float, *, evaluator: str = "judge", run_id: str | None = None, cap: float | None = None) -> Reservation:
-    """A reservation on the day of T0."""
-    return Reservation(evaluator=evaluator, usd=usd, job_id="ab" * 16, day=T0, run_id=run_id, run_cap=cap)
+    """A reservation at the end of T0's day."""
+    return Reservation(evaluator=evaluator, usd=usd, job_id="ab" * 16, day=LATE, run_id=run_id, run_cap=cap)
 
 
 def reserve(store: EmbeddedStore, ledger: Ledger, *reservations: Reservation) -> None:
@@ -41,9 +47,9 @@ def test_a_reservation_without_settlement_stays_counted(store: EmbeddedStore) ->
     reserve(store, Ledger(store, Caps(usd_per_day=1.0)), wanted(0.7))
     restarted = Ledger(store, Caps(usd_per_day=1.0))
     assert restarted.spent(T0) == pytest.approx(0.7)
-    with pytest.raises(OverBudget, match=r"the day's judge budget is 1 USD, 0\.3 left, this needs 0\.4"):
+    with pytest.raises(OverBudget, match=r"the day's judge budget, at this hour, is 1 USD, 0\.3 left, this needs 0\.4"):
         reserve(store, restarted, wanted(0.4))
-    reserve(store, restarted, wanted(0.3))
+    reserve(store, restarted, wanted(0.3 - 1e-9))
 
 
 def test_settling_books_what_was_spent(store: EmbeddedStore) -> None:
@@ -55,15 +61,16 @@ def test_settling_books_what_was_spent(store: EmbeddedStore) -> None:
         assert ledger.spent(T0) == pytest.approx(spent)
 
 
-def test_each_evaluator_and_day_has_its_own_account(store: EmbeddedStore) -> None:
-    """A cap of one evaluator does not stop another, and tomorrow is new."""
-    ledger = Ledger(store, Caps(per_evaluator={"judge": 0.5}))
-    reserve(store, ledger, wanted(0.5))
-    with pytest.raises(OverBudget, match="budget of judge"):
-        reserve(store, ledger, wanted(0.1))
-    reserve(store, ledger, wanted(9.0, evaluator="other"))
+def test_a_burst_leaves_a_tenth_for_the_rest_of_the_day(store: EmbeddedStore) -> None:
+    """Early in the day nine tenths can be spent; the last tenth is released evenly until midnight."""
+    ledger, midnight = Ledger(store, Caps(usd_per_day=1.0)), T0.replace(hour=0)
+    while not store.write(lambda tx: ledger.reserve(tx, [replace(wanted(0.01), day=midnight)])).result()[0]:
+        pass
+    assert ledger.spent(T0) == pytest.approx(0.90)
+    noon = [replace(wanted(0.01), day=T0)] * 10
+    refused = [refusal is not None for refusal in store.write(lambda tx: ledger.reserve(tx, noon)).result()]
+    assert refused == [False] * 5 + [True] * 5
     assert ledger.spent(T0 + timedelta(days=1)) == 0
-    assert ledger.spent(T0, evaluator="other") == 9.0
 
 
 def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
@@ -72,18 +79,8 @@ def test_a_replay_has_its_own_cap(store: EmbeddedStore) -> None:
     reserve(store, ledger, wanted(5.0, run_id="r", cap=5.0))
     with pytest.raises(OverBudget, match="replay r"):
         reserve(store, ledger, wanted(0.1, run_id="r", cap=5.0))
-    reserve(store, ledger, wanted(1.0))
-    assert ledger.spent(T0) == 1.0
-
-
-def test_an_unknown_price_reserves_by_the_token_ceiling_or_refuses(store: EmbeddedStore) -> None:
-    """Never zero."""
-    known = Ledger(store, Caps(usd_per_day=1.0), price=lambda model, tokens_in, _: tokens_in * 1e-6)
-    assert known.estimate("gpt", 1000, 10) == pytest.approx(0.001)
-    ceiling = Ledger(store, Caps(usd_per_day=1.0, unknown_usd_per_million_tokens=30.0))
-    assert ceiling.estimate("own-model", 1000, 0) == pytest.approx(0.03)
-    with pytest.raises(OverBudget, match="price of own-model is unknown"):
-        Ledger(store, Caps(usd_per_day=1.0)).estimate("own-model", 1000, 0)
+    reserve(store, ledger, wanted(0.99))
+    assert ledger.spent(T0) == 0.99
 
 
 def test_the_controller_spends_the_day_evenly() -> None:
@@ -119,7 +116,7 @@ def paced(store: EmbeddedStore, caps: Caps, *evaluators: str) -> Pacer:
         reserve(store, ledger, wanted(0.1, evaluator=evaluator))
         store.write(partial(ledger.settle, settled=[(wanted(0.1, evaluator=evaluator), 0.1)])).result()
     store.write(lambda tx: tx.execute("UPDATE raw.ledger SET created_at = ?", [T0])).result()
-    pacer = Pacer(store, caps.usd_per_day, caps.per_evaluator)
+    pacer = Pacer(store, caps.usd_per_day)
     pacer.update(T0 + timedelta(minutes=10))
     return pacer
 
@@ -147,6 +144,6 @@ def test_a_chance_that_rose_counts_once(store: EmbeddedStore) -> None:
         units.decision(number, "raised", pi=0.1)
         units.decision(number, "raised", pi=0.5, revision=1)
     units.save()
-    pacer = paced(store, Caps(per_evaluator={"once": 20.0, "raised": 20.0}), "once", "raised")
-    assert pacer.pi_scale("once")[0] == pytest.approx(pacer.pi_scale("raised")[0])
-    assert 0.02 < pacer.pi_scale("once")[0] < 1.0
+    paced(store, Caps(usd_per_day=20.0), "once", "raised")
+    usd = selected_usd(store.read, T0 - timedelta(minutes=5), T0 + timedelta(minutes=10))
+    assert usd["once"] == pytest.approx(usd["raised"]) == pytest.approx(10 * 0.5 * 0.1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from stored_units import T0, Units, open_store
 
-from ragpulse_collector.analysis.coverage import queue
-from ragpulse_collector.api.status import Status
+from ragpulse_collector.analysis.traffic import queue
+from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.evaluation.jobs import pending
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings

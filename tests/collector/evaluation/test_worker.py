@@ -21,7 +21,7 @@ from waiting import eventually
 from ragpulse_collector.conventions import decode
 from ragpulse_collector.evaluation import AttemptOptions, Worker, dead_letters, pending, retry
 from ragpulse_collector.evaluation.budget import Caps, Ledger
-from ragpulse_collector.evaluation.jobs import LONG_AGO
+from ragpulse_collector.evaluation.jobs import LONG_AGO, Job
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
@@ -236,14 +236,54 @@ def test_the_budget_is_reserved_and_settled(store: EmbeddedStore) -> None:
         assert worker.wait_idle(90)
     ledger = Ledger(store, Caps())
     assert ledger.spent(T0) == pytest.approx(0.03)
-    assert ledger.spent(T0, evaluator="other") == 0
+
+
+def test_what_a_metric_with_its_own_model_spent_counts(store: EmbeddedStore) -> None:
+    """Its cost is known afterwards only: nothing is reserved, and the day's account holds it."""
+
+    class Paying(Judged):
+        name = "paying"
+
+        async def _attempt(self, case: Case, calls: list[JudgeCall]) -> Any:
+            calls.append(JudgeCall(model="theirs", cost_usd=0.01))
+            return 1.0
+
+    queue(store, ("paying",), 3)
+    with working(store, Paying(None), caps=Caps(usd_per_day=1.0)) as worker:
+        assert worker.wait_idle(90)
+    assert Ledger(store, Caps()).spent(T0) == pytest.approx(0.03)
+
+
+def test_a_class_that_estimates_nothing_is_bound_by_the_cap(store: EmbeddedStore) -> None:
+    """A user's class that asks a judge is taken to ask several times with the whole case."""
+
+    class Plain(Judged):
+        name = "plain"
+        wants_judge = True
+        needs = frozenset({"response"})
+        estimate = Evaluator.estimate
+
+    queue(store, ("plain",), 2)
+    judge = Replies(1)
+    with working(store, Plain(judge), caps=Caps(usd_per_day=0.001)) as worker:
+        assert worker.wait_idle(90)
+    assert (judge.asked, worker.counts["dropped"]) == (0, 2)
+
+
+def test_a_case_that_cost_more_than_reserved_is_learned_from(store: EmbeddedStore) -> None:
+    """Reserved at a cent and billed at five: then five are reserved, and the cap of 38 cents holds."""
+    queue(store, ("judged",), 9)
+    judge = Replies(1, usd=0.05)
+    with working(store, Judged(judge), caps=Caps(usd_per_day=0.40), at_once=1) as worker:
+        assert worker.wait_idle(90)
+    assert (judge.asked, Ledger(store, Caps()).spent(T0)) == (7, pytest.approx(0.35))
 
 
 def test_the_cap_drops_what_it_cannot_pay_and_says_so(store: EmbeddedStore) -> None:
     """With money for two calls, two are made; the rest are `budget` decisions with their pi kept."""
     queue(store, ("judged",), 5)
     judge = Replies(1)
-    with working(store, Judged(judge), caps=Caps(usd_per_day=0.021), at_once=1) as worker:
+    with working(store, Judged(judge), caps=Caps(usd_per_day=0.022), at_once=1) as worker:
         assert worker.wait_idle(90)
         assert worker.counts["dropped"] == 3
     rows = store.read("SELECT sampled, reason, pi, count(*) FROM raw.decisions WHERE latest GROUP BY ALL ORDER BY ALL")
@@ -299,7 +339,7 @@ def test_judge_calls_are_spans_of_ragpulse_beside_the_traffic(store: EmbeddedSto
 
 
 def test_a_stopped_worker_can_start_again(store: EmbeddedStore) -> None:
-    """The lease may be lost and won: what was claimed before is claimed anew, in another event loop."""
+    """The lease may be lost and won: what was claimed before is claimed again, in another event loop."""
     queue(store, ("judged",), 30)
     gate = threading.Event()
     judge = Replies(1, gate=gate)
@@ -367,7 +407,7 @@ def test_stopping_leaves_the_rest_pending(store: EmbeddedStore) -> None:
 def test_a_judge_that_never_answers_holds_up_no_stop(
     store: EmbeddedStore, loopback_model: Callable[[Callable[[str], str]], LoopbackModel]
 ) -> None:
-    """Its job is scored by the next worker; the money for the call given up stays booked, for it may be billed."""
+    """Its job is scored by the next worker; the call given up is booked at the price of the next: it may be billed."""
     queue(store, ("judged",), 1)
     answers = threading.Event()
     model = loopback_model(lambda _: str(int(answers.wait(60))))
@@ -381,7 +421,7 @@ def test_a_judge_that_never_answers_holds_up_no_stop(
         assert worker.wait_idle(90)
     assert [row[2] for row in scores(store)] == ["ok"]
     assert len(model.asked) == 2
-    assert Ledger(store, Caps()).spent(T0) == pytest.approx(2 * 0.01)
+    assert Ledger(store, Caps()).spent(T0) == pytest.approx(0.01 + 120 * 1e-5)
 
 
 def test_docker_does_not_kill_a_collector_whose_judge_hangs(
@@ -406,7 +446,23 @@ def test_docker_does_not_kill_a_collector_whose_judge_hangs(
         assert len(pending(store, limit=10).jobs) == 1
 
 
-@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_a_backlog_is_worked_off_from_both_ends(store: EmbeddedStore) -> None:
+    """Of 400 jobs the first look takes old and new ones alternately: a fall shows before the backlog is gone."""
+    units = Units(store)
+    made = [T0 + timedelta(minutes=number) for number in range(400)]
+    for number, at in enumerate(made):
+        units.unit(number)
+        units.job(number, "said", at=at)
+    units.save()
+    seen, since = list[Job](), LONG_AGO
+    while (found := pending(store, limit=10, since=since, claimed=[job.job_id for job in seen])).jobs:
+        seen, since = seen + found.jobs, found.since
+    times = [job.created_at for job in seen]
+    assert times[:10] == [at for pair in zip(made, made[:-6:-1], strict=False) for at in pair]
+    assert sorted(times) == made
+
+
+@pytest.mark.parametrize("limit", [1, 1000])
 def test_the_line_is_read_from_its_head(store: EmbeddedStore, limit: int) -> None:
     """The oldest jobs come first however they are spread, and nothing before the next look's start is forgotten."""
     units = Units(store)

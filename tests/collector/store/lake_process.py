@@ -7,6 +7,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 
 import duckdb
 from spans import Span, batch_of
@@ -14,12 +15,13 @@ from spans import Span, batch_of
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.sampling import Rule, Sampler
 from ragpulse_collector.store import open_store
-from ragpulse_collector.store.lake import LakeStore, Lease
-from ragpulse_collector.store.opening import lake_parts
+from ragpulse_collector.store.embedded import lake_parts
+from ragpulse_collector.store.lake.store import LakeStore, Lease
 from ragpulse_collector.store.protocol import Busy, Transaction
-from ragpulse_collector.store.retention import prune
+from ragpulse_collector.store.retention import forget, prune
 
 BATCH = 50
+MARK = "zq7-confidential-marker"
 HALF_A_DAY = 43_200 * 10**9
 
 
@@ -79,7 +81,7 @@ def decide(store: LakeStore, dsn: str) -> None:
 
 
 def reopen(store: LakeStore) -> None:
-    """Open the lake anew beside a long question; print its answer and that of one which comes after."""
+    """Open the lake again beside a long question; print its answer and that of one which comes after."""
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(store.read, "SELECT count(*) FROM range(200000000) r(i) WHERE hash(i) = 1")
         while not slow.running():
@@ -111,6 +113,32 @@ def flush(store: LakeStore) -> None:
         print("failed", flush=True)
 
 
+def forgotten(store: LakeStore, folder: Path) -> None:
+    """Store two people's texts in files without compression, forget one; print where the mark is after each step."""
+    store.write(lambda t: t.execute("CALL ducklake_set_option('lake', 'parquet_compression', 'uncompressed')")).result()
+
+    def fill(transaction: Transaction) -> None:
+        at, ids = datetime(2026, 11, 20), [(f"{number:032x}", number) for number in (1, 2)]
+        users = (("ann", MARK), ("bob", "nothing of Ann's"))
+        columns = ("trace_id", "span_id", "start_time", "user_id", "metadata")
+        rows = [(*one, at, user, '{"tenant": "acme"}') for one, (user, _) in zip(ids, users, strict=True)]
+        transaction.append("spans", columns, rows)
+        texts = [(*one, at, text) for one, (_, text) in zip(ids, users, strict=True)]
+        transaction.append("contents", ("trace_id", "span_id", "start_time", "query"), texts)
+
+    def held() -> int:
+        return sum(MARK.encode() in path.read_bytes() for path in folder.rglob("*.parquet"))
+
+    store.write(fill).result(60)
+    store.maintain()
+    found = [held(), forget(store, "user", "ann", also={}, actor="test")["contents"]]
+    store.purge()
+    store.maintain(keep_s=0)
+    left = store.read("SELECT user_id, query FROM spans").rows
+    print(json.dumps([*found, held(), [list(row) for row in left]]), flush=True)
+    store.close()
+
+
 def _small(transaction: Transaction) -> None:
     rows = [(transaction.at, "a", "n", str(number)) for number in range(5)]
     transaction.append("audit", ("created_at", "actor", "action", "detail"), rows)
@@ -126,6 +154,8 @@ if __name__ == "__main__":
         reopen(lake)
     elif role == "maintain":
         maintain(lake)
+    elif role == "forgotten":
+        forgotten(lake, Path(lake_parts(db)[1]))
     elif role == "flush":
         flush(lake)
     else:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.records import ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, RuleError, Sampler, Stratum
-from ragpulse_collector.settings import load_settings
-from ragpulse_collector.store.queries.sampling_hash import sampling_number
+from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_evaluators.statistics import hajek
 
 CHECK = Rule(name="check", evaluators=("groundedness",), rate=1.0)

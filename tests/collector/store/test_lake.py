@@ -259,6 +259,12 @@ def test_writing_goes_on_after_maintenance(lake: Lake) -> None:
     assert _asked(lake, "maintain", lake.make("maintained")) == [[75]]
 
 
+def test_a_person_is_forgotten(lake: Lake, tmp_path: Path) -> None:
+    """The text is in a file before, and in none after the old snapshots expired; what is not of that person stays."""
+    db = f"ducklake:postgres:{lake.catalog.database('forgotten')} data_path={tmp_path}/"
+    assert _asked(lake, "forgotten", db) == [1, 1, 0, [["bob", "nothing of Ann's"]]]
+
+
 @pytest.mark.timeout(200)
 def test_a_span_stored_by_two_collectors_is_removed_once(lake: Lake, serve: Serve) -> None:
     """A sender that retries with another collector, though the first one stored its body: one copy stays."""
@@ -394,7 +400,7 @@ def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> Non
     tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep", "sql_corpus")]
     chosen = (
         "test_store_contract or test_sql_corpus or late or repeated or restart or outermost or either_order"
-        " or older_than or search or remap or export_holds"
+        " or older_than or search or remap or export_holds or finds_its"
     )
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]
     environment = os.environ | {"RAGPULSE_TEST_LAKE": "1", "PYTHONPATH": SOURCES}

@@ -16,8 +16,8 @@ OLD = 2
 _PROCESS = """
 import os, signal, sys
 import duckdb
-from ragpulse_collector.store.lake import LakeStore
-from ragpulse_collector.store.lake_attach import attach_lake
+from ragpulse_collector.store.lake.store import LakeStore
+from ragpulse_collector.store.connection import attach_lake
 catalog, data, what, seen = *sys.argv[1:4], 0
 def attach():
     connection = duckdb.connect()
@@ -33,7 +33,14 @@ if what == "age":
     connection = attach()
     for view, in connection.execute("SELECT view_name FROM duckdb_views() WHERE database_name = 'lake'").fetchall():
         connection.execute(f"DROP VIEW {view}")
-    connection.execute("ALTER TABLE raw.trace_facts DROP COLUMN retriever")
+    for column in ("retriever", "tags", "metadata", "release", "misdated_spans", "spans_from"):
+        connection.execute(f"ALTER TABLE raw.trace_facts DROP COLUMN {column}")
+    connection.execute("ALTER TABLE raw.monitor_states DROP COLUMN event_id")
+    connection.execute("DROP TABLE raw.monitors")
+    connection.execute("DROP TABLE raw.alert_messages")
+    connection.execute("DROP TABLE raw.datasets")
+    connection.execute("ALTER TABLE raw.contents DROP COLUMN query_from")
+    connection.execute("ALTER TABLE raw.contents DROP COLUMN response_from")
     connection.execute("DELETE FROM raw.meta WHERE key = 'views'")
     connection.execute("UPDATE raw.meta SET value = 'OLD' WHERE key = 'schema_version'")
 elif what == "look":

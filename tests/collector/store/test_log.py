@@ -129,7 +129,7 @@ def test_a_log_of_another_file_is_kept_aside(kit: Any, crashed: Path) -> None:
 
 
 def test_the_log_of_a_missing_file_is_kept_aside(kit: Any, crashed: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """DuckDB removes it and begins anew."""
+    """DuckDB removes it and begins again."""
     whole = log_path(crashed).read_bytes()
     crashed.unlink()
     assert _stored(kit) == 0
@@ -146,7 +146,7 @@ def test_a_reader_refuses_a_damaged_log_and_names_the_command(crashed: Path, at:
 
 
 def test_vacuum_keeps_a_damaged_log(crashed: Path) -> None:
-    """It would write the file anew without it."""
+    """It would write the file again without it."""
     _flip(log_path(crashed), 0)
     whole = log_path(crashed).read_bytes()
     vacuum(crashed)

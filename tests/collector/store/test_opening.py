@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.store import EmbeddedStore, StoreError, open_store
-from ragpulse_collector.store.opening import lake_parts, s3_secret
+from ragpulse_collector.store.embedded import lake_parts, s3_secret
 
 
 def test_a_path_is_an_embedded_file(kit: Any) -> None:
@@ -18,7 +18,7 @@ def test_a_path_is_an_embedded_file(kit: Any) -> None:
 
 
 def test_a_lake_names_its_catalog_and_its_files() -> None:
-    """The data path is taken out of the connection string; without it the mend is named."""
+    """The data path is taken out of the connection string; without it the fix is named."""
     db = "ducklake:postgres:host=db dbname=lake data_path=s3://bucket/prefix"
     assert lake_parts(db) == ("ducklake:postgres:host=db dbname=lake", "s3://bucket/prefix")
     with pytest.raises(StoreError, match="data_path="):

@@ -34,6 +34,7 @@ def test_the_providers_own_figure_wins(kit: Any) -> None:
         ("claude-sonnet-4-5", 1_000, 100, 400, 100),
         ("gemini-2.5-pro", 199_000, 50, 0, 0),
         ("gemini-2.5-pro", 300_000, 50, 0, 0),
+        ("claude-sonnet-4-5", 250_000, 100, 50_000, 100_000),
     ],
 )
 def test_the_table_is_followed(kit: Any, model: str, whole: int, output: int, cached: int, written: int) -> None:
@@ -51,6 +52,22 @@ def test_settings_override_the_table(kit: Any) -> None:
     prices = Prices({"gpt-5-mini": Price(input=10, output=100, cached_input=1)})
     span = priced(kit, prices, model="gpt-5-mini", input_tokens=1_000, output_tokens=10, cached_tokens=500)
     assert (span.cost_usd, span.cost_source) == (pytest.approx(0.0065), "settings")
+
+
+def test_settings_price_writes_to_the_cache_and_service_tiers(kit: Any) -> None:
+    """Without a figure for the stated tier the model's own counts."""
+    batch = Price(input=5, output=50, cache_write=6)
+    prices = Prices({"m": Price(input=10, output=100, cache_write=12.5, tiers={"batch": batch})})
+    call: dict[str, Any] = {"model": "m", "input_tokens": 1_000, "output_tokens": 10, "cache_write_tokens": 400}
+    found = [priced(kit, prices, **call, service_tier=tier).cost_usd for tier in (None, "flex", "batch")]
+    assert found == pytest.approx([0.012, 0.012, 0.0059])
+
+
+def test_the_table_knows_service_tiers(kit: Any) -> None:
+    """A batch of OpenAI's costs half; a tier that the table does not know is priced as usual."""
+    call: dict[str, Any] = {"model": "gpt-5-mini", "provider": "openai", "input_tokens": 1_000, "output_tokens": 100}
+    usual, other, batch = (priced(kit, **call, service_tier=tier).cost_usd for tier in (None, "standard", "batch"))
+    assert (other, batch) == (pytest.approx(usual), pytest.approx(usual / 2))
 
 
 def test_more_cached_than_input_is_clamped(kit: Any) -> None:

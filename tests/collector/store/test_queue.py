@@ -9,7 +9,7 @@ import pytest
 
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import Busy
-from ragpulse_collector.store.queue import BodyItem, WriterQueue
+from ragpulse_collector.store.ingest.queue import BodyItem, WriterQueue
 
 
 def body(size: int = 10) -> BodyItem:

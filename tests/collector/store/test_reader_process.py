@@ -16,7 +16,7 @@ import pytest
 from waiting import eventually
 
 from ragpulse_collector.store import Busy, Refused
-from ragpulse_collector.store.reader_process import Readers
+from ragpulse_collector.store.sql.process import Readers
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere users' SQL runs in the collector itself")
 

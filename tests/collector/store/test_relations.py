@@ -13,7 +13,7 @@ from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries import decisions, documents, scores, traces
-from ragpulse_collector.store.queries.filters import Filter
+from ragpulse_collector.store.queries.traces import Filter
 
 DAY = {"first": T0 - timedelta(hours=12), "last": T0 + timedelta(hours=12)}
 SPAN = int(SPAN_ID, 16)
@@ -65,7 +65,7 @@ def test_the_first_version_of_a_prompt_is_no_start(store: EmbeddedStore, units: 
     for number, (version, minute) in enumerate([("v1", 0), ("v2", 5), ("v2", 9), ("v3", 7)]):
         units.unit(number, at=T0 + timedelta(minutes=minute), prompt_name="p", prompt_version=version)
     units.save()
-    found = [(row[1], row[2] - T0) for row in store.read(traces.PROMPT_STARTS, DAY).rows]
+    found = [(row[1], row[2] - T0) for row in store.read(traces.prompt_starts(Filter()), DAY).rows]
     assert found == [("v2", timedelta(minutes=5)), ("v3", timedelta(minutes=7))]
 
 
@@ -106,7 +106,7 @@ def test_dropped_units_are_those_that_a_budget_turned_down(
     units.decision(3, "other", pi=0.5, u=0.9, reason="budget")
     units.save()
     named = {"evaluator": evaluator} if evaluator else {}
-    assert len(store.read(decisions.dropped(evaluator), {**DAY, **named}).rows) == count
+    assert len(store.read(decisions.without_verdict(evaluator), {**DAY, **named}).rows) == count
 
 
 def test_a_label_is_the_latest_one_of_a_unit(store: EmbeddedStore, units: Units) -> None:
@@ -153,7 +153,7 @@ def test_costs_and_names_of_evaluators(store: EmbeddedStore, units: Units) -> No
 
 
 def test_a_rerankers_documents_replace_what_it_was_given(store: EmbeddedStore, units: Units) -> None:
-    """Places count the contexts with text; a document without an id is named by its hash."""
+    """A document without an id is named by its hash."""
     for number in (1, 2):
         units.unit(number)
         units.contexts(number, ["one", None, "three"])
@@ -162,8 +162,15 @@ def test_a_rerankers_documents_replace_what_it_was_given(store: EmbeddedStore, u
     units.add("contexts", **reranked, rank=1, id=None, text="best", hash="0123456789abcdef0123")
     units.save()
     found = store.read(documents.documents_of(Filter()), DAY).dicts()
-    shown = sorted((one["trace_id"].hex == trace_id(2), one["doc"], one["place"]) for one in found)
-    assert shown == [(False, "doc1", 1), (False, "doc2", None), (False, "doc3", 2), (True, "0123456789abcdef", 1)]
+    names = documents.named_documents(store, [one["doc"] for one in found], DAY)
+    second = store.read("SELECT hash($id::UUID)", {"id": trace_id(2)}).rows[0][0]
+    shown = sorted((one["trace"] == second, names[one["doc"]]["id"], one["has_text"]) for one in found)
+    assert shown == [
+        (False, "doc1", True),
+        (False, "doc2", False),
+        (False, "doc3", True),
+        (True, "0123456789abcdef", True),
+    ]
 
 
 def test_shared_documents_come_with_every_request_that_had_them(store: EmbeddedStore, units: Units) -> None:
@@ -172,8 +179,9 @@ def test_shared_documents_come_with_every_request_that_had_them(store: EmbeddedS
         units.unit(number)
         units.contexts(number, ["text"], ids=["shared" if number else "rare"])
     units.save()
-    found = documents.shared_documents(store, [trace_id(0), trace_id(1), trace_id(2)], DAY, least=2).rows
-    assert sorted(trace.hex for _, trace in found) == sorted(trace_id(number) for number in (1, 2, 3))
+    ids = [trace_id(number) for number in range(4)]
+    found = documents.shared_documents(store, ids, [0, 1, 2], DAY, least=2).rows
+    assert sorted(place for _, place in found) == [1, 2, 3]
     assert {doc for doc, _ in found} == {"shared"}
     searches = documents.retrievals(store, [trace_id(0)], DAY).rows
-    assert [(row[0].hex, *row[1:]) for row in searches] == [(trace_id(0), "search", 1)]
+    assert searches == [(0, "search", 1)]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.analysis.cases import case_of
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
 from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
 from ragpulse_collector.store.queries import deciding
-from ragpulse_collector.store.queries.sampling_hash import sampling_number
+from ragpulse_collector.store.queries.decisions import sampling_number
 
 ALL = Rule(name="all", evaluators=("faithfulness",), rate=1.0)
 HALF = Rule(name="half", evaluators=("faithfulness",), rate=0.5)
@@ -158,6 +159,57 @@ def test_late_feedback_redecides_with_the_same_number(kit: Any, rows: Any) -> No
     assert rows(store, "SELECT feedback, late_spans FROM traces") == [(-1.0, 0)]
     scored = rows(store, "SELECT span_id, evaluator, source, score, status FROM scores")
     assert scored == [(f"{1:016x}", "thumbs", "human", -1.0, "ok")]
+
+
+def test_late_facts_decide_under_the_rules_of_the_first_decision(kit: Any, rows: Any) -> None:
+    """A rule whose `where` was changed since must not move what it decided before: that turned 0.792 into 1.000.
+
+    The trace that came after the change has the new rule, also in the same transaction and after a restart.
+    """
+    store = kit.store()
+    first = Rule(name="r", evaluators=("faithfulness",), rate=1.0)
+    changed = Rule(name="r", evaluators=("faithfulness",), rate=0.25, where="feedback > 0")
+    kit.send(store, *traces(kit, 2))
+    Sampler(store, lambda: [first]).decide(kit.later(3))
+    kit.later(60)
+    thumbs = [
+        ScoreRecord(trace_id=trace_of(n), span_id=None, time_ns=kit.start_ns, name="thumbs", score=score)
+        for n, score in ((1, -1.0), (2, 1.0), (3, 1.0))
+    ]
+    kit.send(store, kit.span(1, kind="rag", trace_id=trace_of(3)), scores=thumbs)
+    assert Sampler(store, lambda: [changed]).decide(kit.later(3)) == 3
+    found = rows(store, "SELECT trace_id, pi, policy FROM decisions WHERE latest ORDER BY 1")
+    assert found == [
+        (trace_of(1), 1.0, first.policy), (trace_of(2), 1.0, first.policy), (trace_of(3), 0.25, changed.policy),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_span_with_a_wrong_clock_does_not_move_its_trace(kit: Any, rows: Any, days: int) -> None:
+    """A child two days early (or late) is counted; list, overview and series have the trace at its request."""
+    store = kit.store()
+    wrong = kit.start_ns + days * 86_400 * 10**9
+    kit.send(store, kit.span(1, kind="rag"), kit.span(2, 1, "llm", start_ns=wrong, end_ns=wrong, input_tokens=7))
+    Sampler(store, lambda: [ALL]).decide(kit.later(31))
+    request = kit.start + timedelta(milliseconds=1)
+    assert rows(store, "SELECT start_time, latency_ms, misdated_spans, input_tokens, ttft_ms FROM traces") == [
+        (request, 100.0, 1, 7, None)
+    ]
+    assert rows(store, "SELECT request_time FROM decisions") == [(request,)]
+    thumbs = ScoreRecord(trace_id=kit.trace, span_id=None, time_ns=kit.start_ns, name="thumbs", score=1.0)
+    kit.send(store, scores=[thumbs])
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(31)) == 1
+    found = rows(store, "SELECT start_time, n_spans, misdated_spans, input_tokens, feedback FROM traces")
+    assert found == [(request, 2, 1, 7, 1.0)]
+
+
+def test_test_runs_are_marked(kit: Any, rows: Any) -> None:
+    """Spans of `ragpulse regress` are evaluated like others, and their decisions say what they are."""
+    store = kit.store()
+    kit.send(store, *traces(kit, 1, environment="regress"))
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    assert rows(store, "SELECT pi, sampled, reason FROM decisions") == [(1.0, True, "test_run")]
+    assert rows(store, "SELECT count(*) FROM raw.eval_jobs") == [(1,)]
 
 
 def test_feedback_may_be_about_an_old_trace(kit: Any, rows: Any) -> None:
@@ -391,3 +443,144 @@ def test_decisions_are_some_time_apart(kit: Any) -> None:
     assert sampler.decide(kit.later(0.5)) == 3
     kit.send(store, kit.span(1, kind="rag"))
     assert [sampler.decide(kit.later(1.99)), sampler.decide(kit.later(0.01))] == [0, 1]
+
+
+_BELOW: dict[str, tuple[list[tuple[Any, ...]], tuple[Any, ...]]] = {
+    # spans as (id, parent, kind, fields); the unit is the first. Expected: query, response, error, and their spans.
+    "an HTTP root over a retriever and a model call": (
+        [
+            (1, None, "other", {}),
+            (2, 1, "retriever", {"query": "q"}),
+            (3, 1, "llm", {"query": "prompt", "response": "a"}),
+        ],
+        ("q", "a", False, 2, 3),
+    ),
+    "an agent's run: the first question and the last call": (
+        [
+            (1, None, "agent", {}),
+            (2, 1, "llm", {"query": "q"}),
+            (3, 1, "tool", {"query": "{}", "response": "t"}),
+            (4, 1, "llm", {"query": "q", "response": "a"}),
+        ],
+        ("q", "a", False, 2, 4),
+    ),
+    "a call in a call is somebody's child": (
+        [
+            (1, None, "chain", {"query": "own"}),
+            (2, 1, "llm", {"response": "a"}),
+            (3, 2, "chain", {}),
+            (4, 3, "llm", {"response": "b"}),
+        ],
+        ("own", "a", False, None, 2),
+    ),
+    "the last call failed, so did the unit": (
+        [
+            (1, None, "agent", {"status": "ok"}),
+            (2, 1, "llm", {"query": "q", "response": "thinking"}),
+            (3, 1, "llm", {"status": "error"}),
+        ],
+        ("q", None, True, 2, None),
+    ),
+    "the last call said nothing: an earlier one is no answer": (
+        [(1, None, "other", {}), (2, 1, "llm", {"query": "q", "response": "let me look"}), (3, 1, "llm", {})],
+        ("q", None, False, 2, None),
+    ),
+    "no call is recorded: the chain below speaks": (
+        [(1, None, "other", {}), (2, 1, "chain", {"query": "q", "response": "a"}), (3, 2, "chain", {"response": "b"})],
+        ("q", "a", False, 2, 2),
+    ),
+    "what judges and guards say is no answer": (
+        [
+            (1, None, "other", {}),
+            (2, 1, "llm", {"query": "q", "response": "a"}),
+            (3, 1, "guardrail", {}),
+            (4, 3, "llm", {"query": "safe?", "response": "yes"}),
+            (5, 1, "evaluator", {"query": "good?", "response": "yes"}),
+        ],
+        ("q", "a", False, 2, 2),
+    ),
+    "its own texts stay": (
+        [(1, None, "chain", {"query": "q", "response": "a"}), (2, 1, "llm", {"query": "x", "response": "y"})],
+        ("q", "a", False, None, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _BELOW)
+def test_a_unit_finds_its_texts(case: str, kit: Any, rows: Any) -> None:
+    """In the trace list, in the spans with where they are from, and in the evaluation case."""
+    spans, (query, response, error, query_from, response_from) = _BELOW[case]
+    store = kit.store()
+    kit.send(store, *(kit.span(number, parent, kind, **fields) for number, parent, kind, fields in spans))
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    assert rows(store, "SELECT query, response, error FROM traces") == [(query, response, error)]
+    told = "SELECT query, response, mapped_from ->> 'query', mapped_from ->> 'response' FROM spans WHERE span_id = ?"
+    sources = tuple(None if one is None else f"span {one:016x}" for one in (query_from, response_from))
+    assert rows(store, told, f"{1:016x}") == [(query, response, *sources)]
+    found = case_of(store, kit.trace, f"{1:016x}")
+    assert found is not None
+    assert (found.query, found.response) == (query, response)
+
+
+def test_every_unit_of_a_trace_finds_its_own_texts(kit: Any, rows: Any) -> None:
+    """Rag spans side by side, one without texts and one with a query only; neither hears the other's calls."""
+    store = kit.store()
+    kit.send(
+        store,
+        kit.span(1, kind="other"),
+        kit.span(2, 1, "rag"),
+        kit.span(3, 2, "llm", query="q2", response="a2"),
+        kit.span(4, 1, "rag", query="own"),
+        kit.span(5, 4, "llm", query="q4", response="a4"),
+    )
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    assert rows(store, "SELECT query, response FROM spans WHERE kind = 'rag' ORDER BY span_id") == [
+        ("q2", "a2"),
+        ("own", "a4"),
+    ]
+    assert rows(store, "SELECT count(*) FROM spans") == [(5,)]
+
+
+def test_late_spans_and_log_events_move_a_units_texts(kit: Any, rows: Any) -> None:
+    """A later call gives the answer; what the unit's own span says on a log event wins."""
+    store = kit.store()
+    sampler = Sampler(store)
+    shown = "SELECT query, response FROM traces"
+    kit.send(store, kit.span(1), kit.span(2, 1, "llm", query="q", response="a"))
+    sampler.decide(kit.later(3))
+    assert rows(store, shown) == [("q", "a")]
+    kit.send(store, kit.span(3, 1, "llm", query="q", response="b"))
+    sampler.decide(kit.later(3))
+    assert rows(store, shown) == [("q", "b")]
+    event = ContentRecord(trace_id=kit.trace, span_id=f"{1:016x}", time_ns=kit.start_ns, query="own")
+    kit.send(store, contents=[event])
+    sampler.decide(kit.later(3))
+    assert rows(store, shown) == [("own", "b")]
+    assert rows(store, "SELECT query, response FROM spans WHERE parent_span_id IS NULL") == [("own", "b")]
+
+
+def test_an_embedding_model_never_names_the_trace(kit: Any, rows: Any) -> None:
+    """A search alone has no model."""
+    store = kit.store()
+    kit.send(store, kit.span(1), kit.span(2, 1, "embedding", model="text-embedding-3-small"))
+    Sampler(store).decide(kit.later(3))
+    assert rows(store, "SELECT model FROM traces") == [(None,)]
+
+
+def test_nested_calls_are_counted_once_before_the_decision_as_after_it(kit: Any, rows: Any) -> None:
+    """A wrapper around a call, a second instrumentation beside it, and a call of its own."""
+    store = kit.store()
+    usage: dict[str, Any] = {"input_tokens": 100, "output_tokens": 5}
+    kit.send(
+        store,
+        kit.span(1, kind="rag"),
+        kit.span(2, 1, "llm", **usage),
+        kit.span(3, 2, "llm", response_id="r1", **usage),
+        kit.span(4, 1, "llm", response_id="r2", **usage),
+        kit.span(5, 1, "llm", response_id="r2", **usage),
+        kit.span(6, 4, "llm", response_id="r3", **usage),
+    )
+    counted = "SELECT input_tokens, output_tokens, decided FROM traces"
+    assert rows(store, counted) == [(300, 15, False)]
+    Sampler(store).decide(kit.later(3))
+    assert rows(store, counted) == [(300, 15, True)]

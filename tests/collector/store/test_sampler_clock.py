@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.api.status import Status
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import ScoreRecord
 from ragpulse_collector.sampling import Sampler
@@ -26,7 +26,7 @@ def send(kit: Any, store: Any, number: int) -> str:
 
 def undecided(store: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `GET status` says, at the test's present."""
-    monkeypatch.setattr("ragpulse_collector.api.status.utc_now", kit.clock)
+    monkeypatch.setattr("ragpulse_collector.api.handlers.status.utc_now", kit.clock)
     found = Status(store, Settings(), counters=Counters())(Params())["undecided"]
     assert isinstance(found, dict)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.sampling import Sampler
-from ragpulse_collector.store.estimates import MOMENTS
+from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.traces import newest
 from ragpulse_collector.store.views import FACT_COLUMNS
 from ragpulse_evaluators.statistics import Moments, hajek
@@ -56,7 +56,9 @@ def test_ids_are_hex_and_absent_parents_null(kit: Any, rows: Any) -> None:
     assert rows(store, "SELECT trace_id, span_id, parent_span_id FROM spans") == [("f" * 32, "f" * 16, None)]
 
 
-def _score(store: Any, values: list[float], pi: list[float], **fields: Any) -> None:
+def _score(
+    store: Any, values: list[float], pi: list[float], users: list[str | None] | None = None, **fields: Any
+) -> None:
     """Units with a decision and an online score each."""
     row = {"version": "v1", "judge": None, "source": "online", "status": "ok", "sampled": True, "latest": True} | fields
 
@@ -67,6 +69,11 @@ def _score(store: Any, values: list[float], pi: list[float], **fields: Any) -> N
             "decisions",
             ("trace_id", "span_id", "request_time", "evaluator", "pi", "sampled", "latest"),
             [(f"{i + 1:032x}", 1, at, "e", pi[i], row["sampled"], row["latest"]) for i in ids],
+        )
+        transaction.append(
+            "trace_facts",
+            ("trace_id", "latest", "start_time", "user_id"),
+            [(f"{i + 1:032x}", True, at, user) for i, user in enumerate(users or ())],
         )
         names = (
             "trace_id",
@@ -125,20 +132,23 @@ def test_macro_sums_and_list_agree_on_generated_scores(kit: Any, rows: Any, seed
     values = [round(random_.betavariate(4 * rate + 0.1, 1), 2) if graded else float(random_.random() < rate)
               for _ in range(n)]  # fmt: skip
     pi = [random_.choice(chances) for _ in values]
-    store, expected = kit.store(), hajek(values, pi)
-    _score(store, values, pi)
+    users = [f"u{random_.randrange(1 + seed * 2)}" if seed % 3 else f"u{i}" for i in range(n)]
+    store, expected = kit.store(), hajek(values, pi, clusters=users)
+    _score(store, values, pi, list(users))
     moments = (
-        "SELECT " + MOMENTS.format(y="y") + " FROM (SELECT unnest($y::DOUBLE[]) AS y, unnest($pi::DOUBLE[]) AS pi)"
+        f"SELECT {MOMENTS} FROM (SELECT cluster, {CLUSTER_SUMS.format(y='y')} FROM (SELECT unnest($y::DOUBLE[]) AS y,"
+        " unnest($pi::DOUBLE[]) AS pi, unnest($users::VARCHAR[]) AS cluster) GROUP BY cluster)"
     )
-    summed = Moments.of(store.read(moments, {"y": values, "pi": pi}).rows[0])
+    summed = Moments.of(store.read(moments, {"y": values, "pi": pi, "users": users}).rows[0])
     assert expected is not None
     assert summed is not None
-    told = rows(store, "SELECT estimate, lo, hi, n_eff FROM quality('e', '2026-03-01', '2026-03-02')")[0]
-    wanted = (expected.estimate, expected.lo, expected.hi, expected.n_eff)
-    assert told == pytest.approx(wanted, abs=1e-9)
+    told = rows(store, "SELECT estimate, lo, hi, n_eff, users FROM quality('e', '2026-03-01', '2026-03-02')")[0]
+    wanted = [expected.estimate, expected.lo, expected.hi, expected.n_eff, expected.clusters]
     found = summed.estimate()
-    assert (found.estimate, found.lo, found.hi, found.n_eff) == pytest.approx(wanted, abs=1e-9)
-    assert found.thin is expected.thin
+    near = [None if figure is None else pytest.approx(figure, abs=1e-9) for figure in wanted]
+    assert list(told) == near
+    assert [found.estimate, found.lo, found.hi, found.n_eff, found.clusters] == near
+    assert (found.thin, found.reason) == (expected.thin, expected.reason)
 
 
 @pytest.mark.parametrize("df", [1.0, 1.5, 2.0, 3.25, 6.6, 7.0, 30.0, 1000.0])

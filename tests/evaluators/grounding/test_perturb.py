@@ -16,6 +16,13 @@ CASES = [
         response="Bananas were not sold in Norway before 1905; today 12 kg are eaten by each person.",
         contexts=["Bananas were not sold in Norway before 1905. Today 12 kg are eaten by each person per year."],
     ),
+    Case(
+        response="Version 2.10 was faster than version 2.9 and opened most of 12 GB in May 2019 for Ann Roe.",
+        contexts=[
+            "Version 2.10 was faster than version 2.9 and opened most of 12 GB in May 2019 for Ann Roe.",
+            "The rose garden was planted by Bo Lund in 1950. In Quito, Bo Lund has a farm of 14 acres and 3 cows.",
+        ],
+    ),
     Case(response="巴黎是法国的首都，人口约200万。", contexts=["巴黎是法国的首都，人口约200万，位于塞纳河畔。"]),
 ]
 
@@ -26,8 +33,8 @@ def by_kind(labelled: list[LabelledCase], source: int) -> dict[str, LabelledCase
 
 
 def test_every_kind_is_made() -> None:
-    """The first case has a number, a date, a name, a unit and a verb, so every edit applies to it."""
-    assert set(by_kind(perturb(CASES), 0)) == {"original", *KINDS}
+    """Each kind of edit applies to one of these cases."""
+    assert {item.kind for item in perturb(CASES)} == {"original", *KINDS}
 
 
 def test_one_edit_and_its_label() -> None:
@@ -50,7 +57,7 @@ def test_negation_is_removed_where_there_is_one() -> None:
     """A negated answer loses its negation, another gains one, in Chinese too."""
     labelled = perturb(CASES)
     assert "were not" not in (by_kind(labelled, 1)["negation"].case.response or "")
-    assert "不是" in (by_kind(labelled, 2)["negation"].case.response or "")
+    assert "不是" in (by_kind(labelled, 3)["negation"].case.response or "")
 
 
 def test_unusable_cases_are_left_out() -> None:
@@ -62,7 +69,7 @@ def test_unusable_cases_are_left_out() -> None:
 @pytest.mark.anyio
 async def test_groundedness_tells_edits_from_originals() -> None:
     """Every original passes and every edit of it scores lower."""
-    scored = [(item, (await Groundedness()(item.case)).score or 0.0) for item in perturb(CASES)]
+    scored = [(item, (await Groundedness()(item.case)).parts["weakest"]) for item in perturb(CASES)]
     original = {item.source: score for item, score in scored if item.supported}
     assert all(score > 0.5 for score in original.values())
     assert all(score < original[item.source] for item, score in scored if not item.supported)

@@ -33,6 +33,7 @@ ANSWERS = (
     "The manual does not say who built it, but the tower was completed in 1889 by the company of Gustave Eiffel, "
     "which also delivered the iron frame of the Statue of Liberty in New York.",
     "Nobody knows who wrote the Voynich manuscript.",
+    "There is no evidence that the drug works.",
     "退货需要在30天内提出申请。",
     "No se aceptan devoluciones después de 30 días.",
     "Não aceitamos devoluções depois de 30 dias.",
@@ -46,7 +47,7 @@ ANSWERS = (
 async def test_refusals(response: str) -> None:
     """A response that declines is a refusal, normalized 0."""
     result = await get_evaluator("refusal")(Case(response=response))
-    assert (result.label, result.normalized) == ("refusal", 0.0)
+    assert (result.label, result.normalized) == ("refused", 0.0)
 
 
 @pytest.mark.anyio
@@ -54,7 +55,7 @@ async def test_refusals(response: str) -> None:
 async def test_answers(response: str) -> None:
     """A response that tells something is an answer, also where it says "cannot" or admits one gap."""
     result = await get_evaluator("refusal")(Case(response=response))
-    assert (result.label, result.normalized) == ("answer", 1.0), result.explanation
+    assert (result.label, result.normalized) == ("answered", 1.0), result.explanation
 
 
 @given(st.from_regex(DECLINES))

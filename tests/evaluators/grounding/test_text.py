@@ -61,8 +61,9 @@ def test_any_text_is_assessed(response: str, contexts: list[str]) -> None:
         ("seventy-three days", {"73"}, "day"),
         ("$20", {"20"}, "$"),
         ("35 %", {"35"}, "%"),
+        ("99/99/2024", {"99/99/2024"}, None),
         ("1.000 km", {"1", "1000"}, "km"),
-        ("二十五公斤", {"25"}, None),
+        ("二十五公斤", {"25"}, "kg"),
         ("三万人", {"30000"}, None),
     ],
 )

@@ -41,7 +41,8 @@ STATEMENTS = '{"statements": ["Apple was founded in 1976.", "Apple sells phones.
 
 def verdicts(*values: int) -> str:
     """A structured reply with these verdicts."""
-    return json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": v} for v in values]})
+    found = [{"number": i, "statement": "s", "reason": "r", "verdict": v} for i, v in enumerate(values, start=1)]
+    return json.dumps({"statements": found})
 
 
 async def test_answer_correctness_in_seed_form_weighs_facts_and_similarity() -> None:

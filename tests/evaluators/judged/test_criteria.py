@@ -50,7 +50,7 @@ async def test_question_task_and_examples_shape_prompt_and_version() -> None:
     plain = get_evaluator("judge", judge=ScriptedJudge(["True"]), question="Is it polite?")
     trained = plain.trained(examples=[{"response": "Go away", "score": 0}], task="Be strict.")  # type: ignore[attr-defined]
     prompt = (await trained(CASE)).calls[0].prompt
-    assert prompt.startswith("Be strict.")
+    assert prompt.index("Is it polite?") < prompt.index("Be strict.") < prompt.index("[user]")
     assert "response: Go away\nscore: 0" in prompt
     assert "Is it polite?" in prompt
     assert trained.version != plain.version

@@ -66,3 +66,27 @@ def test_geval_refuses_unknown_tasks_and_dimensions() -> None:
         get_evaluator("geval", task="poetry")
     with pytest.raises(ConfigurationError, match="fluency"):
         get_evaluator("geval", dimension="beauty")
+
+
+async def test_geval_marks_your_own_criterion() -> None:
+    """Criterion and steps are in the prompt, the mark is native on the span, the version follows all three."""
+    own: dict[str, Any] = {"criterion": "Names the source of each figure.", "steps": ["Find figures.", "Find sources."]}
+    result = await judged("geval", "3", "4", "n/a", case=Case(response="r"), **own, span=(0, 4), n=3)
+    assert (result.score, result.normalized, result.parts["n_valid"]) == (3.5, 0.875, {"criterion": 2})
+    assert "Names the source of each figure." in result.calls[0].prompt
+    assert "1. Find figures.\n2. Find sources." in result.calls[0].prompt
+    versions = {get_evaluator("geval", **{**own, **more}).version for more in ({}, {"steps": "x"}, {"span": (1, 3)})}
+    assert len(versions) == 3
+    for wrong in ({"span": (1, 2.5)}, {"criterion": " "}, {"criterion": None}):
+        with pytest.raises(ConfigurationError, match="geval:"):
+            get_evaluator("geval", **{**own, **wrong})
+
+
+async def test_a_mark_that_was_cut_off_after_it_counts_and_reasoning_does_not() -> None:
+    """Marks stand first, so a short limit is no harm; a draft within reasoning is no mark."""
+    cut = {"completion": "4\nBecause", "finish_reason": "length"}
+    thought = {"completion": "<think>\n2? No, ", "finish_reason": "length"}
+    result = await judged("geval", cut, thought, case=SUMMARY, dimension="relevance", n=2)
+    assert (result.score, result.parts["n_valid"]) == (4.0, {"Relevance": 1})
+    lost = await judged("geval", thought, case=SUMMARY, dimension="relevance", n=1)
+    assert (lost.status, "cut off" in (lost.explanation or "")) == ("invalid", True)

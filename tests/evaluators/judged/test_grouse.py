@@ -121,6 +121,10 @@ async def test_a_broken_prompt_folder_is_a_configuration_error(tmp_path: Path) -
     """A folder that is not there and a template that cannot be read are named at once."""
     with pytest.raises(ConfigurationError, match="no folder"):
         get_evaluator("grouse", prompts=tmp_path / "absent")
+    (tmp_path / "en.jinja").write_text("{% block faithfulness %}{% endblock %}", encoding="utf-8")
+    partial = await get_evaluator("grouse_completeness", judge=ScriptedJudge([]), prompts=tmp_path)(CASE)
+    assert "no step 'completeness': add {% block completeness %}" in (partial.explanation or "")
+    (tmp_path / "en.jinja").unlink()
     (tmp_path / "completeness.txt.jinja").write_text("{% if %}", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="grouse"):
         get_evaluator("grouse", prompts=tmp_path)

@@ -20,12 +20,18 @@ async def judged(name: str, *replies: str, case: Case = CASE, **params: Any) -> 
     return await get_evaluator(name, judge=ScriptedJudge(replies), **params)(case)
 
 
-STATEMENTS = '{"statements": ["Apple was founded in 1976.", "Apple sells phones.", "Apple is big."]}'
+TEXTS = ("Apple was founded in 1976.", "Apple sells phones.", "Apple is big.")
+STATEMENTS = json.dumps({"statements": TEXTS})
 
 
 def verdicts(*values: int) -> str:
     """A structured reply with these verdicts."""
-    return json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": v} for v in values]})
+    return reply(*({"statement": text, "verdict": value} for text, value in zip(TEXTS, values, strict=False)))
+
+
+def reply(*items: dict[str, Any]) -> str:
+    """A structured reply of these items."""
+    return json.dumps({"statements": [{"reason": "r", **item} for item in items]})
 
 
 async def test_statement_faithfulness_is_the_supported_share() -> None:
@@ -39,7 +45,7 @@ async def test_statement_faithfulness_is_the_supported_share() -> None:
 async def test_fewer_verdicts_than_statements_are_invalid() -> None:
     """Three statements and two verdicts are no score of 1.0."""
     result = await judged("statement_faithfulness", STATEMENTS, verdicts(1, 1), verdicts(1, 1))
-    assert (result.status, result.explanation) == ("invalid", "3 statements but 2 verdicts")
+    assert (result.status, result.explanation) == ("invalid", "no verdict on 'Apple is big.'")
 
 
 async def test_a_final_line_of_verdicts_is_read() -> None:
@@ -54,3 +60,37 @@ async def test_a_final_line_of_verdicts_is_read() -> None:
 async def test_a_response_without_statements_is_invalid() -> None:
     """Nothing to check is no perfect score."""
     assert (await judged("statement_faithfulness", '{"statements": []}')).status == "invalid"
+
+
+def item(index: int, verdict: str, **fields: Any) -> dict[str, Any]:
+    """A verdict on one of the statements."""
+    return {"number": index + 1, "statement": TEXTS[index], "verdict": verdict, **fields}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [item(2, "YES"), item(0, "YES"), item(1, "NO")],
+        [item(2, "YES", number=1), item(0, "YES", number=2), item(1, "NO", number=3)],
+        [item(0, "YES", statement=""), item(1, "NO", statement="phones are sold"), item(2, "YES", statement="")],
+        [item(0, "YES"), {"statement": "Apple  SELLS phones", "verdict": "NO"}, item(2, "YES"), item(2, "YES")],
+    ],
+)
+async def test_verdicts_are_matched_by_statement(items: list[dict[str, Any]]) -> None:
+    """In any order: by the words first, by the number where the words were changed."""
+    result = await judged("statement_faithfulness", STATEMENTS, reply(*items))
+    assert [part["verdict"] for part in result.parts["statements"]] == [True, False, True]
+    assert [part["statement"] for part in result.parts["statements"]] == list(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        ([item(0, "YES"), item(1, "NO"), item(1, "YES")], "two verdicts on"),
+        ([item(0, "YES"), item(1, "NO"), {"statement": "Something else", "verdict": "YES"}], "is none of the 3"),
+    ],
+)
+async def test_a_verdict_on_nothing_and_two_on_one_are_invalid(items: list[dict[str, Any]], why: str) -> None:
+    """As many verdicts as statements are not enough."""
+    result = await judged("statement_faithfulness", STATEMENTS, reply(*items), repair=False)
+    assert (result.status, why in (result.explanation or "")) == ("invalid", True)

@@ -17,7 +17,8 @@ async def test_an_answer_carries_text_tokens_and_the_prompt(chat_server: Any, co
     async with HTTPJudge(server.base, "tiny") as judge:
         [call] = await judge.ask(ASK)
     assert (call.completion, call.input_tokens, call.output_tokens, call.prompt) == ("YES", 11, 3, "hello")
-    assert server.bodies[0] == {"model": "tiny", "messages": ASK, "temperature": 0.0}
+    assert server.bodies[0] == {"model": "tiny", "messages": ASK, "temperature": 0.0, "max_tokens": 4096}
+    assert (call.sampling, call.finish_reason) == ({"temperature": 0.0, "max_tokens": 4096}, "stop")
 
 
 async def test_connections_are_kept_and_n_samples_are_n_questions(chat_server: Any, complete: Any) -> None:

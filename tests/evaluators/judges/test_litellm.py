@@ -37,7 +37,7 @@ async def test_a_case_is_judged_through_litellm(chat_server: Any, complete: Any)
         "openai/tiny temperature=0.0",
     )
     assert result.calls[0].input_tokens == 11
-    assert "It opens at nine." in server.bodies[0]["messages"][0]["content"]
+    assert "It opens at nine." in server.bodies[0]["messages"][1]["content"]
 
 
 async def test_a_provider_that_ignores_n_is_asked_again(chat_server: Any, complete: Any) -> None:
@@ -75,22 +75,6 @@ def test_prices_come_from_the_local_table() -> None:
     assert known is not None
     assert 0 < known[0] < known[1]
     assert prices("openai/no-such-model") is None
-
-
-async def test_structured_output_is_asked_for_and_given_up_where_it_is_refused(chat_server: Any, complete: Any) -> None:
-    """A model known for schemas is sent one; a server that refuses it is asked plainly, then and from then on."""
-
-    def answer(body: dict[str, Any]) -> Any:
-        return (400, '{"error": {"message": "no schemas here"}}') if "response_format" in body else complete("YES")
-
-    server = await chat_server(answer)
-    judge = LLMJudge("openai/gpt-4o-mini", api_base=server.base)
-    faithfulness = get_evaluator("faithfulness", judge=judge)
-    case = Case(response="r", contexts=["c"])
-    assert [(await faithfulness(case)).score for _ in range(2)] == [1.0, 1.0]
-    formats = [body.get("response_format", {}).get("type") for body in server.bodies]
-    assert formats == ["json_schema", None, None]
-    assert set(server.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]) == {"reason", "verdict"}
 
 
 async def test_log_probabilities_come_through_litellm(chat_server: Any, complete: Any) -> None:

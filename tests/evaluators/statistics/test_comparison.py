@@ -19,7 +19,6 @@ from ragpulse_evaluators.statistics import (
     always_valid,
     benjamini_hochberg,
     change_points,
-    clustered_mean,
     compare_arms,
     cusum,
     cusum_run_length,
@@ -29,7 +28,6 @@ from ragpulse_evaluators.statistics import (
     mean_ci,
     minus,
     msprt,
-    paired_mean,
     plus,
     ppi_mean,
     rogan_gladen,
@@ -107,11 +105,11 @@ def test_clustered_error_counts_users_not_answers() -> None:
     """Twenty equal answers of each user are one answer each: the error of 10 users, not of 200 answers."""
     users = [index // 20 for index in range(200)]
     values = [float(user % 2) for user in users]
-    clustered, plain = clustered_mean(values, users), hajek(values, [1.0] * 200)
-    assert clustered is not None
+    found, plain = hajek(values, [1.0] * 200, clusters=users), hajek(values, [1.0] * 200)
+    assert found is not None
     assert plain is not None
-    assert clustered.n_clusters == 10
-    assert clustered.se == pytest.approx(math.sqrt(20) * float(plain.se or 0))
+    assert (found.clusters, plain.clusters) == (10, 200)
+    assert found.se == pytest.approx(math.sqrt(20 * 10 / 9) * float(plain.se or 0))
 
 
 def test_peeking_at_correlated_users_keeps_the_false_alarms_down() -> None:
@@ -124,7 +122,8 @@ def test_peeking_at_correlated_users_keeps_the_false_alarms_down() -> None:
             arms = []
             for half in (0, 1):
                 users = [u for u in range(60)[half::2][: 5 * look] for _ in range(10)]
-                arms.append(clustered_mean([float(generator.random() < rates[u]) for u in users], users))
+                answers = [float(generator.random() < rates[u]) for u in users]
+                arms.append(hajek(answers, [1.0] * len(users), clusters=users))
             found = compare_arms(arms[0], arms[1], tau=0.1, previous_p=p)
             p = found.p if found else p
         alarms += p < 0.05
@@ -133,8 +132,8 @@ def test_peeking_at_correlated_users_keeps_the_false_alarms_down() -> None:
 
 def test_no_verdict_below_thirty_clusters() -> None:
     """However clear the difference, few users decide nothing."""
-    few = [clustered_mean([rate] * 9 + [1.0 - rate], range(10)) for rate in (1.0, 0.0)]
-    many = [clustered_mean([rate] * 99 + [1.0 - rate], range(100)) for rate in (1.0, 0.0)]
+    few = [hajek([rate] * 9 + [1.0 - rate], [1.0] * 10) for rate in (1.0, 0.0)]
+    many = [hajek([rate] * 99 + [1.0 - rate], [1.0] * 100) for rate in (1.0, 0.0)]
     assert verdict(few, compare_arms(*few, tau=0.1)) == "not enough data"
     assert verdict(many, compare_arms(*many, tau=0.1)) == "better"
     assert verdict(many[::-1], compare_arms(*many[::-1], tau=0.1)) == "worse"
@@ -306,14 +305,17 @@ def test_an_estimate_without_ends_is_no_interval() -> None:
     assert Interval.of(None) is None
 
 
-def test_paired_mean_has_students_interval_or_what_no_change_could_hide() -> None:
-    """By hand: mean 2, standard error sqrt(2)/3 over three pairs, t = 4.3027 at two degrees of freedom."""
-    mean, around = paired_mean([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
-    assert mean == pytest.approx(2.0)
-    assert around is not None
-    assert (around.hi - around.lo) / 2 == pytest.approx(4.302653 * 2**0.5 / 3)
-    assert paired_mean([0.0, 0.0], [1.0, 1.0], unseen=0.4) == (0.0, Interval(0.0, -0.4, 0.4))
-    assert paired_mean([0.5], [1.0]) == (0.5, None)
+def test_paired_differences_have_room_for_a_change_that_did_not_show() -> None:
+    """200 verdicts without a change leave ±0.02; two users who flip together are one flip."""
+    still = hajek([0.0] * 200, [1.0] * 200, bounds=(-1.0, 1.0))
+    assert still is not None
+    assert (still.lo, still.hi) == (pytest.approx(-0.019, abs=5e-4), pytest.approx(0.019, abs=5e-4))
+    flips = [1.0] * 10 + [0.0] * 90
+    alone = hajek(flips, [1.0] * 100, bounds=(-1.0, 1.0))
+    together = hajek(flips, [1.0] * 100, clusters=[index // 10 for index in range(100)], bounds=(-1.0, 1.0))
+    assert alone is not None
+    assert together is not None
+    assert (alone.lo or 0.0) > 0.0 > (together.lo or 0.0)
 
 
 def test_an_interval_for_many_looks_is_wider_than_one_for_a_single_look() -> None:

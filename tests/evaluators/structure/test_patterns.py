@@ -63,3 +63,11 @@ def test_parameters_are_part_of_the_version() -> None:
     assert make("regex", pattern="a").version != make("regex", pattern="b").version
     assert make("json_schema", schema={}).version != make("json_schema", schema={"type": "object"}).version
     assert make("regex", pattern="a").version == make("regex", pattern="a").version
+
+
+@pytest.mark.parametrize("name", ["regex", "format_adherence"])
+def test_an_empty_pattern_is_refused(name: str) -> None:
+    """It would match every answer; as a case's reference it makes the result invalid."""
+    with pytest.raises(ConfigurationError, match="empty regular expression"):
+        make(name, pattern="")
+    assert name != "regex" or verdict(name, "x", reference="x").passing is True

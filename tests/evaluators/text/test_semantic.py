@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.registry import get_evaluator
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.text import ENTRIES
 
@@ -60,6 +62,23 @@ def test_a_vector_of_zeros_is_invalid() -> None:
     assert verdict("embedding_similarity", "0 0", "1 0", embedder=Numbers()).status == "invalid"
 
 
+@pytest.mark.parametrize("name", ["embedding_similarity", "semscore"])
+def test_an_embedder_may_be_a_plain_function(name: str) -> None:
+    """As most libraries have it, with rows of an array; it is called in a thread, and its id is in the version."""
+
+    class Plain:
+        id = "plain"
+
+        def embed(self, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+            assert threading.current_thread() is not threading.main_thread()
+            return tuple(tuple(int(number) for number in text.split()) for text in texts)
+
+    assert verdict(name, "1 0", "0 1", "1 0", embedder=Plain()).score == pytest.approx(1.0)
+    other = type("Other", (Plain,), {"id": "other"})
+    one, two = (get_evaluator(name, embedder=kind()).version for kind in (Plain, other))
+    assert one != two
+
+
 def test_the_embedder_is_part_of_the_version() -> None:
     """Scores of two embedding models do not compare."""
     factory = next(entry for entry in ENTRIES if entry.name == "semscore").factory
@@ -75,7 +94,6 @@ def test_an_unknown_metric_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "library", "line"),
     [
-        ("bertscore", "bert_score", "pip install bert-score"),
         ("semscore", "wordllama", "pip install 'ragpulse[semantic]'"),
         ("embedding_similarity", "wordllama", "pip install 'ragpulse[semantic]'"),
     ],
@@ -88,6 +106,13 @@ def test_a_missing_library_is_an_error_with_the_install_line(
     found = verdict(name, "a", "b")
     assert found.status == "error"
     assert line in (found.explanation or "")
+
+
+def test_bertscore_without_its_package_is_refused_when_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the install command, before any case is scored."""
+    monkeypatch.setitem(sys.modules, "bert_score", None)
+    with pytest.raises(ConfigurationError, match="pip install 'bert-score'"):
+        get_evaluator("bertscore")
 
 
 def test_the_offline_embedder_sees_meaning_not_order() -> None:

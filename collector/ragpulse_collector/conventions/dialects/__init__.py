@@ -1,7 +1,25 @@
 """The rules of each dialect, one module each; `DIALECTS` is their order: the first rule that finds a value wins."""
 
-from ragpulse_collector.conventions.dialects import genai, langfuse, mlflow, openinference, others, own, traceloop
+from ragpulse_collector.conventions.dialects import (
+    frameworks,
+    genai,
+    langfuse,
+    mlflow,
+    openinference,
+    others,
+    own,
+    traceloop,
+)
 
-DIALECTS = (own.RULES, genai.RULES, openinference.RULES, traceloop.RULES, langfuse.RULES, mlflow.RULES, others.RULES)
+DIALECTS = (
+    own.RULES,
+    frameworks.RULES,
+    genai.RULES,
+    openinference.RULES,
+    traceloop.RULES,
+    langfuse.RULES,
+    mlflow.RULES,
+    others.RULES,
+)
 
 __all__ = ["DIALECTS"]

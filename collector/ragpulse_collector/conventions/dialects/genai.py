@@ -6,9 +6,18 @@ import re
 from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.documents import documents
+from ragpulse_collector.conventions.documents import documents, documents_in_output
 from ragpulse_collector.conventions.rules import Alone, Found, Rule, Span
-from ragpulse_collector.conventions.texts import first_message_text, last_user_text, or_text, query_in, response_in
+from ragpulse_collector.conventions.texts import (
+    first_message_text,
+    last_user_text,
+    or_json,
+    or_text,
+    query_in,
+    response_in,
+    response_of_completion,
+    response_of_output,
+)
 from ragpulse_collector.conventions.values import count, one_of, seconds, text, true
 
 OPERATIONS = {
@@ -30,18 +39,26 @@ OPERATIONS = {
     "create_agent": "agent",
     "plan": "agent",
     "invoke_workflow": "chain",
+    "handle_conversation_turn": "chain",
+    "agent_step": "chain",
+    "execute_event_loop_cycle": "chain",
     "execute_task": "chain",
+    "chain": "chain",
     "evaluate": "evaluator",
+    "evaluation": "evaluator",
     "fetch_response": "other",
 }
 """`gen_ai.operation.name` → kind. `fetch_response` reads a stored answer: its tokens were paid before."""
 
+DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _INDEXED = re.compile(r"([0-9]{1,6})\.(role|content)")
 
 
 def _provider(value: Any, span: Span) -> str | None:
     """Frameworks sometimes put their own name here; that is nobody's price list."""
-    return None if value in ("langchain", "llamaindex", "llama_index", "haystack") else text(value, span)
+    return (
+        None if value in ("langchain", "llamaindex", "llama_index", "haystack", "strands-agents") else text(value, span)
+    )
 
 
 def _streaming_only(value: Any, span: Span) -> float | None:
@@ -88,6 +105,17 @@ def _event_text(event: Any, *keys: str) -> str | None:
     return found.value if isinstance(found, Found) else None
 
 
+def _details_query(events: Any, span: Span) -> Found | None:
+    """Read the details as Strands sends them, in events of the span: one for what came in, one for what went out."""
+    said = (event.attributes.get(names.INPUT_MESSAGES) for event in events)
+    return next((Found(found.value) for value in said if (found := last_user_text(value, span))), None)
+
+
+def _details_response(events: Any, span: Span) -> Found | None:
+    said = (event.attributes.get(names.OUTPUT_MESSAGES) for event in reversed(events))
+    return next((Found(found.value) for value in said if (found := first_message_text(value, span))), None)
+
+
 RULES = (
     Rule("kind", names.OPERATION_NAME, one_of(OPERATIONS)),
     Rule("query", names.RETRIEVAL_QUERY, text),
@@ -107,6 +135,12 @@ RULES = (
     Rule("cache_write_tokens", names.CACHE_WRITE_TOKENS, count),
     Rule("cache_write_tokens", "gen_ai.usage.cache_creation.input_tokens", count),
     Rule("reasoning_tokens", names.REASONING_TOKENS, count),
+    Rule("service_tier", "openai.response.service_tier", text),
+    Rule("service_tier", "gen_ai.openai.response.service_tier", text),
+    Rule("service_tier", "gen_ai.response.service_tier", text),
+    Rule("service_tier", "openai.request.service_tier", text),
+    Rule("service_tier", "gen_ai.openai.request.service_tier", text),
+    Rule("service_tier", "gen_ai.request.service_tier", text),
     Rule("ttft_ms", names.TIME_TO_FIRST_CHUNK, seconds),
     Rule("ttft_ms", "gen_ai.server.time_to_first_token", _streaming_only, last=True),
     Rule("session_id", names.CONVERSATION_ID, text, last=True),
@@ -116,9 +150,24 @@ RULES = (
     Rule("query", "gen_ai.prompt.N.", _indexed_query, last=True),
     Rule("query", "gen_ai.prompt", or_text(query_in, field="query"), last=True),
     Rule("response", "gen_ai.completion.N.", _indexed_response, last=True),
-    Rule("response", "gen_ai.completion", or_text(response_in, field="response"), last=True),
+    Rule(
+        "response",
+        "gen_ai.completion",
+        response_of_completion,
+        last=True,
+    ),
     Rule("query", "event:gen_ai.user.message", _event_query, last=True),
     Rule("query", "event:gen_ai.content.prompt", _event_query, last=True),
     Rule("response", "event:gen_ai.choice", _event_response, last=True),
     Rule("response", "event:gen_ai.content.completion", _event_response, last=True),
+    Rule("query", f"event:{DETAILS_EVENT}", _details_query, last=True),
+    Rule("response", f"event:{DETAILS_EVENT}", _details_response, last=True),
+    Rule("query", "gen_ai.tool.call.arguments", or_text(or_json(query_in), field="query"), last=True),
+    Rule("contexts", "gen_ai.tool.call.result", documents_in_output, last=True),
+    Rule(
+        "response",
+        "gen_ai.tool.call.result",
+        response_of_output,
+        last=True,
+    ),
 )

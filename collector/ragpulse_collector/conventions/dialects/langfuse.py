@@ -6,7 +6,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import Rule, Span
-from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_in
+from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_of_output
 from ragpulse_collector.conventions.values import (
     amount,
     count,
@@ -37,12 +37,6 @@ _OBSERVATION = "langfuse.observation."
 _USAGE = _OBSERVATION + "usage_details"
 
 
-def _response(value: Any, span: Span) -> Any:
-    if span.kind in ("retriever", "reranker", "embedding"):
-        return None
-    return or_text(or_json(response_in), field="response")(value, span)
-
-
 def _cost(value: Any, span: Span) -> float | None:
     """Return the stated total, else the sum of the parts."""
     details = parsed(value)
@@ -67,7 +61,7 @@ RULES = (
     Rule("kind", _OBSERVATION + "type", one_of(KINDS)),
     Rule("query", _OBSERVATION + "input", or_text(or_json(query_in), field="query")),
     Rule("contexts", _OBSERVATION + "output", documents_of_retrieval),
-    Rule("response", _OBSERVATION + "output", _response),
+    Rule("response", _OBSERVATION + "output", response_of_output),
     Rule("model", _OBSERVATION + "model.name", text),
     Rule("input_tokens", _USAGE, members(("input", "prompt_tokens", "input_tokens"), count)),
     Rule("output_tokens", _USAGE, members(("output", "completion_tokens", "output_tokens"), count)),
@@ -104,8 +98,8 @@ RULES = (
     Rule("prompt_name", _OBSERVATION + "prompt.name", text),
     Rule("prompt_version", _OBSERVATION + "prompt.version", unquoted),
     Rule("tags", "langfuse.trace.tags", strings),
+    Rule("metadata", "langfuse.trace.metadata.", gathered),  # what a team filters by
     Rule("metadata", _OBSERVATION + "metadata.", gathered),
-    Rule("metadata", "langfuse.trace.metadata.", gathered),
     Rule("status", _OBSERVATION + "level", _error),
     Rule("status_message", _OBSERVATION + "status_message", text),
     Rule("environment", "langfuse.environment", text),

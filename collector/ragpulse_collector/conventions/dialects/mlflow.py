@@ -6,7 +6,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import Rule, Span
-from ragpulse_collector.conventions.texts import or_json, query_in, response_in
+from ragpulse_collector.conventions.texts import or_json, query_in, response_of_output
 from ragpulse_collector.conventions.values import count, members, one_of, unquoted
 
 KINDS = {
@@ -27,10 +27,6 @@ KINDS = {
 _USAGE = "mlflow.chat.tokenUsage"
 
 
-def _response(value: Any, span: Span) -> Any:
-    return None if span.kind in ("retriever", "reranker", "embedding") else or_json(response_in)(value, span)
-
-
 def _model(value: Any, span: Span) -> str | None:
     """Return the model without its provider: `openai/gpt-5-mini` is gpt-5-mini."""
     name = unquoted(value, span)
@@ -46,7 +42,7 @@ RULES = (
     Rule("kind", "mlflow.spanType", one_of(KINDS)),
     Rule("query", "mlflow.spanInputs", or_json(query_in)),
     Rule("contexts", "mlflow.spanOutputs", documents_of_retrieval),
-    Rule("response", "mlflow.spanOutputs", _response),
+    Rule("response", "mlflow.spanOutputs", response_of_output),
     Rule("model", "mlflow.llm.model", _model),
     Rule("provider", "mlflow.llm.provider", unquoted),
     Rule("provider", "mlflow.llm.model", _provider),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from ragpulse_collector.conventions import names
+from ragpulse_collector.conventions import names, reprs
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
 from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Rule, Span
-from ragpulse_collector.conventions.texts import or_json, query_in, response_in
+from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
 from ragpulse_collector.conventions.values import (
     amount,
     count,
@@ -42,6 +42,9 @@ _MESSAGE = re.compile(
     r"([0-9]{1,6})\.message\.(?:content|contents\.([0-9]{1,6})\.message_content\.text)", flags=re.ASCII
 )
 _JSON_BEGINS = frozenset('{["')
+_SPEAKER = "assistant: "
+"""How LlamaIndex begins what a model said."""
+_is_odd = re.compile(f"{_SPEAKER}|{reprs.BEGINS}").match
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 
 
@@ -49,23 +52,34 @@ def plain_query(value: Any, span: Span) -> Any:
     """Return a plain text as it is; look inside JSON, be it declared or not."""
     if _is_json(value, span.attributes.get(names.INPUT_MIME_TYPE)):
         return or_json(query_in)(value, span)
-    return text(value, span)
+    return _readable(value, span, "query")
 
 
-def plain_response(value: Any, span: Span) -> str | None:
-    """Return a plain text as it is; JSON is left to other rules."""
-    return None if _is_json(value, span.attributes.get(names.OUTPUT_MIME_TYPE)) else text(value, span)
+def plain_response(value: Any, span: Span) -> Any:
+    """Return a plain text as it is, JSON too where it is not declared; declared JSON is left to other rules."""
+    mime = span.attributes.get(names.OUTPUT_MIME_TYPE)
+    if _is_json(value, mime):
+        return None if mime == names.JSON or span.kind in _WITHOUT_RESPONSE else wrapped_response(value, span) or value
+    if span.kind == "llm" and type(value) is str and value.startswith(_SPEAKER):
+        return value.removeprefix(_SPEAKER) or None
+    return _readable(value, span, "response")
+
+
+def _readable(value: Any, span: Span, field: str) -> Any:
+    return plain(value, field) if type(value) is str and reprs.is_repr(value) else text(value, span)
 
 
 def plain_texts(column: Sequence[Any]) -> Sequence[Any] | None:
-    """Return a column of plain texts as it is, None where one may be JSON."""
+    """Return a column of plain texts as it is, None where one may be JSON or an object's repr."""
     found = texts(column)
-    return found if found and _JSON_BEGINS.isdisjoint(map(itemgetter(0), found)) else None
+    if not found or not _JSON_BEGINS.isdisjoint(map(itemgetter(0), found)):
+        return None
+    return None if any(map(_is_odd, found)) else found
 
 
 def _json_response(value: Any, span: Span) -> Any:
-    """Look for the answer inside JSON; what a retriever or embedder returns is no answer."""
-    return None if span.kind in _WITHOUT_RESPONSE else or_json(response_in)(value, span)
+    """Look for the answer inside JSON; a text was read before."""
+    return response_of_output(value, span) if type(value) is not str or value[:1] in _JSON_BEGINS else None
 
 
 def _is_json(value: Any, mime: Any) -> bool:
@@ -86,9 +100,23 @@ def _user_message(members: Any, _: Span) -> Found | None:
     return Found(said[-1][2], {said[-1][1]: {"$lifted": "query"}}) if said else None
 
 
-def _first_message(members: Any, _: Span) -> Found | None:
+def _said_message(members: Any, span: Span) -> Found | None:
+    """Return the first choice of a model call, the last message of anything else."""
     rows = _messages(members)
-    return Found(rows[0][2], {rows[0][1]: {"$lifted": "response"}}) if rows else None
+    if not rows:
+        return None
+    _, suffix, words = rows[0 if span.kind == "llm" else -1]
+    return Found(words, {suffix: {"$lifted": "response"}})
+
+
+def _crew_usage(name: str) -> Read:
+    """Make a reader of the usage that CrewAI states at the end of what a crew returns."""
+    read_member = member(f"token_usage.{name}", count)
+
+    def read(value: Any, span: Span) -> Any:
+        return read_member(value, span) if type(value) is str and '"token_usage"' in value[-400:] else None
+
+    return read
 
 
 def _cost_in_parts(value: Any, span: Span) -> float | None:
@@ -113,7 +141,7 @@ RULES = (
     Rule("contexts", "retrieval.documents.N.", flattened),
     Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval, last=True),
     Rule("response", names.OUTPUT_VALUE, plain_response),
-    Rule("response", "llm.output_messages.N.", _first_message),
+    Rule("response", "llm.output_messages.N.", _said_message),
     Rule("response", names.OUTPUT_VALUE, _json_response),
     Rule("model", "llm.request.model_name", text),
     Rule("model", "llm.response.model_name", text),
@@ -128,6 +156,8 @@ RULES = (
     Rule("cached_tokens", "llm.token_count.prompt_details.cache_input", count),
     Rule("cache_write_tokens", "llm.token_count.prompt_details.cache_write", count),
     Rule("reasoning_tokens", "llm.token_count.completion_details.reasoning", count),
+    Rule("input_tokens", names.OUTPUT_VALUE, _crew_usage("prompt_tokens"), last=True),
+    Rule("output_tokens", names.OUTPUT_VALUE, _crew_usage("completion_tokens"), last=True),
     Rule("cost_usd", names.COST_TOTAL, amount),
     Rule("cost_usd", "llm.cost.prompt", _cost_in_parts),
     Rule("ttft_ms", "event:First Token Stream Event", first_event),

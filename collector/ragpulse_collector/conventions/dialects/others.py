@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from ast import literal_eval
 from typing import Any
 
-from ragpulse_collector.conventions import names
+from ragpulse_collector.conventions import names, reprs
 from ragpulse_collector.conventions.rules import Read, Rule, Span
-from ragpulse_collector.conventions.texts import last_user_text, or_json, or_text, response_in
+from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
 from ragpulse_collector.conventions.values import amount, count, strings, text, unquoted
 
 
@@ -19,8 +18,7 @@ def _sign_of(kind: str) -> Read:
     return read
 
 
-_QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*+\""""
-_ONE_ARGUMENT = re.compile(rf"\(({_QUOTED}),\)|\{{(?:{_QUOTED}): ({_QUOTED})\}}")
+_ONE_ARGUMENT = re.compile(rf"\(({reprs.QUOTED}),\)|\{{(?:{reprs.QUOTED}): ({reprs.QUOTED})\}}")
 _LONGEST_ARGUMENT = 65_536
 
 
@@ -41,25 +39,16 @@ def _sole_argument(other: str) -> Read:
         found = _ONE_ARGUMENT.fullmatch(value)
         if found is None or span.attributes.get(other, "{}") not in ("()", "{}"):
             return None
-        return _spelled(found[1] or found[2])
+        return reprs.spelled(found[1] or found[2])
 
     return read
-
-
-def _spelled(quoted: str) -> str | None:
-    try:
-        words = str(literal_eval(quoted))
-        words.encode()  # half a surrogate pair is no text
-    except (ValueError, SyntaxError):
-        return None
-    return words or None
 
 
 RULES = (
     Rule("query", "function.args", _sole_argument("function.kwargs"), last=True),
     Rule("query", "function.kwargs", _sole_argument("function.args"), last=True),
     Rule("query", "pydantic_ai.all_messages", last_user_text, last=True),
-    Rule("response", "final_result", or_text(or_json(response_in), field="response"), last=True),
+    Rule("response", "final_result", response_of_completion, last=True),
     Rule("cost_usd", "gen_ai.cost.total_cost", amount),
     Rule("cost_usd", "gen_ai.usage.cost", amount),
     Rule("cost_usd", "operation.cost", amount),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragpulse_collector.conventions.documents import documents_of_retrieval, result_events
+from ragpulse_collector.conventions.documents import (
+    documents_in_output,
+    documents_of_retrieval,
+    holds_documents,
+    result_events,
+)
 from ragpulse_collector.conventions.rules import Rule, Span
-from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_in
+from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_of_output
 from ragpulse_collector.conventions.values import count, first_event, gathered, one_of, text, unquoted
 
 KINDS = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
@@ -15,20 +20,20 @@ _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 _ASSOCIATION = "traceloop.association.properties."
 
 
-def _response(value: Any, span: Span) -> Any:
-    """A retriever's output is documents, not an answer."""
-    if span.kind in ("retriever", "reranker", "embedding"):
-        return None
-    return or_text(or_json(response_in), field="response")(value, span)
+def _searched(value: Any, span: Span) -> str | None:
+    """A task that returns documents is a search."""
+    return "retriever" if span.attributes.get("traceloop.span.kind") == "task" and holds_documents(value) else None
 
 
 RULES = (
+    Rule("kind", _OUTPUT, _searched),
     Rule("kind", "llm.request.type", one_of(REQUEST_TYPES)),
     Rule("kind", "traceloop.span.kind", one_of(KINDS)),
     Rule("query", _INPUT, or_text(or_json(query_in), field="query")),
     Rule("contexts", _OUTPUT, documents_of_retrieval),
+    Rule("contexts", _OUTPUT, documents_in_output),
     Rule("contexts", "event:db.query.result", result_events("db.query.result.")),
-    Rule("response", _OUTPUT, _response),
+    Rule("response", _OUTPUT, response_of_output),
     Rule("input_tokens", "llm.usage.prompt_tokens", count),
     Rule("output_tokens", "llm.usage.completion_tokens", count),
     Rule("cached_tokens", "gen_ai.usage.cache_read_input_tokens", count),

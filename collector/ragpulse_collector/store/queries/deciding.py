@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragpulse_collector.store.queries.sampling_hash import U_SQL
-from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
+from ragpulse_collector.store.queries.decisions import U_SQL
+from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
 
 
 def literal(text: str) -> str:
@@ -31,6 +31,9 @@ def latest_score(evaluator: str) -> str:
 MAX_DEDUPLICATED_SPANS = 10_000
 """In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: the check runs inside the
 writer's transaction, which must stay short."""
+
+MISDATED_US = 86_400 * 10**6
+"""A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted."""
 
 NEWS = """
     SELECT 1 FROM raw.spans WHERE received_at >= $low
@@ -55,7 +58,8 @@ WAITING = """
                least(s.lo, t.time) AS earliest
         FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
     known AS (
-        SELECT f.trace_id, f.revision, f.decided_at, f.start_time, f.n_spans, f.late_spans FROM raw.trace_facts f
+        SELECT f.trace_id, f.revision, f.decided_at, coalesce(f.spans_from, f.start_time) AS start_time, f.n_spans,
+               f.late_spans FROM raw.trace_facts f
         WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
           AND f.start_time >= (SELECT min(earliest) FROM touched) - INTERVAL 1 DAY)
     SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
@@ -93,7 +97,7 @@ _PLACED_COLUMNS = ", ".join(
         "trace_id", "span_id", "parent_span_id", "start_time", "received_at", "duration_us", "name", "kind", "service",
         "environment", "status", "model", "response_id", "input_tokens", "output_tokens", "cached_tokens", "cost_usd",
         "cost_unknown_reason", "ttft_ms", "session_id", "user_id", "prompt_name", "prompt_version", "variant",
-        "upstream_pi", "top_score",
+        "upstream_pi", "top_score", "tags", "metadata", "service_version",
     )
 )  # fmt: skip
 
@@ -142,7 +146,8 @@ UNIT = f"""
     CREATE OR REPLACE TEMP TABLE unit AS
     WITH marked AS (
         SELECT p.trace_id, p.span_id, p.start_time, p.duration_us, p.ttft_ms, p.name, p.service, p.environment,
-               p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.kind = 'rag' AS is_rag
+               p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
+               p.metadata, p.service_version, p.kind = 'rag' AS is_rag
         FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
     whole AS (
@@ -178,30 +183,43 @@ FACT = f"""
                sum(cost_usd) AS cost_usd, min(cost_unknown_reason) FILTER (cost_usd IS NULL) AS reason
         FROM placed p LEFT JOIN uncounted c ON c.trace_id = p.trace_id AND c.span_id = p.span_id
         WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
+    dated AS (
+        SELECT p.*, x.start_time IS NOT NULL
+                    AND abs(epoch_us(p.start_time) - epoch_us(x.start_time)) > {MISDATED_US} AS misdated,
+               CASE WHEN misdated THEN x.start_time ELSE p.start_time END AS begun
+        FROM placed p LEFT JOIN unit x ON x.trace_id = p.trace_id AND x.is_first),
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
                any_value(known_late) AS known_late,
-               min(start_time) AS start_time, count(*) AS n_spans, min(upstream_pi) AS upstream_pi,
+               min(begun) AS start_time, min(start_time) AS spans_from, count(*) AS n_spans,
+               count_if(misdated) AS misdated_spans, min(upstream_pi) AS upstream_pi,
                arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
                arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
                arg_min(variant, start_time) AS variant, arg_min(environment, start_time) AS environment,
-               coalesce(arg_min(model, start_time) FILTER (kind = 'llm'), arg_min(model, start_time)) AS model,
+               arg_min(tags, start_time) AS tags, arg_min(metadata, start_time) AS metadata,
+               arg_min(service_version, start_time) AS service_version,
+               coalesce(arg_min(model, start_time) FILTER (kind = 'llm'),
+                        arg_min(model, start_time) FILTER (kind NOT IN ('embedding', 'reranker'))) AS model,
                coalesce(max(top_score) FILTER (kind = 'reranker'), max(top_score)) AS top_score,
-               min(start_time + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
+               min(begun + to_microseconds((ttft_ms * 1000)::BIGINT)) FILTER (kind = 'llm') AS first_token,
                arg_min(name, start_time) FILTER (kind = 'retriever') AS retriever,
                arg_min(name, start_time) AS name, arg_min(service, start_time) AS service,
-               max(start_time + to_microseconds(duration_us)) AS end_time
-        FROM placed GROUP BY trace_id),
+               max(begun + to_microseconds(duration_us)) AS end_time
+        FROM dated GROUP BY trace_id),
     texts AS (
-        SELECT c.trace_id, c.span_id, any_value(c.query) AS query, any_value(c.response) AS response
-        FROM raw.contents c SEMI JOIN unit x ON x.trace_id = c.trace_id AND x.span_id = c.span_id AND x.is_first
-        WHERE c.start_time >= $lo GROUP BY ALL),
+        SELECT o.trace_id, o.span_id, coalesce(o.query, b.query) AS query, coalesce(o.response, b.response) AS response,
+               coalesce(b.failed, false) AS failed
+        FROM own o LEFT JOIN below b ON b.trace_id = o.trace_id AND b.span_id = o.span_id),
     opinion AS (
         SELECT trace_id, arg_max(score, received_at) AS feedback FROM raw.feedback
         WHERE source = 'human' AND score IS NOT NULL AND trace_id IN (SELECT trace_id FROM whole) GROUP BY trace_id),
-    failed AS (SELECT trace_id, bool_or(status = 'error') AS error FROM unit GROUP BY trace_id)
+    failed AS (
+        SELECT x.trace_id, bool_or(x.status = 'error' OR t.failed) AS error
+        FROM unit x JOIN texts t ON t.trace_id = x.trace_id AND t.span_id = x.span_id GROUP BY x.trace_id)
     SELECT w.trace_id AS trace_uuid, {hex_trace("w.trace_id")} AS trace_id,
-           coalesce(w.revision + 1, 0) AS revision, x.span_id AS unit_span_id, w.start_time,
+           coalesce(w.revision + 1, 0) AS revision, x.span_id AS unit_span_id,
+           coalesce(x.start_time, w.start_time) AS start_time, w.spans_from,
+           w.misdated_spans::INTEGER AS misdated_spans,
            coalesce(x.duration_us / 1000.0, epoch_us(w.end_time - w.start_time) / 1000.0) AS latency_ms,
            coalesce(x.ttft_ms, CASE WHEN w.first_token IS NOT NULL
                 THEN greatest(0, epoch_us(w.first_token - coalesce(x.start_time, w.start_time))) / 1000.0 END)
@@ -222,7 +240,10 @@ FACT = f"""
            coalesce(x.n_units, 0)::INTEGER AS n_units,
            CASE WHEN w.revision IS NULL THEN 0
                 ELSE w.known_late + greatest(0, w.n_spans - w.known_spans) END::INTEGER AS late_spans,
-           w.upstream_pi, t.query, t.response, o.feedback, w.retriever
+           w.upstream_pi, t.query, t.response, o.feedback, w.retriever,
+           {tag_list("coalesce(x.tags, w.tags)")} AS tags,
+           {metadata_map("coalesce(x.metadata, w.metadata)")} AS metadata,
+           coalesce(x.service_version, w.service_version) AS release
     FROM whole w
     LEFT JOIN unit x ON x.trace_id = w.trace_id AND x.is_first
     LEFT JOIN usage g ON g.trace_id = w.trace_id
@@ -238,8 +259,31 @@ RETIRE_FACTS = """
 
 ADD_FACTS = f"""
     INSERT INTO raw.trace_facts BY NAME
-    SELECT trace_uuid AS trace_id, revision, true AS latest, $at::TIMESTAMP AS decided_at, unit_span_id, {_FACTS}
+    SELECT trace_uuid AS trace_id, revision, true AS latest, $at::TIMESTAMP AS decided_at, unit_span_id, {_FACTS},
+           spans_from
     FROM fact ORDER BY start_time"""
+
+
+RULES_IN_FORCE = "rules_in_force"
+"""The key of `raw.meta` under which every set of rules is kept that decided, as JSON of `at` and `rules`."""
+KNOWN_RULES = f"SELECT value FROM raw.meta WHERE key = '{RULES_IN_FORCE}' ORDER BY value"
+ADD_RULES = f"INSERT INTO raw.meta (key, value) VALUES ('{RULES_IN_FORCE}', $value)"
+FIRST_DECIDED = """
+    CREATE OR REPLACE TEMP TABLE in_force AS
+    SELECT f.trace_uuid, coalesce(count(r.at), 0) - 1 AS place
+    FROM fact f
+    LEFT JOIN (SELECT trace_id, min(decided_at) AS at FROM raw.trace_facts
+               WHERE start_time >= $lo AND revision = 0 AND trace_id IN (SELECT trace_uuid FROM fact)
+               GROUP BY trace_id) k ON k.trace_id = f.trace_uuid
+    LEFT JOIN (SELECT unnest($times::TIMESTAMP[]) AS at) r ON r.at <= coalesce(k.at, TIMESTAMP '9999-01-01')
+    GROUP BY f.trace_uuid"""
+"""Which of the sets of rules, in order of their times, was in force when each trace was decided first."""
+PLACES = "SELECT DISTINCT place FROM in_force"
+
+
+def decided_under(place: int) -> str:
+    """Return the condition that a unit's trace was decided first under this set of rules."""
+    return f"x.trace_id IN (SELECT trace_uuid FROM in_force WHERE greatest(place, 0) = {place})"
 
 
 NOTHING_DRAWN = """
@@ -334,6 +378,34 @@ RAISED = """
       AND list_contains($evaluators::VARCHAR[], n.evaluator) AND list_contains($policies::VARCHAR[], d.policy)
       AND (d.sampled OR d.u * coalesce(f.upstream_pi, 1) >= d.pi)"""
 """Decisions of the rules in force that the scores raise; not of those that a cap left out though they were drawn."""
+
+
+QUIET_SESSIONS = """
+    SELECT arg_max(trace_id, start_time) AS last_trace FROM raw.trace_facts
+    WHERE latest AND session_id IS NOT NULL AND unit_span_id IS NOT NULL AND start_time >= $since GROUP BY session_id
+    HAVING max(start_time + to_microseconds((latency_ms * 1000)::BIGINT)) <= $quiet AND last_trace NOT IN (
+        SELECT trace_id FROM raw.decisions
+        WHERE latest AND request_time >= $since AND list_contains($evaluators::VARCHAR[], evaluator))"""
+"""The last turn of each session that ended before `$quiet`, unless it is decided for one of the evaluators."""
+
+FACT_OF_SESSIONS = f"""
+    CREATE OR REPLACE TEMP TABLE fact AS
+    SELECT f.trace_id AS trace_uuid, {hex_trace("f.trace_id")} AS trace_id, 0 AS revision, f.unit_span_id,
+           {", ".join(f"f.{column}" for column in FACT_COLUMNS)}
+    FROM raw.trace_facts f
+    WHERE f.latest AND f.start_time >= $since AND f.trace_id IN ({QUIET_SESSIONS} LIMIT $most)"""
+
+UNIT_OF_SESSIONS = f"""
+    CREATE OR REPLACE TEMP TABLE unit AS
+    SELECT m.*, {U_SQL} AS u FROM (SELECT trace_uuid AS trace_id, unit_span_id AS span_id, start_time FROM fact) m"""
+
+RETIRE_SESSIONS = """
+    UPDATE raw.decisions SET latest = false
+    WHERE latest AND request_time >= $lo AND (rule, evaluator) IN (SELECT (rule, evaluator) FROM drawn)
+      AND trace_id IN (
+        SELECT t.trace_id FROM raw.trace_facts t JOIN fact f ON f.session_id = t.session_id
+        WHERE t.latest AND t.start_time >= $lo AND t.trace_id <> f.trace_uuid)"""
+"""What the same rule decided at an earlier end of a session that went on."""
 
 
 def scores_seen(names: Sequence[str]) -> str:

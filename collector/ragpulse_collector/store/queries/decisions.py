@@ -1,13 +1,34 @@
-"""The sampler's decisions: the latest one of each unit and evaluator."""
+"""The sampler's decisions: the latest of each unit and evaluator, the sampling number u, forced evaluations."""
 
 from __future__ import annotations
 
-__all__ = ["BARE_NAME", "COVERED", "DECIDED_UNITS", "DECISIONS", "ELIGIBLE", "dropped"]
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.store.protocol import Transaction
+
+_BELOW_ONE = 1 - 1e-16
+U_SQL = f"""least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
+                  || printf('%016x', m.span_id))[1:16])::UBIGINT / 18446744073709551616.0, {_BELOW_ONE!r})"""
+"""The number of a row `m` that has `trace_id` and `span_id`; `$salt` is a parameter of the query."""
+
+
+def sampling_number(salt: str, trace_id: str, span_id: str) -> float:
+    """Return u in [0, 1): the first 64 bits of sha256 over salt, trace id and span id (hex)."""
+    digest = hashlib.sha256(f"{salt}:{trace_id}:{span_id}".encode()).digest()
+    return min(int.from_bytes(digest[:8], "big") / 2**64, _BELOW_ONE)
+
 
 BARE_NAME = "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END"
 """The name of an evaluator without its version: few have one, and cutting all costs as much as the scan."""
-DECISIONS = "SELECT * FROM raw.decisions WHERE latest AND request_time >= $first AND request_time < $last"
-"""One row per unit and evaluator that the sampler decided about, for the requests of the range."""
+TEST_ENVIRONMENT = "regress"
+"""The `environment` of test runs, like those of `ragpulse regress`: they enter live quality only on request."""
+LIVE = "reason IS DISTINCT FROM 'test_run'"
+"""The condition that a decision is not about a test run."""
+DECISIONS = f"SELECT * FROM raw.decisions WHERE latest AND {LIVE} AND request_time >= $first AND request_time < $last"
+"""One row per unit and evaluator that the sampler decided about, for the live requests of the range."""
 DECIDED_UNITS = f"SELECT * FROM ({DECISIONS}) WHERE reason <> 'late'"
 """The decisions about units that arrived in time: those that coverage counts."""
 ELIGIBLE = f"""
@@ -21,7 +42,74 @@ COVERED = f"""
 """One row per unit that the sampler decided about for `$check`."""
 
 
-def dropped(evaluator: str | None) -> str:
-    """The decisions that a budget turned down, of `$evaluator` or of all (None); some of them were never selected."""
-    named = "" if evaluator is None else "evaluator = $evaluator AND "
-    return f"SELECT * FROM ({DECISIONS}) WHERE {named}reason = 'budget' AND NOT sampled AND pi > 0"
+def without_verdict(evaluator: str | None) -> str:
+    """The decisions of `$evaluator` or of all (None) that selected a unit which has no verdict, whatever its status.
+
+    Sampled ones are pending. The others were turned down by a budget; some of those were never selected.
+    """
+    named = "" if evaluator is None else f"{BARE_NAME} = $evaluator AND "
+    given = "" if evaluator is None else "evaluator = $evaluator AND "
+    return f"""
+        SELECT d.* FROM (
+            SELECT * REPLACE ({BARE_NAME} AS evaluator), hash(trace_id, span_id, {BARE_NAME}) AS unit
+            FROM ({DECISIONS}) WHERE {named}(sampled OR reason = 'budget') AND pi > 0) d
+        ANTI JOIN (
+            SELECT hash(trace_id, span_id, evaluator) AS unit FROM raw.scores
+            WHERE {given}request_time >= $first AND request_time < $last AND source IN ('online', 'replay')) s
+          ON s.unit = d.unit"""
+
+
+_UNIT = """
+    SELECT coalesce($span::UBIGINT, (SELECT unit_span_id FROM raw.trace_facts
+                                     WHERE latest AND trace_id = $trace::UUID LIMIT 1)) AS span_id"""
+
+_START = "SELECT min(start_time) FROM raw.spans WHERE trace_id = $trace::UUID AND span_id = $span"
+
+_KNOWN = """
+    SELECT rule, policy, pi, sampled, revision FROM raw.decisions
+    WHERE latest AND trace_id = $trace::UUID AND span_id = $span AND evaluator = $evaluator"""
+
+_RETIRE = """
+    UPDATE raw.decisions SET latest = false
+    WHERE latest AND trace_id = $trace::UUID AND span_id = $span AND evaluator = $evaluator"""
+
+_DECIDE = """
+    INSERT INTO raw.decisions BY NAME
+    SELECT $trace::UUID AS trace_id, $span::UBIGINT AS span_id, $start::TIMESTAMP AS request_time,
+           $evaluator AS evaluator, $rule AS rule, $policy AS policy, $pi::DOUBLE AS pi, $u::DOUBLE AS u,
+           $sampled AS sampled, 'forced' AS reason, $at::TIMESTAMP AS decided_at, $revision::INTEGER AS revision,
+           true AS latest"""
+
+_JOB = """
+    INSERT INTO raw.eval_jobs BY NAME
+    SELECT md5($trace::UUID::VARCHAR || $span::UBIGINT || $evaluator)::UUID AS job_id, $trace::UUID AS trace_id,
+           $span::UBIGINT AS span_id, $start::TIMESTAMP AS request_time, $evaluator AS evaluator, 'online' AS source,
+           $u::DOUBLE AS u, $at::TIMESTAMP AS created_at
+    WHERE NOT EXISTS (SELECT 1 FROM raw.eval_jobs WHERE source = 'online' AND trace_id = $trace::UUID
+                        AND span_id = $span AND evaluator = $evaluator)"""
+
+
+def force(
+    transaction: Transaction, trace_id: str, span_id: str | None, evaluators: Sequence[str], *, u: float | None
+) -> int:
+    """Queue the evaluators for a unit whatever the draw said; returns the number of new jobs.
+
+    The designed pi and the outcome of the draw stay as they were: a forced score enters estimates only if chance had
+    drawn it as well. `span_id` None means the trace's first unit; raises LookupError where there is no such unit.
+    """
+    unit = {"trace": trace_id, "span": None if span_id is None else int(span_id, 16)}
+    unit["span"] = transaction.execute(_UNIT, unit).rows[0][0]
+    start = None if unit["span"] is None else transaction.execute(_START, unit).rows[0][0]
+    if start is None:
+        raise LookupError(f"no unit {span_id or ''} in trace {trace_id}")
+    return sum(_force_one(transaction, unit | {"evaluator": name}, start, u) for name in dict.fromkeys(evaluators))
+
+
+def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, u: float | None) -> int:
+    known = transaction.execute(_KNOWN, unit).rows
+    rule, policy, pi, sampled, revision = known[0] if known else (None, None, 0.0, False, 0)
+    transaction.execute(_RETIRE, unit)
+    place = unit | {"start": start, "u": u, "at": transaction.at}
+    drawn = {"rule": rule, "policy": policy, "pi": pi, "sampled": sampled, "revision": revision}
+    transaction.execute(_DECIDE, place | drawn)
+    return int(transaction.execute(_JOB, place).rows[0][0])

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.queries.filters import Filter
-from ragpulse_collector.store.queries.traces import facts_of, of_traces
+from ragpulse_collector.store.queries.traces import Filter, facts_of, of_traces
 
-__all__ = ["CONTEXTS", "contexts", "documents_of", "retrievals", "shared_documents"]
+__all__ = ["CONTEXTS", "contexts", "documents_of", "named_documents", "retrievals", "shared_documents"]
 
 CONTEXTS = """
     SELECT * FROM raw.contexts WHERE start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY"""
@@ -24,46 +23,68 @@ def contexts(store: Store, scope: Mapping[str, Any]) -> Rows:
     )
 
 
-def documents_of(keep: Filter) -> str:
-    """One row per request of the range that passes the filter and document that its answer could use.
+_NAME = "coalesce(id, hash[1:16])"
 
-    Columns: trace_id, doc (its id, else the start of its hash), place (among the contexts with text, as evaluators see
-    them), hash, text, seen, query. The result of a reranker replaces what the reranker was given.
+
+def documents_of(keep: Filter) -> str:
+    """One row per request of the range that passes the filter and context that its answer could use.
+
+    Columns: trace and doc (hashes to join by; a document is its id, else the start of its text's hash), start_time,
+    span_id, rank, has_text, query (a hash). The result of a reranker replaces what the reranker was given. Texts are
+    left out: `named_documents` reads those of a few.
     """
     return f"""
-        WITH t AS (
+        WITH t AS MATERIALIZED (
+            SELECT trace_id, hash(trace_id) AS trace, hash(query) AS query
             FROM ({facts_of(keep, ("start_time", "query"))}) WHERE start_time >= $first AND start_time < $last
         ), reranked AS (
             SELECT trace_id, span_id FROM raw.spans WHERE kind = 'reranker' AND contexts_state IS NOT NULL
             AND start_time >= $first AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY
-        ), given AS (
-            SELECT c.trace_id, t.query, c.start_time, coalesce(c.id, c.hash[1:16]) AS doc, c.hash, c.text,
-                   CASE WHEN c.text IS NOT NULL THEN row_number() OVER (
-                       PARTITION BY c.trace_id, c.text IS NULL ORDER BY c.start_time, c.span_id, c.rank) END AS place
-            FROM ({CONTEXTS}) c JOIN t ON t.trace_id = c.trace_id
-            WHERE c.trace_id NOT IN (SELECT trace_id FROM reranked)
-                  OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)
         )
-        SELECT trace_id, doc, min(place) AS place, any_value(hash) AS hash, any_value(text) AS text,
-               max(start_time) AS seen, any_value(query) AS query
-        FROM given WHERE doc IS NOT NULL GROUP BY trace_id, doc"""
+        SELECT t.trace, t.query, hash({_NAME}) AS doc, c.start_time, c.span_id, c.rank, c.text IS NOT NULL AS has_text
+        FROM ({CONTEXTS}) c JOIN t ON t.trace_id = c.trace_id
+        WHERE (c.trace_id NOT IN (SELECT trace_id FROM reranked)
+               OR (c.trace_id, c.span_id) IN (SELECT (trace_id, span_id) FROM reranked)) AND {_NAME} IS NOT NULL"""
+
+
+def named_documents(store: Store, docs: Sequence[int], within: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The id, the text's hash and the start of the text of documents, by their hash."""
+    rows = store.read(
+        f"SELECT hash({_NAME}) AS doc, any_value({_NAME}) AS id, any_value(hash) AS hash, any_value(text)[:500] AS text"
+        f" FROM ({CONTEXTS}) WHERE doc IN (SELECT unnest($docs::UBIGINT[])) GROUP BY doc",
+        {**within, "docs": list(docs)},
+    ).dicts()
+    return {row.pop("doc"): row for row in rows}
 
 
 def retrievals(store: Store, trace_ids: Sequence[str], within: Mapping[str, Any]) -> Rows:
-    """Rows of (trace_id, name, n_contexts): each retriever that these requests asked, and how much it found."""
+    """Rows of (place, name, n_contexts): each retriever that these requests asked, and how much it found.
+
+    `place` is the request's place in `trace_ids`.
+    """
     return store.read(
-        "SELECT DISTINCT trace_id, name, n_contexts FROM raw.spans WHERE kind = 'retriever' AND start_time >= $first"
-        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))",
+        f"WITH asked AS ({_ASKED}) SELECT DISTINCT place, name, n_contexts FROM raw.spans s"
+        " JOIN asked ON asked.trace_id = s.trace_id WHERE kind = 'retriever' AND start_time >= $first"
+        " AND start_time < $last::TIMESTAMP + INTERVAL 1 DAY",
         {**within, "ids": list(trace_ids)},
     )
 
 
-def shared_documents(store: Store, trace_ids: Sequence[str], within: Mapping[str, Any], *, least: int) -> Rows:
-    """Rows of (doc, trace_id): the documents that at least so many of these requests share, with all their requests."""
+_ASKED = "SELECT unnest($ids::UUID[]) AS trace_id, generate_subscripts($ids, 1) - 1 AS place"
+
+
+def shared_documents(
+    store: Store, trace_ids: Sequence[str], chosen: Sequence[int], within: Mapping[str, Any], *, least: int
+) -> Rows:
+    """Rows of (doc, place): the documents that at least so many of the chosen requests share, with all their requests.
+
+    `place` and `chosen` are places in `trace_ids`.
+    """
     return store.read(
-        f"WITH c AS (SELECT DISTINCT trace_id, coalesce(id, hash[1:12]) AS doc FROM ({CONTEXTS})),"
-        " often AS (SELECT doc FROM c WHERE trace_id IN (SELECT unnest($ids::UUID[])) AND doc IS NOT NULL"
-        "   GROUP BY doc HAVING count(*) >= $least ORDER BY count(*) DESC LIMIT 100)"
-        " SELECT doc, trace_id FROM c WHERE doc IN (SELECT doc FROM often)",
-        {**within, "ids": list(trace_ids), "least": least},
+        f"WITH asked AS ({_ASKED}), c AS (SELECT DISTINCT place, coalesce(id, hash[1:12]) AS doc FROM ({CONTEXTS}) x"
+        "   JOIN asked ON asked.trace_id = x.trace_id WHERE doc IS NOT NULL),"
+        " often AS (SELECT doc FROM c WHERE place IN (SELECT unnest($chosen::BIGINT[]))"
+        "   GROUP BY doc HAVING count(*) >= $least ORDER BY count(*) DESC, doc LIMIT 100)"
+        " SELECT doc, place FROM c WHERE doc IN (SELECT doc FROM often)",
+        {**within, "ids": list(trace_ids), "chosen": list(chosen), "least": least},
     )

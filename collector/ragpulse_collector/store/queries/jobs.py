@@ -50,6 +50,7 @@ OPEN_RUN = ("running", "external")
 def given_up(scores: str) -> str:
     """Return the condition that a row of `raw.scores` (under this alias) is the error of a job's last attempt.
 
+    An error that is not tried again, such as a mistake in the code, is stored with the last attempt's number.
     Such a job is a dead letter: it is listed, and evaluated again only on request.
     """
     most = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
@@ -94,16 +95,15 @@ _NEXT = f"""
     SELECT {_JOB}, f.oldest FROM found f
     ANTI JOIN (SELECT unnest($claimed::UUID[]) AS job_id) c ON c.job_id = f.job_id
     ORDER BY {{order}}, f.job_id LIMIT $limit"""
-_ONLINE = _NEXT.format(
-    pending=pending(
-        "run_id IS NULL AND created_at >= $since AND created_at < $until"
-        " AND evaluator NOT IN (SELECT unnest($full::VARCHAR[]))",
-        # Scores and decisions carry the request time of their job, by which the store skips those of other hours.
-        scores="created_at >= $since - INTERVAL 10 MINUTES AND request_time BETWEEN $first AND $last",
-        decisions="decided_at >= $since AND request_time BETWEEN $first AND $last",
-    ),
-    order="f.created_at, f.u",
+_PENDING_ONLINE = pending(
+    "run_id IS NULL AND created_at >= $since AND created_at < $until"
+    " AND evaluator NOT IN (SELECT unnest($full::VARCHAR[]))",
+    # Scores and decisions carry the request time of their job, by which the store skips those of other hours.
+    scores="created_at >= $since - INTERVAL 10 MINUTES AND request_time BETWEEN $first AND $last",
+    decisions="decided_at >= $since AND request_time BETWEEN $first AND $last",
 )
+_OLDEST = _NEXT.format(pending=_PENDING_ONLINE, order="f.created_at, f.u")
+_NEWEST = _NEXT.format(pending=_PENDING_ONLINE, order="f.created_at DESC, f.u")
 _OF_RUNS = _NEXT.format(
     pending=pending(
         "run_id IN (SELECT unnest($runs::VARCHAR[]))"
@@ -123,9 +123,16 @@ def online_ends(read: Read, since: datetime) -> tuple[datetime | None, datetime,
 
 
 def pending_online(
-    read: Read, since: datetime, until: datetime, *, limit: int, claimed: Collection[str], full: Collection[str]
+    read: Read,
+    since: datetime,
+    until: datetime,
+    *,
+    limit: int,
+    claimed: Collection[str],
+    full: Collection[str],
+    newest: bool = False,
 ) -> list[tuple[Any, ...]]:
-    """Return the first pending online jobs made between the two instants, the oldest first.
+    """Return the first pending online jobs made between the two instants, the oldest or the `newest` first.
 
     Jobs that are `claimed` and jobs of `full` evaluators are left out. The last column is when the oldest pending job,
     claimed or not, was made.
@@ -133,7 +140,9 @@ def pending_online(
     window: dict[str, Any] = {"since": since, "until": until}
     times = read(f"SELECT min(request_time), max(request_time) {_SINCE} AND created_at < $until", window).rows[0]
     bounds = {"first": times[0], "last": times[1]}
-    return read(_ONLINE, window | bounds | {"limit": limit, "claimed": list(claimed), "full": list(full)}).rows
+    return read(
+        _NEWEST if newest else _OLDEST, window | bounds | {"limit": limit, "claimed": list(claimed), "full": list(full)}
+    ).rows
 
 
 def pending_of_runs(
@@ -229,7 +238,8 @@ def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:
 
 _DEAD = f"""
     SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, s.explanation,
-           s.attempt, s.created_at
+           (SELECT count(*) FROM raw.scores e WHERE e.job_id = s.job_id AND e.status = 'error') AS attempts,
+           s.created_at
     FROM raw.scores s JOIN raw.eval_jobs o ON o.job_id = s.job_id
     WHERE {given_up("s")} AND NOT EXISTS (
         SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = o.trace_id AND j.span_id = o.span_id

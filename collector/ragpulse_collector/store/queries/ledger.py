@@ -1,37 +1,62 @@
-"""The ledger of judge money: what was spent or is reserved, and every entry."""
+"""Judge money and judge replies: what was spent or is reserved, and the recorded replies."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import Any, Literal
 
 from ragpulse_collector.store.protocol import Rows, Transaction
 
-__all__ = ["Entry", "add_entries", "selected_usd", "spent_usd"]
-
 Read = Callable[..., Rows]
+HELD_BACK = 0.1
+"""Share of the day's budget that is released evenly over the day: a burst cannot spend it."""
 Entry = tuple[date, str, str, str | None, Literal["reserve", "release", "spend"], float]
 """Day, evaluator, job id, run id, kind, USD."""
 _COLUMNS = ("entry_id", "day", "evaluator", "job_id", "run_id", "kind", "usd", "created_at")
 
 
-def spent_usd(
-    read: Read, *, day: date | datetime | None = None, run_id: str | None = None, evaluator: str | None = None
-) -> float:
-    """Return USD spent or reserved by a replay, or online on a UTC day, by one evaluator or by all."""
+def spent_usd(read: Read, *, day: date | datetime | None = None, run_id: str | None = None) -> float:
+    """Return USD spent or reserved by a replay, or online on a UTC day."""
     sql = (
         "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id IS NOT DISTINCT FROM $run"
-        " AND ($day IS NULL OR day = $day::DATE) AND ($evaluator IS NULL OR evaluator = $evaluator)"
+        " AND ($day IS NULL OR day = $day::DATE)"
     )
-    return float(read(sql, {"run": run_id, "day": day, "evaluator": evaluator}).rows[0][0])
+    return float(read(sql, {"run": run_id, "day": day}).rows[0][0])
 
 
 def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> None:
     """Append entries; their sum is what is spent or reserved."""
     rows: list[tuple[Any, ...]] = [(uuid.uuid4().hex, *entry, at) for entry in entries]
     tx.append("ledger", _COLUMNS, rows)
+
+
+def reserved(read: Read) -> dict[str, list[Entry]]:
+    """Return by job id what is reserved and not settled, as the entries that release it."""
+    rows = read(
+        "SELECT day, evaluator, job_id, run_id, 'release', -sum(usd) FROM raw.ledger WHERE kind <> 'spend'"
+        " GROUP BY day, evaluator, job_id, run_id HAVING sum(usd) > 1e-9"
+    ).rows
+    found: dict[str, list[Entry]] = {}
+    for day, evaluator, job_id, *rest in rows:
+        found.setdefault(job_id.hex, []).append((day, evaluator, job_id.hex, *rest))
+    return found
+
+
+def reply_tokens(read: Read, evaluator: str, judge: str | None) -> tuple[float, float] | None:
+    """Return mean and tenth percentile of the tokens of a judge's newest replies, None where no length is known.
+
+    Replies to this evaluator count alone where there are any.
+    """
+    rows = read(
+        "WITH made AS (SELECT evaluator = $name AS own, unnest(json_extract(calls, '$[*].output_tokens'))::BIGINT AS n"
+        "   FROM (SELECT * FROM raw.scores WHERE judge = $judge AND calls IS NOT NULL"
+        "     ORDER BY evaluator = $name DESC, created_at DESC LIMIT 1000))"
+        " SELECT avg(n), quantile_cont(n, 0.1) FROM made WHERE n > 0 GROUP BY own ORDER BY own DESC LIMIT 1",
+        {"name": evaluator, "judge": judge},
+    ).rows
+    return (float(rows[0][0]), float(rows[0][1])) if rows else None
 
 
 def selected_usd(read: Read, since: datetime, until: datetime) -> dict[str, float]:
@@ -52,3 +77,17 @@ def selected_usd(read: Read, since: datetime, until: datetime) -> dict[str, floa
         {"since": since, "now": until},
     ).rows
     return dict(rows)
+
+
+def replies(read: Callable[..., Rows], keys: Sequence[str]) -> dict[str, str]:
+    """Return the first recorded reply under each key that has one."""
+    sql = (
+        "SELECT key, arg_min(reply, created_at) FROM raw.judge_calls"
+        " WHERE key IN (SELECT unnest($keys::VARCHAR[])) GROUP BY key"
+    )
+    return dict(read(sql, {"keys": list(keys)}).rows)
+
+
+def add_calls(tx: Transaction, calls: Sequence[tuple[str, str, str]]) -> None:
+    """Append replies, each given as key, judge and reply."""
+    tx.append("judge_calls", ("key", "judge", "reply", "created_at"), [(*call, tx.at) for call in calls])

@@ -1,16 +1,53 @@
-"""The states of monitors: every change of state is a row."""
+"""Monitors: those made over the API, their states, and the messages about changes of state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from ragpulse_collector.store.protocol import Rows, Transaction
 
-__all__ = ["add_state", "latest_states", "monitors_named", "states"]
-
 Read = Callable[..., Rows]
-_COLUMNS = ("monitor", "group", "state", "value", "lo", "hi", "text", "delivery", "statistic", "created_at")
+_STATE = ("monitor", "group", "state", "value", "lo", "hi", "text", "statistic", "event_id", "created_at")
+_MESSAGE = ("event_id", "destination", "state", "attempt", "error", "message", "due_at", "created_at")
+
+
+class Stored(NamedTuple):
+    """What the store knows of a monitor; `definition` is None for one of the file that was only muted."""
+
+    name: str
+    definition: str | None
+    mute_until: datetime | None
+    deleted: bool
+
+
+class Message(NamedTuple):
+    """A message that a destination has not taken yet."""
+
+    event_id: UUID
+    text: str
+    """The message as JSON."""
+    attempt: int
+    due_at: datetime
+    created_at: datetime
+
+
+def stored_monitors(read: Read) -> list[Stored]:
+    """Return the latest row of each monitor, by name."""
+    sql = (
+        "SELECT name, definition, mute_until, deleted FROM raw.monitors"
+        " QUALIFY row_number() OVER (PARTITION BY name ORDER BY created_at DESC) = 1 ORDER BY name"
+    )
+    return [Stored(*row) for row in read(sql).rows]
+
+
+def add_monitor(tx: Transaction, monitor: Stored, *, actor: str, action: str) -> None:
+    """Append the new form of a monitor, and the audit's line about it."""
+    tx.append("monitors", (*Stored._fields, "created_at"), [(*monitor, tx.at)])
+    detail = f"{monitor.name} {monitor.definition or ''}".strip()
+    tx.append("audit", ("created_at", "actor", "action", "detail"), [(tx.at, actor, f"monitor {action}", detail)])
 
 
 def monitors_named(read: Read, prefix: str) -> list[str]:
@@ -30,18 +67,51 @@ def latest_states(read: Read, monitor: str) -> dict[str, dict[str, Any]]:
 
 
 def states(read: Read, monitor: str, *, limit: int = 100) -> list[dict[str, Any]]:
-    """Return the states of a monitor, newest first."""
-    sql = "SELECT * FROM raw.monitor_states WHERE monitor = $monitor ORDER BY created_at DESC LIMIT $limit"
+    """Return the states of a monitor, newest first; `delivery` says what became of each message."""
+    deliveries = (
+        "SELECT event_id, string_agg(destination || ': ' || CASE WHEN error IS NULL THEN state"
+        " WHEN state = 'sent' THEN state ELSE state || ' (' || error || ')' END, ', ' ORDER BY destination) AS told"
+        " FROM (SELECT * FROM raw.alert_messages"
+        " QUALIFY row_number() OVER (PARTITION BY event_id, destination ORDER BY attempt DESC) = 1) GROUP BY event_id"
+    )
+    sql = (
+        "SELECT s.* REPLACE (coalesce(d.told, s.delivery) AS delivery) FROM raw.monitor_states s"
+        f" LEFT JOIN ({deliveries}) d ON d.event_id = s.event_id"
+        " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT $limit"
+    )
     return read(sql, {"monitor": monitor, "limit": limit}).dicts()
 
 
 def add_state(
     tx: Transaction,
-    monitor: str,
-    group: str,
-    state: str,
+    key: tuple[str, str, str],
     figures: tuple[float | None, float | None, float | None],
-    texts: tuple[str, str | None, str | None],
+    texts: tuple[str, str | None],
+    event_id: UUID,
 ) -> None:
-    """Append a state: `figures` are the value and the ends of its interval, `texts` text, delivery and statistic."""
-    tx.append("monitor_states", _COLUMNS, [(monitor, group, state, *figures, *texts, tx.at)])
+    """Append a state: `key` is monitor, group and state; `figures` value and interval; `texts` text and statistic."""
+    tx.append("monitor_states", _STATE, [(*key, *figures, *texts, event_id, tx.at)])
+
+
+def add_messages(tx: Transaction, event_id: UUID, message: str, destinations: Sequence[str], *, at: datetime) -> None:
+    """Store one message for each destination, due at once."""
+    rows = [(event_id, name, "pending", 0, None, message, at, at) for name in destinations]
+    tx.append("alert_messages", _MESSAGE, rows)
+
+
+def pending_messages(read: Read, destination: str) -> list[Message]:
+    """Return what one destination has not taken, oldest first."""
+    sql = (
+        "SELECT event_id, any_value(message), max(attempt), arg_max(due_at, attempt), min(created_at)"
+        " FROM raw.alert_messages WHERE destination = $destination GROUP BY event_id"
+        " HAVING arg_max(state, attempt) = 'pending' ORDER BY 5"
+    )
+    return [Message(*row) for row in read(sql, {"destination": destination}).rows]
+
+
+def add_attempt(
+    tx: Transaction, message: Message, destination: str, state: str, attempt: int, error: str | None, due_at: datetime
+) -> None:
+    """Append the outcome of one attempt."""
+    row = (message.event_id, destination, state, attempt, error, message.text, due_at, message.created_at)
+    tx.append("alert_messages", _MESSAGE, [row])

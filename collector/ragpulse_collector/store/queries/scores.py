@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store
-from ragpulse_collector.store.queries.decisions import BARE_NAME
-from ragpulse_collector.store.queries.filters import Filter
+from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import FACTS
+from ragpulse_collector.store.queries.traces import FACTS, Filter, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Sample",
     "evaluators_in",
     "judge_cost",
+    "last_revision",
     "mean_cost",
     "sample_of",
 ]
@@ -41,7 +42,8 @@ class Sample:
 
     Columns: unit (a hash to join by), evaluator, trace_id, span_id, request_time, version, judge, source, status,
     normalized, score, passing, explanation, parts, run_id, created_at, label_version, score_key, pi (NULL: not part of
-    any random sample), and the columns of `traces` asked for.
+    any random sample), cluster (a hash of the user, else the session, else the trace), identified (a user or session
+    is known), and the columns of `traces` asked for.
     """
 
     sql: str
@@ -66,11 +68,12 @@ _ONLY = f"verdicts AS ({_GIVEN.replace('{key}', '')})"
 _UNITS = """
 WITH {verdicts}, drawn AS (
     SELECT hash(trace_id, span_id, {name}) AS unit, pi FROM raw.decisions
-    WHERE latest AND sampled AND pi > 0 AND {decided}request_time >= $first AND request_time < $last
+    WHERE latest AND sampled AND pi > 0 AND {live} AND {decided}request_time >= $first AND request_time < $last
 ){replayed}
 SELECT s.unit, s.evaluator, s.trace_id, s.span_id, s.request_time, s.version, s.judge, s.source, s.status,
        s.normalized, s.score, s.passing, s.explanation, s.parts, s.run_id, s.created_at, s.label_version, s.score_key,
-       {pi} AS pi{columns}
+       {pi} AS pi, coalesce(t.cluster, hash(s.trace_id)) AS cluster,
+       coalesce(t.identified, false) AS identified{columns}
 FROM verdicts s LEFT JOIN drawn d ON d.unit = s.unit{joins}
 """
 _REPLAYED = """, parts AS (
@@ -89,7 +92,8 @@ def sample_of(
 ) -> Sample:  # fmt: skip
     """Build the query for the scored units of an evaluator (None: of all) whose traces pass the filter.
 
-    `columns` of `traces` come with them. A `prefix` keeps the parameters of two samples in one query apart.
+    Test runs are left out unless the filter names an environment. `columns` of `traces` come with the units. A
+    `prefix` keeps the parameters of two samples in one query apart.
     """
     runs = shares(store, evaluator)
     own: dict[str, Any] = {} if evaluator is None else {"evaluator": evaluator}
@@ -98,23 +102,25 @@ def sample_of(
         own |= {"run_ids": [share.run_id for share in runs], "run_pis": [share.pi for share in runs]}
         own |= {"run_us": [share.below for share in runs]}
         joins += " LEFT JOIN replayed r ON r.score_key = s.score_key"
-    if keep or columns:
-        joins += (
-            f" JOIN (SELECT * FROM ({FACTS}) WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
-            f" AND start_time < $last AND {keep.sql}) t ON t.trace_id = s.trace_id"
-        )
+    joins += (
+        f" {'' if keep or columns else 'LEFT '}JOIN (SELECT *, {CLUSTER} AS cluster, {IDENTIFIED} AS identified"
+        f" FROM {with_columns(f'({FACTS})', columns)} WHERE start_time >= $first::TIMESTAMP - INTERVAL 1 DAY"
+        f" AND start_time < $last AND {keep.sql}) t ON t.trace_id = s.trace_id"
+    )
     named = "" if evaluator is None else "evaluator = $evaluator AND "
     sql = _UNITS.format(
         verdicts=(_LATEST if _repeats(store, evaluator, within) else _ONLY).format(named=named),
         name="$evaluator" if named else BARE_NAME,
         decided="(evaluator = $evaluator OR evaluator LIKE $evaluator || '@%') AND " if named else "",
+        live="true" if keep.tests else LIVE,
         replayed=_REPLAYED if runs else "",
         pi=_BOTH_PI if runs else "d.pi",
-        columns="".join(f", t.{column}" for column in columns),
-        joins=joins,
+        columns="{columns}",
+        joins="{joins}",
     )
     for name in own if prefix else ():
         sql = sql.replace(f"${name}", f"${prefix}{name}")
+    sql = sql.format(columns="".join(f", t.{column}" for column in columns), joins=joins)
     return Sample(sql, {**within, **keep.parameters, **{f"{prefix}{name}": own[name] for name in own}})
 
 
@@ -162,6 +168,16 @@ def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
         within,
     ).rows
     return [name for (name,) in rows]
+
+
+def last_revision(store: Store, evaluator: str, version: str) -> str | None:
+    """What stood beside this version of an evaluator when it scored last; None where it was only the version."""
+    found: str | None = store.read(
+        "SELECT arg_max(label_version, created_at) FROM raw.scores"
+        " WHERE evaluator = $evaluator AND version = $version AND label_version <> version",
+        {"evaluator": evaluator, "version": version},
+    ).rows[0][0]
+    return found
 
 
 def judge_cost(store: Store, within: Mapping[str, Any]) -> float | None:

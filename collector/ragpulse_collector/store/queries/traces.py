@@ -1,15 +1,81 @@
-"""Traces: the decided ones, rows for lists, the newest ones, and the spans and texts of a trace."""
+"""Traces: conditions over their columns, the decided ones, rows for lists, the newest, and the spans of a trace."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Rows, Store
-from ragpulse_collector.store.queries.filters import Filter
 from ragpulse_collector.store.views import DECIDED, FACT_COLUMNS, LOW, UNDECIDED_SINCE
+
+_MAX_WORDS = 8
+_TRACE_ID = re.compile(r"[0-9a-fA-F-]{6,36}")
+"""What may be a trace id, or its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A SQL boolean over the columns of `traces` with its parameters; `true` keeps every trace."""
+
+    sql: str = "true"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    tests: bool = False
+    """Whether test runs are asked for: the filter names an environment."""
+
+    def __bool__(self) -> bool:
+        return self.sql != "true"
+
+
+def bound_to(binding: Binding) -> Filter:
+    """Return the filter that keeps the traces all of whose spans belong to what a key is bound to.
+
+    A trace that other services share is left out: its texts and scores may hold theirs.
+    """
+    allowed = " AND ".join(f"coalesce({name[:-1]} IN (SELECT unnest($bound_{name}::VARCHAR[])), false)"
+                           for name, values in binding._asdict().items() if values)  # fmt: skip
+    foreign = f"SELECT trace_id FROM raw.spans WHERE NOT ({allowed})"
+    given = {f"bound_{name}": list(values) for name, values in binding._asdict().items() if values}
+    return Filter(f"{allowed} AND trace_id::UUID NOT IN ({foreign})", given)
+
+
+def is_bound(store: Store, trace_id: UUID, binding: Binding | None) -> bool:
+    """Whether all spans of a trace belong to what a key is bound to; true for an unknown trace."""
+    if binding is None:
+        return True
+    rows = store.read("SELECT DISTINCT service, environment FROM raw.spans WHERE trace_id = $id", {"id": trace_id}).rows
+    return all(binding.allows(*row) for row in rows)
+
+
+def holds_words(text: str) -> tuple[str, dict[str, str]]:
+    """Return SQL over the columns of `traces`, with its parameters, that is true where every word occurs.
+
+    Words are found anywhere in `query` and `response`, in any case; words in "double quotes" stay together. A word also
+    finds the user and the session of this id, and traces whose id begins with it. Without words it is `true`.
+    """
+    parameters = {f"word_{number}": word for number, word in enumerate(words(text))}
+    return " AND ".join(_occurs(name, word) for name, word in parameters.items()) or "true", parameters
+
+
+def _occurs(name: str, word: str) -> str:
+    ids = f"user_id = ${name} OR session_id = ${name}"
+    if _TRACE_ID.fullmatch(word):
+        ids += f" OR starts_with(replace(trace_id::VARCHAR, '-', ''), lower(replace(${name}, '-', '')))"
+    return f"(contains(lower(query), lower(${name})) OR contains(lower(response), lower(${name})) OR {ids})"
+
+
+def words(text: str) -> list[str]:
+    """Split a search text into at most eight words; quoted parts stay whole."""
+    found: list[str] = []
+    for index, part in enumerate(text.split('"')):
+        found += [part.strip()] if index % 2 else part.split()
+    return [word for word in found if word][:_MAX_WORDS]
+
 
 FACTS = "SELECT * FROM raw.trace_facts WHERE latest"
 """One row per decided trace, its latest revision: the columns of the view `traces`."""
@@ -100,17 +166,47 @@ def trace_rows(store: Store, trace_ids: Sequence[str]) -> list[dict[str, Any]]:
     return [by_id[trace] for trace in trace_ids if trace in by_id]
 
 
+_KEY = re.compile(r'"metadata\.((?:[^"]|"")*)"\Z')
+
+
+def metadata_column(key: str) -> str:
+    """Return the SQL name of the column that `with_columns` makes of a key of the metadata."""
+    return '"metadata.' + key.replace('"', '""') + '"'
+
+
+def public_name(column: str) -> str:
+    """Return the name under which a column is grouped by: `metadata.tenant` for what `metadata_column` made."""
+    return column[1:-1].replace('""', '"') if _KEY.match(column) else column
+
+
+def with_columns(relation: str, columns: Iterable[str]) -> str:
+    """Return `traces` or `FACTS` with those of the columns that are not stored: `tag` and keys of the metadata.
+
+    A trace has one row for each of its tags then.
+    """
+    made = [sql for column in columns if (sql := _made(column))]
+    return f"(SELECT *, {', '.join(made)} FROM {relation})" if made else relation
+
+
+def _made(column: str) -> str | None:
+    if column == "tag":
+        return "unnest(CASE WHEN len(tags) > 0 THEN tags ELSE [NULL] END) AS tag"
+    key = _KEY.match(column)
+    return key and f"""metadata['{key[1].replace('""', '"').replace("'", "''")}'] AS {column}"""
+
+
 def facts_of(keep: Filter, columns: Sequence[str] = ()) -> str:
     """The decided traces that pass the filter, one row each: `trace_id` and the columns asked for."""
-    return f"SELECT {', '.join(('trace_id', *columns))} FROM ({FACTS}) WHERE {keep.sql}"
+    return f"SELECT {', '.join(('trace_id', *columns))} FROM {with_columns(f'({FACTS})', columns)} WHERE {keep.sql}"
 
 
-PROMPT_STARTS = f"""
-    SELECT prompt_name, prompt_version, min(start_time) AS t FROM ({FACTS})
-    WHERE prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last
-    GROUP BY prompt_name, prompt_version QUALIFY row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
-    ORDER BY t"""
-"""One row per prompt version that began in the range, without the first version of each prompt."""
+def prompt_starts(keep: Filter) -> str:
+    """One row per prompt version that began in the range, without the first version of each prompt."""
+    return f"""
+        SELECT prompt_name, prompt_version, min(start_time) AS t FROM ({FACTS})
+        WHERE prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last AND {keep.sql}
+        GROUP BY prompt_name, prompt_version QUALIFY row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
+        ORDER BY t"""
 
 
 def has_service(store: Store, service: str, within: Mapping[str, Any]) -> bool:
@@ -123,6 +219,12 @@ def newest_span(store: Store) -> tuple[datetime | None, datetime | None]:
     """When the last span arrived, and the latest start of a span; None for an empty store."""
     received, started = store.read("SELECT max(received_at), max(start_time) FROM raw.spans").rows[0]
     return received, started
+
+
+def first_span(store: Store) -> datetime | None:
+    """When the earliest span started; None for an empty store."""
+    found: datetime | None = store.read("SELECT min(start_time) FROM raw.spans").rows[0][0]
+    return found
 
 
 def of_traces(table: str) -> str:
@@ -154,4 +256,27 @@ def texts(store: Store, scope: Mapping[str, Any]) -> Rows:
     """Rows of (number, span_id, query, response) of the spans that have texts."""
     return store.read(
         f"SELECT number, span_id, any_value(query), any_value(response) {of_traces('contents')} GROUP BY ALL", scope
+    )
+
+
+MAX_TURNS = 20
+_SESSION_REACH = timedelta(days=1)
+
+
+def turns_before(store: Store, scope: Mapping[str, Any]) -> Rows:
+    """Rows of (number, query, response): the decided turns of the same session before each trace, oldest first.
+
+    At most the last twenty, of the day before the first of the traces.
+    """
+    own = f"SELECT number, session_id, start_time {of_traces('trace_facts')} AND latest AND session_id IS NOT NULL"
+    if not store.read(f"{own} LIMIT 1", scope).rows:
+        return Rows((), [])
+    return store.read(
+        f"WITH own AS ({own}), earlier AS ("
+        "   SELECT own.number, t.start_time, t.query, t.response FROM raw.trace_facts t"
+        "   JOIN own ON own.session_id = t.session_id AND t.start_time < own.start_time"
+        "   WHERE t.latest AND t.start_time BETWEEN $reach AND $last"
+        f"  QUALIFY row_number() OVER (PARTITION BY own.number ORDER BY t.start_time DESC) <= {MAX_TURNS})"
+        " SELECT number, query, response FROM earlier ORDER BY number, start_time",
+        {**scope, "reach": max(scope["first"], _EVER + _SESSION_REACH) - _SESSION_REACH},
     )

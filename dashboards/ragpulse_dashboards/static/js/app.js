@@ -19,25 +19,41 @@ export function openDrawer(url) {
   return load(url, document.getElementById("drawer-body"));
 }
 
-function copyText(text, button) {
-  navigator.clipboard.writeText(text).then(() => {
-    document.getElementById("announce").textContent = "Copied.";
-    button.classList.add("copied");
-  });
+/** Copy, and say so where the button is; the clipboard needs HTTPS or this computer, the older command does not. */
+async function copyText(text, button) {
+  let copied = false;
+  try {
+    await navigator.clipboard.writeText(text);
+    copied = true;
+  } catch {
+    const field = document.body.appendChild(Object.assign(document.createElement("textarea"), { value: text }));
+    field.select();
+    copied = document.execCommand("copy");
+    field.remove();
+  }
+  const word = copied ? "Copied" : "Not copied: select it by hand";
+  document.getElementById("announce").textContent = word;
+  button.dataset.label ??= button.textContent;
+  button.textContent = word;
+  setTimeout(() => { button.textContent = button.dataset.label; }, 2000);
 }
 
 document.addEventListener("click", async (event) => {
   const drawerLink = event.target.closest("a[data-drawer]");
   const copyLink = event.target.closest("a[data-copy-href]");
+  const addressLink = event.target.closest("a[data-copy-link]");
   const copyButton = event.target.closest("[data-copy]");
   const plain = !event.ctrlKey && !event.metaKey && !event.shiftKey;
   if (drawerLink && plain) {
     event.preventDefault();
     openDrawer(drawerLink.getAttribute("href"));
-  } else if (copyLink && plain && navigator.clipboard) {
+  } else if (copyLink && plain) {
     event.preventDefault();
     const response = await fetch(copyLink.href);
     copyText(await response.text(), copyLink);
+  } else if (addressLink && plain) {
+    event.preventDefault();
+    copyText(addressLink.href, addressLink);
   } else if (copyButton) {
     copyText(document.querySelector("[data-copy-source]").textContent, copyButton);
   } else if (event.target instanceof HTMLDialogElement) {
@@ -63,11 +79,35 @@ function expectLater(root) {
   for (const box of root.querySelectorAll("[data-later]")) {
     const menu = box.closest("details");
     if (menu) menu.addEventListener("toggle", () => load(box.dataset.later, box), { once: true });
+    else if (document.readyState === "complete") requestIdleCallback(() => load(box.dataset.later, box));
     else addEventListener("load", () => requestIdleCallback(() => load(box.dataset.later, box)));
   }
 }
 expectLater(document);
 document.addEventListener("loaded", (event) => expectLater(event.target));
+
+const clock = new Intl.DateTimeFormat("en", {
+  month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+});
+
+/** The server writes UTC; here it becomes the time of this computer, with UTC on hover. */
+function showLocalTimes(root) {
+  for (const one of root.querySelectorAll("time[datetime]:not([title])")) {
+    const moment = new Date(one.dateTime);
+    if (Number.isNaN(moment.valueOf())) continue;
+    one.title = `${one.textContent} UTC`;
+    one.textContent = clock.format(moment).replace(",", "");
+  }
+}
+showLocalTimes(document);
+document.addEventListener("loaded", (event) => showLocalTimes(event.target));
+
+// A picked date goes into the field beside it, which also takes -36h; what is picked is local time.
+document.addEventListener("input", (event) => {
+  const picked = event.target.dataset.pick && new Date(event.target.value);
+  if (picked && !Number.isNaN(picked.valueOf())) event.target.form.elements[event.target.dataset.pick].value = picked.toISOString();
+});
+for (const picker of document.querySelectorAll("[data-pick]")) picker.hidden = false;
 
 // The keyboard map of the help dialog. Keys act only outside fields, without modifiers.
 let prefix = "";
@@ -167,7 +207,7 @@ function startTheme() {
   matchMedia("print").addEventListener("change", announce); // what is drawn takes the colours of paper
   button.addEventListener("click", () => {
     root.dataset.theme = current() === "dark" ? "light" : "dark";
-    document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
+    document.cookie = `theme=${root.dataset.theme}; path=${root.dataset.root}; max-age=31536000; samesite=strict`;
     announce();
   });
 }

@@ -22,7 +22,7 @@ function resetUrl() {
 }
 
 function exemplarUrl(spec, index, line) {
-  const url = new URL("/exemplars", location.href);
+  const url = new URL(`${document.documentElement.dataset.root}exemplars`, location.href);
   for (const [name, value] of new URL(location.href).searchParams) url.searchParams.append(name, value);
   url.searchParams.set("metric", line.metric || spec.metric);
   url.searchParams.set("t", new Date(spec.t[index] * 1000).toISOString());
@@ -91,3 +91,11 @@ document.addEventListener("themechange", () => {
   forgetStyles();
   plots.forEach((plot) => plot.recolour());
 });
+
+/** What says the present is asked again as long as somebody sees it. */
+for (const box of document.querySelectorAll("[data-every]")) {
+  setInterval(() => {
+    const now = document.querySelector(`[data-url="${CSS.escape(box.dataset.url)}"]`) || document.querySelector("[data-every]");
+    if (!document.hidden && now) load(now.dataset.url, now, (response) => response.ok && !now.matches(":hover, :focus-within"));
+  }, box.dataset.every * 1000);
+}

@@ -1,5 +1,5 @@
 // One uPlot with what it lacks: interval bands, hollow thin buckets, marked version breaks, a keyboard cursor, a spoken value.
-const HEIGHT = 168;
+const heightOf = (spec) => (spec.tall ? (innerWidth > 1000 ? 430 : 260) : 168);
 const styles = new Map(); // asking for a style makes the browser lay out what was drawn before: once is enough
 function css(name) {
   if (!styles.has(name)) styles.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
@@ -18,7 +18,7 @@ function compact(value) {
 const units = new Map([
   ["ms", (value) => (value >= 1000 ? `${trim(value / 1000)} s` : `${trim(value)} ms`)],
   ["s", (value) => `${trim(value)} s`],
-  ["usd", (value) => `$${value !== 0 && Math.abs(value) < 0.01 ? value.toPrecision(2) : trim(value)}`],
+  ["usd", (value) => `$${value !== 0 && Math.abs(value) < 1 ? value.toPrecision(2) : trim(value)}`],
   ["ratio", (value) => value.toFixed(2)],
   ["share", (value) => `${trim(value * 100)} %`],
 ]);
@@ -124,8 +124,7 @@ function drawMarkers(plot, spec) {
   ctx.font = `${11 * ratio}px ${css("--sans")}`;
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
-  const lines = [plot.bbox.top + 10 * ratio, plot.bbox.top + plot.bbox.height - 4 * ratio];
-  let free = -Infinity;
+  const free = [-Infinity, -Infinity, -Infinity]; // flags are staggered: where each row is free again
   for (const marker of spec.markers) {
     const x = Math.round(plot.valToPos(marker.t, "x", true));
     if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
@@ -136,20 +135,37 @@ function drawMarkers(plot, spec) {
     ctx.moveTo(x, plot.bbox.top);
     ctx.lineTo(x, plot.bbox.top + plot.bbox.height);
     ctx.stroke();
-    const text = marker.text.length > 26 ? `${marker.text.slice(0, 25)}…` : marker.text;
+    const text = marker.text.length > 18 ? `${marker.text.slice(0, 17)}…` : marker.text;
     const width = ctx.measureText(text).width;
     const right = plot.bbox.left + plot.bbox.width;
     const left = x + 4 * ratio + width > right ? x - 4 * ratio - width : x + 4 * ratio;
-    if (left > free) {
-      const y = lines[Number(isHigh(plot, spec, left, left + width))];
-      ctx.strokeStyle = css("--card"); // legible over bars and bands as well
-      ctx.lineWidth = 3 * ratio;
-      ctx.setLineDash([]);
-      ctx.strokeText(text, left, y);
-      ctx.fillText(text, left, y);
-      free = left + width + 6 * ratio;
-    }
+    const row = free.findIndex((end) => left > end);
+    if (row < 0) continue;
+    const y = isHigh(plot, spec, left, left + width) ? plot.bbox.top + plot.bbox.height - (4 + row * 13) * ratio : plot.bbox.top + (10 + row * 13) * ratio;
+    ctx.strokeStyle = css("--card"); // legible over bars and bands as well
+    ctx.lineWidth = 3 * ratio;
+    ctx.setLineDash([]);
+    ctx.strokeText(text, left, y);
+    ctx.fillText(text, left, y);
+    free[row] = left + width + 6 * ratio;
   }
+  ctx.restore();
+}
+
+/** The level before the change, dashed through what came after. */
+function drawLevel(plot, spec) {
+  if (!spec.level) return;
+  const { ctx } = plot;
+  const ratio = devicePixelRatio || 1;
+  const y = plot.valToPos(spec.level.value, "y", true);
+  ctx.save();
+  ctx.strokeStyle = css("--muted");
+  ctx.lineWidth = 1.5 * ratio;
+  ctx.setLineDash([6 * ratio, 5 * ratio]);
+  ctx.beginPath();
+  ctx.moveTo(plot.bbox.left, y);
+  ctx.lineTo(plot.bbox.left + plot.bbox.width, y);
+  ctx.stroke();
   ctx.restore();
 }
 
@@ -173,9 +189,13 @@ function drawTargets(plot, spec) {
 }
 
 function scaleY(spec) {
-  const limits = spec.targets.map((target) => target.value);
+  const limits = spec.targets.map((target) => target.value).concat(spec.level ? [spec.level.value] : []);
   const ratio = (low, high) => [Math.max(0, Math.min(low - 0.05, 0.8, ...limits)), Math.min(1.02, Math.max(high + 0.05, 0.2, ...limits))];
-  if (spec.unit === "ratio") return { range: (plot, low, high) => (low === null ? [0, 1] : ratio(low, high)) };
+  if (spec.unit === "ratio") {
+    // The wide interval of a thin bucket does not make the others flat: it runs out of the chart.
+    const seen = spec.lines.flatMap((line) => line.v.flatMap((value, index) => (value === null ? [] : line.lo && !line.thin[index] ? [value, line.lo[index], line.hi[index]] : [value])));
+    return { range: () => (seen.length ? ratio(Math.min(...seen), Math.max(...seen)) : [0, 1]) };
+  }
   return { range: (plot, low, high) => [0, high > 0 ? Math.max(high, ...limits.filter((limit) => limit < high * 3)) * 1.12 : 1] };
 }
 
@@ -184,7 +204,7 @@ function options(spec, width, roles, palette, hooks) {
   const axis = { stroke: css("--muted"), font: `11px ${css("--sans")}`, grid, ticks: { show: false } };
   return {
     width,
-    height: HEIGHT,
+    height: heightOf(spec),
     padding: [8, 18, 0, 0],
     legend: { show: false },
     tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
@@ -277,7 +297,7 @@ export function drawPlot(box, spec, act, width) {
   const build = () => {
     const palette = colours(spec.lines.length);
     const hooks = {
-      draw: [(plot) => { drawTargets(plot, spec); drawMarkers(plot, spec); if (!spec.bars) drawPoints(plot, spec, roles, palette); }],
+      draw: [(plot) => { drawTargets(plot, spec); drawLevel(plot, spec); drawMarkers(plot, spec); if (!spec.bars) drawPoints(plot, spec, roles, palette); }],
       setSelect: [(plot) => {
         if (plot.select.width > 6) act.zoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
       }],
@@ -314,7 +334,7 @@ export function drawPlot(box, spec, act, width) {
   const resize = (now) => {
     if (now <= 0 || now === width) return;
     width = now;
-    state.plot.setSize({ width, height: HEIGHT });
+    state.plot.setSize({ width, height: heightOf(spec) });
   };
   return { box, resize, recolour: build };
 }

@@ -1,0 +1,70 @@
+"""Search engines, tables and rerankers: genuine results of Cohere, Elasticsearch, pandas, polars, Qdrant."""
+
+from typing import Any
+
+import pandas
+import polars
+from cohere import V2RerankResponse, V2RerankResponseResultsItem
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, ObjectApiResponse
+from qdrant_client import QdrantClient
+from qdrant_client.models import Distance, PointStruct, VectorParams
+
+import ragpulse
+
+GROUP = "retrievers"
+REQUIREMENTS = ["cohere", "elasticsearch", "pandas", "polars", "qdrant-client"]
+EXPECTED = {
+    "with_pandas": {"contexts": ["Paris is a city.", "Rome is a city."]},
+    "with_polars": {"contexts": ["Paris is a city.", "Rome is a city."]},
+    "with_elasticsearch": {"contexts": ["Paris is a city."]},
+    "with_qdrant": {"contexts": ["Paris is a city."]},
+    "with_cohere": {"contexts": ["Rome is a city.", "Paris is a city."]},
+    "not_understood": {"contexts": [], "attributes": {"ragpulse.result.unread": ...}},
+}
+
+TEXTS = ["Paris is a city.", "Rome is a city."]
+ROWS = {"id": ["p", "r"], "text": TEXTS, "score": [0.9, 0.5]}
+
+
+@ragpulse.retriever
+def with_pandas(query: str) -> Any:
+    return pandas.DataFrame(ROWS)
+
+
+@ragpulse.retriever
+def with_polars(query: str) -> Any:
+    return polars.DataFrame(ROWS)
+
+
+@ragpulse.retriever
+def with_elasticsearch(query: str) -> Any:
+    hit = {"_index": "cities", "_id": "p", "_score": 1.5, "_source": {"passage": TEXTS[0]}}
+    meta = ApiResponseMeta(200, "1.1", HttpHeaders(), 0.1, NodeConfig("http", "127.0.0.1", 9200))
+    return ObjectApiResponse({"took": 1, "hits": {"total": {"value": 1}, "hits": [hit]}}, meta)
+
+
+@ragpulse.retriever
+def with_qdrant(query: str) -> Any:
+    client = QdrantClient(":memory:")
+    client.create_collection("cities", VectorParams(size=2, distance=Distance.COSINE))
+    client.upsert("cities", [PointStruct(id=1, vector=[1.0, 0.0], payload={"text": TEXTS[0]})])
+    return client.query_points("cities", query=[1.0, 0.0])
+
+
+@ragpulse.reranker
+def with_cohere(query: str, documents: list[str]) -> Any:
+    places = [V2RerankResponseResultsItem(index=at, relevance_score=0.9 - at) for at in (1, 0)]
+    return V2RerankResponse(results=places)
+
+
+@ragpulse.retriever
+def not_understood(query: str) -> Any:
+    return iter
+
+
+if __name__ == "__main__":
+    ragpulse.configure()
+    for search in (with_pandas, with_polars, with_elasticsearch, with_qdrant, not_understood):
+        search("Which city?")
+    with_cohere("Which city?", TEXTS)
+    ragpulse.flush()

@@ -1,0 +1,178 @@
+"""What changed in a range: the level shift of each stored series, ranked by its size over its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ragpulse_collector.analysis.cache import Snapshot
+from ragpulse_collector.analysis.quality import Bucket, current
+from ragpulse_collector.analysis.selection import instant, iso
+from ragpulse_collector.analysis.traffic import TrafficBucket
+from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
+
+__all__ = ["changes"]
+
+_MOST_POINTS = 60
+"""Neighbouring buckets are joined above this many: the time that the search takes grows with their square."""
+_LEAST_ANSWERS, _LEAST_BUCKETS = 20, 2
+"""A level rests on at least so many."""
+_SURE = 3.0
+"""A shift smaller than this many standard errors is noise."""
+_SUREST = 1000.0
+"""Levels without any spread differ for sure."""
+_LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
+"""With many answers the smallest shift is sure: one that nobody would act on is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A metric by bucket, in order of time: what each bucket says, and its weight."""
+
+    metric: str
+    unit: str
+    low_is_worse: bool
+    buckets: Sequence[Any]
+    values: Sequence[float]
+    weights: Sequence[float]
+    level: _Level
+    """The value of several buckets together, with its interval, and how many answers it rests on."""
+
+
+def changes(asked: Snapshot) -> list[dict[str, Any]]:
+    """Return the largest level shift of each metric: `metric`, `unit`, `t`, `before`, `after`, `sureness`, `worse`.
+
+    `sureness` is the size of the shift in standard errors; the surest comes first. `cause` names the prompt version
+    that began within a bucket of the shift, which then is the time `t`. Versions of an evaluator are never compared.
+    """
+    marked = [(instant(one["t"], now=asked.now), one["text"]) for one in asked.markers()]
+    found = (_shift(series, asked, marked) for series in (*_quality(asked), *_traffic(asked)))
+    return sorted((one for one in found if one), key=lambda one: -one["sureness"])
+
+
+def _shift(series: _Series, asked: Snapshot, marked: Sequence[tuple[Any, str]]) -> dict[str, Any] | None:
+    size = max(1, math.ceil(len(series.values) / _MOST_POINTS))
+    starts = range(0, len(series.values), size)
+    if len(starts) < 2 * _LEAST_BUCKETS:
+        return None
+    weights = [math.fsum(series.weights[at : at + size]) for at in starts]
+    values = [_mean(series.values[at : at + size], series.weights[at : at + size]) for at in starts]
+    cuts = [0, *(starts[index] for index in change_points(values, weights)), len(series.values)]
+    shifts = [_between(series, *cuts[index : index + 3]) for index in range(len(cuts) - 2)]
+    best = max((one for one in shifts if one), key=lambda one: one["sureness"], default=None)
+    if best is None:
+        return None
+    at = series.buckets[best.pop("at")].at
+    step = timedelta(seconds=asked.window.bucket_s * size)
+    near = [one for one in marked if one[0] and abs(one[0] - at) <= 1.5 * step]
+    began, cause = min(near, key=lambda one: abs(one[0] - at), default=(at, None))
+    return {"metric": series.metric, "unit": series.unit, "t": iso(began), "cause": cause, **best}
+
+
+def _between(series: _Series, first: int, middle: int, last: int) -> dict[str, Any] | None:
+    """The shift between two neighbouring levels; None where it is small, unsure, or rests on too little."""
+    (before, n), (after, m) = series.level(slice(first, middle)), series.level(slice(middle, last))
+    small = min(n, m) < _LEAST_ANSWERS or min(middle - first, last - middle) < _LEAST_BUCKETS
+    if before is None or after is None or small:
+        return None
+    move = minus(after, before)
+    error = (move.hi - move.lo) / 2 / 1.96
+    least = _LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(before.value)
+    if abs(move.value) < max(least, _SURE * error) or not move.value:
+        return None
+    return {
+        "at": middle,
+        "before": _shown(before, n),
+        "after": _shown(after, m),
+        "sureness": abs(move.value) / max(error, abs(move.value) / _SUREST),
+        "worse": (move.value < 0) == series.low_is_worse,
+    }
+
+
+def _shown(level: Interval, n: int) -> dict[str, Any]:
+    return {"value": level.value, "lo": level.lo, "hi": level.hi, "n": n}
+
+
+def _quality(asked: Snapshot) -> list[_Series]:
+    """One series per evaluator: that of the version and judge in force."""
+    lines: dict[str, list[Bucket]] = defaultdict(list)
+    for one in asked.quality(None):
+        if one.estimate is not None and one.estimate.n_eff > 0 and not one.group:
+            lines[one.evaluator].append(one)
+    found = []
+    for evaluator, buckets in lines.items():
+        newest = current(buckets)
+        line = [one for one in buckets if newest and (one.version, one.judge) == (newest.version, newest.judge)]
+        line.sort(key=lambda one: one.at)
+        told = [(one.estimate.estimate, one.estimate.n_eff, one.estimate.se or 0.0) for one in line if one.estimate]
+        values, weights, errors = zip(*told, strict=True)
+        counts = [one.estimate.n for one in line if one.estimate]
+        level = _level(values, weights, counts, errors)
+        found.append(_Series(f"quality:{evaluator}", "share", True, line, values, weights, level))
+    return found
+
+
+_OF_TRAFFIC: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], tuple[float | None, float]]]] = {
+    "error_rate": ("share", lambda values: (values["error_rate"] / values["n"], values["n"])),
+    "latency_p95": ("ms", lambda values: (values["latency_p95"], values["n"])),
+    "cost_usd": (
+        "USD",
+        lambda values: (
+            values["cost"] / values["known_cost_usd"] if values["cost"] is not None else None,
+            values["known_cost_usd"],
+        ),
+    ),
+}
+"""The unit of a metric, and its value per request with how many requests of a bucket say it; more is worse."""
+
+
+def _traffic(asked: Snapshot) -> list[_Series]:
+    found = []
+    buckets = sorted((one for one in asked.traffic() if not one.group), key=lambda one: one.at)
+    for metric, (unit, read) in _OF_TRAFFIC.items():
+        told = [(one, *read(one.values)) for one in buckets]
+        known = [(one, float(value), float(n)) for one, value, n in told if value is not None and n]
+        if known:
+            line, values, weights = zip(*known, strict=True)
+            level = _failing(line) if metric == "error_rate" else _level(values, weights, weights)
+            found.append(_Series(metric, unit, False, line, values, weights, level))
+    return found
+
+
+_Level = Callable[[slice], tuple[Interval | None, int]]
+
+
+def _failing(line: Sequence[TrafficBucket]) -> _Level:
+    """The failed share of several buckets with Wilson's interval."""
+
+    def level(part: slice) -> tuple[Interval | None, int]:
+        n = sum(one.values["n"] for one in line[part])
+        return Interval.of(wilson(sum(one.values["error_rate"] for one in line[part]), n)), n
+
+    return level
+
+
+def _level(
+    values: Sequence[float], weights: Sequence[float], counts: Sequence[float], errors: Sequence[float] = ()
+) -> _Level:
+    """The mean of several buckets; its error is that of their spread, at least that of their own standard errors."""
+
+    def level(part: slice) -> tuple[Interval | None, int]:
+        inside, weight = weights[part], math.fsum(weights[part])
+        n = round(math.fsum(counts[part]))
+        if len(inside) < _LEAST_BUCKETS:
+            return None, n
+        middle = _mean(values[part], inside)
+        spread = math.fsum(w * (value - middle) ** 2 for value, w in zip(values[part], inside, strict=True))
+        own = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
+        return Interval.normal(middle, max(own, math.sqrt(spread / (len(inside) - 1) / weight))), n
+
+    return level
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)

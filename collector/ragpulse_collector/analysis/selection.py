@@ -1,0 +1,226 @@
+"""What a question covers: time range, bucket width and filters, as users write them and as SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
+from ragpulse_collector.store.queries.traces import Filter, bound_to, holds_words, metadata_column
+from ragpulse_collector.store.sql.where import condition, holds
+
+STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
+"""Bucket widths that `auto` chooses from, in seconds."""
+MAX_POINTS = 2_000
+_ORIGIN = datetime(2000, 1, 3)
+"""A Monday: buckets of any width are counted from here, so that weeks begin on Mondays."""
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of request times, first included and last not, cut into buckets of `step_s` seconds."""
+
+    first: datetime
+    last: datetime
+    step_s: int
+    """0: the whole range is one bucket."""
+
+    @property
+    def whole(self) -> Window:
+        """The same range as one bucket."""
+        return replace(self, step_s=0)
+
+    @property
+    def bucket_s(self) -> float:
+        """How long a bucket is."""
+        return float(self.step_s) or (self.last - self.first).total_seconds()
+
+    @property
+    def before(self) -> Window:
+        """The range of the same length that ends where this one begins."""
+        return replace(self, first=self.first - (self.last - self.first), last=self.first)
+
+    def bucket(self, column: str) -> str:
+        """The SQL expression of a column's bucket start."""
+        if self.step_s == 0:
+            return f"TIMESTAMP '{self.first}'"
+        return f"time_bucket(INTERVAL {self.step_s} SECOND, {column}, TIMESTAMP '{_ORIGIN}')"
+
+    def starts(self) -> Iterator[datetime]:
+        """The start of each bucket, in order."""
+        if self.step_s == 0:
+            yield self.first
+            return
+        step = timedelta(seconds=self.step_s)
+        at = _ORIGIN + (self.first - _ORIGIN) // step * step
+        while at < self.last:
+            yield at
+            at += step
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """`first` and `last` for a query."""
+        return {"first": self.first, "last": self.last}
+
+
+def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
+    """Read `from`, `to`, `step` (seconds, `5m`, `auto`, `all`) and `width` (most points); raises ValueError."""
+    last = instant(params.get("to"), now=now) or now
+    first = instant(params.get("from"), now=now) or last - timedelta(seconds=duration_s(back))
+    if not first < last:
+        raise ValueError(f"from ({iso(first)}) must lie before to ({iso(last)})")
+    width = min(MAX_POINTS, max(1, int(params.get("width") or 120)))
+    step = params.get("step") or "auto"
+    if step == "all":
+        return Window(first, last, 0)
+    long = (last - first).total_seconds()
+    if step == "auto":
+        return Window(first, last, next((s for s in STEPS if long / s <= width), STEPS[-1]))
+    step_s = max(1, round(duration_s(step)))
+    if long / step_s > MAX_POINTS:
+        raise ValueError(f"step {step} gives more than {MAX_POINTS} points over this range: use a longer one, or auto")
+    return Window(first, last, step_s)
+
+
+def duration_s(value: Any) -> float:
+    """Seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises ValueError."""
+    text = str(value).strip()
+    match = _SPAN.match(text)
+    if match:
+        return float(match[1]) * _SECONDS[match[2]]
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
+    if not 0 < seconds < 1e10:
+        raise ValueError(f"{text!r} is no duration: it must be positive")
+    return seconds
+
+
+def instant(value: Any, *, now: datetime) -> datetime | None:
+    """UTC (naive) of an ISO text, `-24h`, `now`, a datetime or a timedelta from now; None for nothing.
+
+    Raises ValueError.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, timedelta):
+        return now + value
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    text = str(value).strip()
+    if text == "now":
+        return now
+    try:
+        if text.startswith("-"):
+            return now - timedelta(seconds=duration_s(text[1:]))
+        return instant(datetime.fromisoformat(text), now=now)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
+
+
+def iso(at: datetime | None) -> str | None:
+    """ISO 8601 in UTC with Z, as the API writes times."""
+    return None if at is None else at.isoformat() + "Z"
+
+
+DIMENSIONS = (
+    "service",
+    "environment",
+    "model",
+    "prompt_name",
+    "prompt_version",
+    "variant",
+    "session_id",
+    "user_id",
+    "name",
+    "retriever",
+    "release",
+    "error",
+)
+"""Columns of `traces` that can be filtered by their own parameter and grouped by, beside `tag` and `metadata.<key>`."""
+_METADATA = "metadata."
+
+
+def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filter:
+    """Read the common filters (service, ..., tag, metadata, error, q, where); raises ValueError naming the mistake."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    if binding := params.get("binding"):
+        if params.get("where"):
+            raise ValueError("where is not for keys that are bound to services or environments: use the other filters")
+        bound = bound_to(binding)
+        parts.append(bound.sql)
+        values |= bound.parameters
+    for column in DIMENSIONS:
+        wanted = None if column in skip else params.get(column)
+        if column == "error" and wanted not in (None, ""):
+            parts.append("coalesce(error, false)" if _truth(wanted) else "NOT coalesce(error, false)")
+        elif wanted not in (None, "", [], ()):
+            values[f"f_{column}"] = _texts(wanted)
+            parts.append(f"list_contains($f_{column}::VARCHAR[], {column})")
+    own, named = _labels_of(params)
+    parts += own
+    values |= named
+    if params.get("q"):
+        found, named = holds_words(str(params["q"]))
+        parts.append(found)
+        values |= named
+    if params.get("where"):
+        parts.append(holds(condition(str(params["where"]))))
+    tests = bool(params.get("environment")) or "environment" in str(params.get("where") or "")
+    return Filter(" AND ".join(parts) or "true", values, tests=tests)
+
+
+def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The conditions on tags, metadata and datasets, which no column holds as it is asked for."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    if params.get("tag"):
+        values["f_tag"] = _texts(params["tag"])
+        parts.append("list_has_any(tags, $f_tag::VARCHAR[])")
+    for number, (key, wanted) in enumerate(_wanted_metadata(params).items()):
+        values |= {f"key_{number}": key, f"f_key_{number}": _texts(wanted)}
+        parts.append(f"list_contains($f_key_{number}::VARCHAR[], metadata[$key_{number}::VARCHAR])")
+    if params.get("dataset"):
+        parts.append(f"query IN (SELECT query FROM ({DATASET_ITEMS}) WHERE name = $f_dataset)")
+        values["f_dataset"] = str(params["dataset"])
+    return parts, values
+
+
+def _wanted_metadata(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys asked for, as `metadata` of the API or as `metadata.tenant` of a group."""
+    named = {name.removeprefix(_METADATA): value for name, value in params.items() if name.startswith(_METADATA)}
+    return {**(params.get("metadata") or {}), **named}
+
+
+def _texts(wanted: Any) -> list[str]:
+    return [str(one) for one in (wanted if isinstance(wanted, list | tuple) else [wanted])]
+
+
+def _truth(value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false", "1", "0"):
+        raise ValueError(f"error must be true or false, not {value!r}")
+    return text in ("true", "1")
+
+
+def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Read `group_by` (one, several, or comma-separated) as SQL names; raises ValueError with the possible ones."""
+    given = params.get("group_by") or ()
+    names = given.split(",") if isinstance(given, str) else list(given)
+    names = [name.strip() for name in names if name.strip()]
+    return tuple(dict.fromkeys(map(_dimension, names)))
+
+
+def _dimension(name: str) -> str:
+    if name.startswith(_METADATA) and name != _METADATA:
+        return metadata_column(name.removeprefix(_METADATA))
+    if name not in (*DIMENSIONS, "tag"):
+        raise ValueError(f"cannot group by {name!r}; possible: {', '.join((*DIMENSIONS, 'tag', 'metadata.<key>'))}")
+    return name

@@ -1,0 +1,1 @@
+"""What the operations do, one module for each noun of the API."""

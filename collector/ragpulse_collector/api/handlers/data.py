@@ -1,0 +1,157 @@
+"""Data out and clean-up: users' SQL, exports and snapshots as downloads (no path comes from a client), prune, remap."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from ragpulse_collector.api.handlers.traces import chosen, listed
+from ragpulse_collector.api.models import Export, Prune, Sql, TraceFile
+from ragpulse_collector.api.params import Params
+from ragpulse_collector.conventions import remap as derive
+from ragpulse_collector.records import SpanBatch
+from ragpulse_collector.settings import CollectorSettings
+from ragpulse_collector.store import Rows, Store
+from ragpulse_collector.store.ingest.remap import remap
+from ragpulse_collector.store.outbox import Format
+from ragpulse_collector.store.protocol import Parameters
+from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
+from ragpulse_collector.store.rows import utc_now
+
+
+class Exporting(Protocol):
+    """A store whose data can be copied out while it is written."""
+
+    def purge(self) -> None:
+        """Write the files anew that hold deleted rows, where the store can do so while it is used."""
+        ...
+
+    def snapshot(self, path: str | Path) -> Path:
+        """Copy the database."""
+        ...
+
+    def export(self, path: str | Path, *, format: Format = "parquet") -> list[Path]:
+        """Write the views into a folder."""
+        ...
+
+    def parquet(self, path: str | Path, sql: str, parameters: Parameters = ()) -> Path:
+        """Write the answer of a query."""
+        ...
+
+
+class StoreWithCopies(Store, Exporting, Protocol):
+    """A store that can be asked and copied."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file made for one answer; whoever sends it calls `discard` afterwards."""
+
+    path: Path
+    media_type: str
+
+    def discard(self) -> None:
+        """Delete the file and its folder."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+def snapshot_file(store: Exporting, params: Params) -> Download:
+    """Answer `GET snapshot`: the whole database as one file."""
+    del params
+    folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
+    return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
+
+
+def export_archive(store: Exporting, params: Export) -> Download:
+    """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
+    folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
+    archive = folder / "ragpulse.tar"
+    with tarfile.open(archive, "w") as tar:
+        for path in store.export(folder / "views", format=params.format):
+            tar.add(path, arcname=path.name)
+            path.unlink()
+    return Download(archive, "application/x-tar")
+
+
+def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> Download:
+    """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
+    sql, parameters = _chosen(store, params, max_rows) if params.where else listed(store, params, max_rows=max_rows)
+    folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
+    try:
+        return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _chosen(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
+    """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
+    sql, parameters = listed(store, params, max_rows=max_rows)
+    ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
+    return chosen(), {"ids": [row[0] for row in ids]}
+
+
+OUT_OF_REACH = [
+    "snapshots, exports, datasets in files and copies before a migration (NAME.before-v*) that were made earlier",
+    "the bytes of a file until `ragpulse vacuum` has rewritten it; those of a lake until its snapshots expire",
+]
+"""What `prune` of a person cannot delete."""
+
+
+def pruned(store: StoreWithCopies, params: Prune, *, also: Mapping[str, Forget]) -> dict[str, Any]:
+    """Answer `POST prune`: delete requests older than `older_than`, all of a `service`, or all of a person."""
+    options: dict[str, Any] = {"dry_run": params.dry_run, "actor": params.caller.actor}
+    subjects: dict[Subject, Any] = {"user": params.user, "session": params.session, "trace": params.trace}
+    for subject, identity in subjects.items():
+        if identity is not None:
+            deleted = forget(store, subject, str(identity), also=also, **options)
+            if deleted and not params.dry_run:
+                store.purge()
+            return {"cutoff": None, "deleted": deleted, "out_of_reach": OUT_OF_REACH}
+    if params.service:
+        return {"cutoff": None, "deleted": prune_service(store, params.service, **options).rows}
+    cutoff = utc_now() - timedelta(seconds=params.older_than or 0.0)
+    found = prune(store, older_than=cutoff, **options)
+    return {"cutoff": found.cutoff, "deleted": found.rows}
+
+
+def remap_all(store: Store, params: Params, *, price: Callable[[SpanBatch], None] | None) -> dict[str, Any]:
+    """Answer `POST remap`: derive the canonical columns again from the raw attributes."""
+    del params
+    seen, changed = remap(store, derive, price=price)
+    return {"spans": seen, "changed": changed}
+
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+def sql(store: Store, settings: CollectorSettings, params: Sql) -> Any:
+    """Answer the operation; raises ValueError or Refused with the reason, TimeoutError."""
+    rows = store.run_user_sql(
+        params.query, params.params, timeout_s=settings.sql_timeout_s, max_rows=settings.sql_max_rows
+    )
+    if ARROW in params.caller.accept:
+        return _arrow(rows)
+    return {"columns": list(rows.columns), "rows": [list(row) for row in rows.rows], "truncated": rows.truncated}
+
+
+def _arrow(rows: Rows) -> Any:
+    from starlette.responses import Response
+
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError as error:
+        raise ValueError("Arrow answers need pyarrow in the collector: pip install 'ragpulse[arrow]'") from error
+    columns = list(zip(*rows.rows, strict=True)) if rows.rows else [() for _ in rows.columns]
+    table = pyarrow.table(dict(zip(rows.columns, map(list, columns), strict=True)))
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return Response(sink.getvalue().to_pybytes(), media_type=ARROW)

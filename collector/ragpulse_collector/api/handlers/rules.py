@@ -1,0 +1,172 @@
+"""Rules of online evaluation: from the file (read-only), from the API and pages (kept in the store), or built in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from ragpulse_collector.api.models import Named, RuleDraft
+from ragpulse_collector.api.params import Params
+from ragpulse_collector.configuration import place
+from ragpulse_collector.sampling import OFFLINE, Rule
+from ragpulse_collector.settings import Settings, SettingsError
+from ragpulse_collector.store import Store, Transaction
+from ragpulse_evaluators.statistics import planned_half_width
+
+DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
+"""What is added when a judge is named and no rule is configured."""
+PREVIEW_DAYS = 7
+
+
+class Rules:
+    """The rules in force. A rule of the file cannot be changed here; every change is a new policy and audited."""
+
+    def __init__(self, settings: Settings, store: Store, *, known: Callable[[str], object]) -> None:
+        """`known(name)` raises ValueError or LookupError when an evaluator cannot run online here."""
+        self._store, self._known, self._lock = store, known, Lock()
+        self._stored, self._deleted = self._load()
+        self.reload(settings)()
+
+    def reload(self, settings: Settings) -> Callable[[], None]:
+        """Check the rules of the file; returns what puts them in force. Raises SettingsError."""
+        file = settings.source or "ragpulse.toml"
+        fixed = tuple(Rule.from_json(rule.model_dump(), source="file") for rule in settings.rule)
+        for number, rule in enumerate(fixed):
+            self._check_fixed(rule, place(settings, "rule", number, "evaluators") or file)
+        for name in sorted({rule.name for rule in fixed} & {rule.name for rule in self._stored}):
+            raise SettingsError(f"rule {name!r} is in {file} and in the store: rename one, or delete the stored one")
+        judged = (DEFAULT_JUDGED,) if settings.judge.model else ()
+
+        def apply() -> None:
+            self._file, self._fixed = file, fixed
+            self._built_in = () if fixed else (OFFLINE, *judged)
+
+        return apply
+
+    def _check_fixed(self, rule: Rule, where: str) -> None:
+        try:
+            for name in (*rule.evaluators, *rule.scores):
+                self._known(name)
+        except (ValueError, LookupError) as error:
+            raise SettingsError(f"{where}: rule {rule.name!r}: {error.args[0]}") from error
+
+    def effective(self) -> Sequence[Rule]:
+        """Return the rules in force now; the sampler asks before every decision."""
+        stored = {rule.name for rule in self._stored}
+        built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
+        return (*built_in, *self._fixed, *self._stored)
+
+    def list(self, params: Params) -> dict[str, Any]:
+        """Answer `GET rules`."""
+        del params
+        return {"rules": [_shown(rule) for rule in self.effective()]}
+
+    def create(self, params: RuleDraft) -> dict[str, Any]:
+        """Answer `POST rules`; raises ValueError naming the mistake, PermissionError where the name is taken."""
+        rule = self._read(params)
+        if any(rule.name == other.name for other in self.effective()):
+            self._refuse_fixed(rule.name)
+            raise PermissionError(f"rule {rule.name!r} exists; change it with PUT rules/{rule.name}")
+        return self._keep(rule, "create", params)
+
+    def replace(self, params: RuleDraft) -> dict[str, Any]:
+        """Answer `PUT rules/{name}`; a built-in rule is replaced by a stored one of its name."""
+        self._refuse_fixed(params.name)
+        return self._keep(self._read(params), "change", params)
+
+    def delete(self, params: Named) -> dict[str, Any]:
+        """Answer `DELETE rules/{name}`; raises LookupError where there is none."""
+        name = params.name
+        self._refuse_fixed(name)
+        rule = next((rule for rule in self.effective() if rule.name == name), None)
+        if rule is None:
+            raise LookupError(f"there is no rule {name!r}")
+        self._write(rule, "delete", deleted=True, actor=params.caller.actor)
+        return {"ok": True}
+
+    def preview(self, params: RuleDraft) -> dict[str, Any]:
+        """Answer `GET rules/preview`: what a rule would have selected of the last week's traces, and cost."""
+        rule = self._read(params)
+        rows = (
+            self._store.limited()
+            .read(
+                f"SELECT count(*) / {PREVIEW_DAYS}.0, coalesce(sum(pi), 0) / {PREVIEW_DAYS}.0, avg((pi = 0)::INTEGER)"
+                f" FROM (SELECT {rule.pi_sql()} AS pi FROM traces t"
+                f" WHERE start_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY{_LAST_TURN[rule.unit]})"
+            )
+            .rows
+        )
+        traces, selected, uncovered = rows[0]
+        spread = self._store.read(
+            "SELECT evaluator, avg(cost_usd), stddev_samp(normalized) FROM raw.scores"
+            f" WHERE status = 'ok' AND request_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY GROUP BY 1"
+        ).rows
+        costs = {name: cost for name, cost, _ in spread}
+        deviations = {name: deviation for name, _, deviation in spread}
+        known = [costs.get(name) for name in rule.evaluators]
+        return {
+            "traces_per_day": traces,
+            "selected_per_day": selected,
+            "cost_usd_per_day": None if None in known else selected * sum(cost or 0.0 for cost in known),
+            "half_width_per_day": {name: _half_width(deviations.get(name), selected) for name in rule.evaluators},
+            "uncovered_share": uncovered,
+        }
+
+    def _read(self, params: RuleDraft) -> Rule:
+        rule = Rule.from_json(params.given())
+        for name in (*rule.evaluators, *rule.scores):
+            self._known(name)
+        return rule
+
+    def _refuse_fixed(self, name: str) -> None:
+        if any(rule.name == name for rule in self._fixed):
+            raise PermissionError(
+                f"rule {name!r} is written in {self._file}: change it there, then restart or send SIGHUP"
+            )
+
+    def _keep(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
+        self._write(rule, action, deleted=False, actor=params.caller.actor)
+        return _shown(rule)
+
+    def _write(self, rule: Rule, action: str, *, deleted: bool, actor: str) -> None:
+        text = json.dumps(rule.as_json(), ensure_ascii=False)
+
+        def work(transaction: Transaction) -> None:
+            transaction.append(
+                "rules",
+                ("name", "policy", "rule", "source", "deleted", "created_at"),
+                [(rule.name, rule.policy, text, "api", deleted, transaction.at)],
+            )
+            transaction.append(
+                "audit", ("created_at", "actor", "action", "detail"), [(transaction.at, actor, f"rule {action}", text)]
+            )
+
+        with self._lock:
+            self._store.write(work).result()
+            self._stored, self._deleted = self._load()
+
+    def _load(self) -> tuple[tuple[Rule, ...], frozenset[str]]:
+        rows = self._store.read(
+            "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules"
+            " GROUP BY name ORDER BY name"
+        ).rows
+        stored = tuple(Rule.from_json(json.loads(text), source="api") for _, text, deleted in rows if not deleted)
+        return stored, frozenset(name for name, _, deleted in rows if deleted)
+
+
+_LAST_TURN = {
+    "trace": "",
+    "session": " AND session_id IS NOT NULL"
+    " QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY start_time DESC) = 1",
+}
+"""What the traces that a rule looks at meet."""
+
+
+def _shown(rule: Rule) -> dict[str, Any]:
+    return rule.as_json() | {"policy": rule.policy, "source": rule.source, "enabled": True}
+
+
+def _half_width(deviation: float | None, n: float) -> float | None:
+    return None if deviation is None else planned_half_width(float(deviation), float(n))

@@ -1,0 +1,226 @@
+"""Background tasks that one process has, however many receive: sampling, evaluation, clean-up, monitors."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ragpulse_collector.app.memory import release_startup_code
+from ragpulse_collector.evaluation import DriftWatch, Worker
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.sampling import Pacer, Sampler
+from ragpulse_collector.settings import CollectorSettings
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
+from ragpulse_collector.store.rows import utc_now
+
+if TYPE_CHECKING:
+    from ragpulse_collector.store.lake.store import Lease
+
+_log = logging.getLogger("ragpulse.collector")
+
+
+@dataclass
+class Job:
+    """Something to do every so many seconds."""
+
+    name: str
+    every_s: float
+    run: Callable[[], object]
+    first_s: float | None = None
+    """The first time this long after the start (None: after one interval)."""
+    due: float = field(default=0.0)
+    failing: bool = False
+
+
+class Ticker:
+    """Runs jobs until stopped; the thread is a daemon, so a hanging job cannot keep the process."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self._jobs = jobs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="ragpulse-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Start calling the jobs."""
+        now = time.monotonic()
+        for job in self._jobs:
+            job.due = now + (job.every_s if job.first_s is None else job.first_s)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the job in hand."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            for job in self._jobs:
+                if time.monotonic() >= job.due and not self._stop.is_set():
+                    _run(job)
+            next_due = min((job.due for job in self._jobs), default=time.monotonic() + 1)
+            self._stop.wait(max(0.01, next_due - time.monotonic()))
+
+
+def _run(job: Job) -> None:
+    try:
+        job.run()
+        job.failing = False
+    except Exception:  # noqa: BLE001 - the named boundary of background work: log once, try again
+        if not job.failing:
+            _log.exception("%s failed; it is tried again every %s s", job.name, job.every_s)
+        job.failing = True
+    job.due = time.monotonic() + job.every_s
+
+
+DECIDE_EVERY_S = {False: 0.25, True: 2.0}
+"""How often units are decided; on a lake each time is a commit to the catalog that all its processes share."""
+PACE_EVERY_S = 60.0
+MONITOR_EVERY_S = 60.0
+PRUNE_EVERY_S = 3600.0
+CHECK_EVERY_S = 3600.0
+MERGE_EVERY_S = 300.0
+LEASE_EVERY_S = 5.0
+RELEASE_EVERY_S, RELEASE_FIRST_S = 3600.0, 0.5
+LOOK_EVERY_S = 60.0
+"""How often the sampler looks while nothing arrives ..."""
+LINGER_S = 5.0
+"""... and how long after the last arrival, beside the time that a unit may wait, it goes on as ever."""
+GB = 10**9
+
+
+class BackgroundTasks:
+    """Does what the roles say, alone or while it holds the lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: CollectorSettings,
+        *,
+        sampler: Sampler,
+        pacer: Pacer,
+        worker: Worker,
+        monitors: Monitors,
+        drift: DriftWatch,
+        arrivals: Callable[[], int],
+    ) -> None:
+        """`arrivals` counts what came in and may have to be decided; it grows with everything that does."""
+        self._store, self._settings, self._arrivals = store, settings, arrivals
+        self._arrived, self._busy_until, self._next_look = arrivals(), 0.0, 0.0
+        self._sampler, self._pacer = sampler, pacer
+        self._worker, self._monitors = worker, monitors
+        self._drift, self._checking = drift, threading.Thread()
+        self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
+        self._leading = False
+        self._ticker = Ticker(self._jobs())
+
+    def start(self) -> None:
+        """Start the jobs, and at once the worker where there is nobody to ask."""
+        if self._lease is None:
+            self._lead()
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """Stop after what is in hand, and let another process take over."""
+        self._ticker.stop()
+        self._worker.stop()
+        self._monitors.outbox.stop()
+        if self._lease is not None:
+            self._lease.release()
+
+    def _lead(self) -> None:
+        self._leading = True
+        if "maintain" in self._settings.roles:
+            self._monitors.outbox.start()
+        if "evaluate" in self._settings.roles:
+            self._worker.start()
+
+    def _try_to_lead(self) -> None:
+        held = self._lease is not None and self._lease.take()
+        if held and not self._leading:
+            _log.info("this process evaluates and maintains from now on")
+            self._lead()
+        elif self._leading and not held:
+            _log.warning("the lease was lost: another process evaluates and maintains")
+            self._leading = False
+            self._worker.stop()
+            self._monitors.outbox.stop()
+
+    def _jobs(self) -> list[Job]:
+        jobs = []
+        if "evaluate" in self._settings.roles:
+            jobs.append(Job("deciding units", DECIDE_EVERY_S[self._settings.on_a_lake], self._decide))
+            jobs.append(Job("pacing the sampling", PACE_EVERY_S, self._pace, first_s=0.0))
+            jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
+        if "maintain" in self._settings.roles:
+            jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
+            jobs.append(Job("monitors", MONITOR_EVERY_S, self._monitors.check))
+            merge = getattr(self._store, "maintain", None)
+            if merge is not None:
+                jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))
+        for job in jobs:
+            job.run = partial(self._if_leading, job.run)
+        jobs.append(Job("releasing startup code", RELEASE_EVERY_S, release_startup_code, first_s=RELEASE_FIRST_S))
+        if self._lease is not None:
+            jobs.append(Job("taking the lease", LEASE_EVERY_S, self._try_to_lead))
+        return jobs
+
+    def _if_leading(self, run: Callable[[], object]) -> None:
+        if self._leading:
+            run()
+
+    def _pace(self) -> None:
+        self._pacer.update(utc_now())
+
+    def _check_judges(self) -> None:
+        """Beside the other jobs: a judge may take minutes to answer."""
+        if not self._checking.is_alive():
+            self._checking = threading.Thread(target=self._drift.run_due, name="ragpulse-drift", daemon=True)
+            self._checking.start()
+
+    def _prune(self) -> None:
+        keep_limits(self._store, self._settings, now=utc_now())
+
+    def _decide(self) -> None:
+        """Decide what is due; where nothing arrives the store is left alone, so that an idle collector is idle."""
+        arrived, now = self._arrivals(), time.monotonic()
+        if arrived != self._arrived or self._settings.on_a_lake:
+            self._arrived, self._busy_until = arrived, now + self._settings.settle_s + self._settings.quiet_s + LINGER_S
+        if now > self._busy_until and now < self._next_look:
+            return
+        self._next_look = now + LOOK_EVERY_S
+        if self._sampler.decide(utc_now()):
+            self._worker.wake()
+
+
+def keep_limits(store: Store, settings: CollectorSettings, *, now: datetime) -> None:
+    """Delete what is older than the settings allow, of all services and of single ones, then what is too much."""
+    kept = partial(oldest_kept, now, whole_days=settings.on_a_lake)
+    prune(store, older_than=kept(days=settings.retention_days))
+    for service, days in settings.retention_days_by_service.items():
+        prune_service(store, service, older_than=kept(days=days))
+    prune_to_size(store, int(settings.retention_gb * GB))
+
+
+def oldest_kept(now: datetime, *, days: float, whole_days: bool) -> datetime:
+    """Return the time before which requests are too old; `whole_days`: at midnight, where a file holds one day."""
+    oldest = now - timedelta(days=days)
+    return oldest.replace(hour=0, minute=0, second=0, microsecond=0) if whole_days else oldest
+
+
+def _lease(db: str) -> Lease | None:
+    """The right to evaluate and maintain, where several processes may want it."""
+    shared = "ducklake:postgres:"
+    if not db.startswith(shared):
+        return None
+    from ragpulse_collector.store.embedded import lake_parts
+    from ragpulse_collector.store.lake.store import Lease
+
+    return Lease(lake_parts(db)[0].removeprefix(shared))

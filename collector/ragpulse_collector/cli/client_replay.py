@@ -1,0 +1,213 @@
+"""Client-side replay: the collector sends cases, this process evaluates them and sends results.
+
+Files and prompts stay here; the collector is told a name, a version and a judge, and never a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ragpulse_collector.cli.options import Ask, Failure, config_path
+from ragpulse_collector.cli.tables import Show, progress
+
+if TYPE_CHECKING:
+    from ragpulse_evaluators import Case, Evaluator
+
+Price = Callable[[str, int, int], float | None]
+_AT_A_TIME = 64
+_TIMEOUT_S = 120.0
+_LONGEST_WAIT_S = 30.0
+
+
+class Caller:
+    """The evaluators of one command, ready to run, with what their judges cost."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        """Make the evaluators named in the request; raises Failure naming the mistake."""
+        from ragpulse_collector.catalog import Catalog
+        from ragpulse_collector.configuration import load_settings
+        from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
+        from ragpulse_collector.store import Prices
+        from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
+
+        try:
+            settings = load_settings(config_path(None))
+            settings = settings.with_options("judge", {"model": request["judge"]})
+            gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
+            price = JudgePrices(settings, Prices(settings.prices))
+            around: dict[str, Any] = {
+                "priced": partial(PricedJudge, prices=price),
+                "wrap": partial(GatedJudge, gate=gate),
+            }
+            catalog = Catalog(settings, loads=request["loads"], **around)
+            names, prompts = request["evaluators"], request["prompts"]
+            made = [catalog.resolve(name, prompts=prompts) for name in names]
+        except (OSError, ValueError, LookupError) as error:
+            raise Failure(str(error)) from error
+        for one in made:
+            if one.wants_judge and one.judge is None:
+                raise Failure(f"{one.name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
+        self._evaluators = {one.name: one for one in made}
+        self._price: Price = price
+        self._concurrency = settings.judge.concurrency
+
+    def request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What the collector is asked for: the evaluators by name and version, no files."""
+        kept = {key: value for key, value in request.items() if key not in ("evaluators", "judge", "prompts", "loads")}
+        return kept | {"external": [_declared(one) for one in self._evaluators.values()]}
+
+    def bill(self, bill: Mapping[str, Any], cap: float | None) -> dict[str, Any]:
+        """The collector's bill with tokens and cost of each judge, reckoned here from the cases it sent along."""
+        from ragpulse_collector.evaluation.budget import total
+
+        return total([self._part(dict(part)) for part in bill["evaluators"]], cap)
+
+    def follow(self, ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+        """Evaluate a run to its end; an interrupt cancels it, and the same command goes on with what is left."""
+        evaluator = self._evaluators[run["evaluator"]]
+        loop = _Loop(ask, run, evaluator, price=partial(self._cost, evaluator), concurrency=self._concurrency)
+        try:
+            with progress(run, quiet=quiet) as show:
+                return asyncio.run(loop.run(show))
+        except KeyboardInterrupt:
+            ask(f"POST replays/{run['run_id']}/cancel", {})
+            raise
+
+    def _part(self, part: dict[str, Any]) -> dict[str, Any]:
+        from ragpulse_collector.evaluation.budget import bill
+        from ragpulse_evaluators import Case
+
+        evaluator = self._evaluators[part["evaluator"]]
+        estimates = [evaluator.estimate(Case.model_validate(case)) for case in part.pop("sample", ())]
+        left, replies = max(0, part["count"] - part["already"]), part.pop("replies", None)
+        return part | bill(estimates, evaluator.judge, left, self._price, replies)
+
+    def _cost(self, evaluator: Evaluator, case: Case) -> float | None:
+        """The most that the calls for a case may cost; None where the price is unknown."""
+        from ragpulse_collector.evaluation.budget import most_tokens
+
+        estimate = evaluator.estimate(case)
+        if evaluator.judge is None or estimate.calls == 0:
+            return 0.0
+        return self._price(_model(evaluator), *most_tokens(estimate, evaluator.judge))
+
+
+class _Loop:
+    """Fetches cases, evaluates some at once, and sends each result as soon as the one before it has arrived."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        run: dict[str, Any],
+        evaluator: Evaluator,
+        *,
+        price: Callable[[Case], float | None],
+        concurrency: int,
+    ) -> None:
+        self._ask, self._run, self._evaluator, self._price = ask, run, evaluator, price
+        self._path = f"replays/{run['run_id']}"
+        self._slots = asyncio.Semaphore(concurrency)
+        self._spent = self._reserved = 0.0
+        self._capped = ""
+
+    async def run(self, show: Show) -> dict[str, Any]:
+        """Go on until nothing is left or the collector says that the run has ended."""
+        from ragpulse_evaluators.judges.protocol import close_judge
+
+        try:
+            return await self._rounds(show)
+        finally:
+            await close_judge(self._evaluator.judge)
+
+    async def _rounds(self, show: Show) -> dict[str, Any]:
+        from ragpulse_evaluators.runner import Retry
+
+        retry, failures = Retry(longest_s=_LONGEST_WAIT_S), 0
+        while True:
+            answer = await self._call(f"GET {self._path}/cases", {"limit": _AT_A_TIME})
+            handed = answer.pop("cases")
+            show(answer)
+            if not handed:
+                return dict(answer)
+            if await self._round(handed, show):
+                failures = 0
+            else:  # nothing but failures: the judge may need a pause
+                await asyncio.sleep(retry.wait(failures))
+                failures = min(failures + 1, 20)
+
+    async def _round(self, handed: Sequence[dict[str, Any]], show: Show) -> bool:
+        """Evaluate what was handed out; tells whether anything but a failure that may pass came of it."""
+        waiting = {asyncio.create_task(self._one(job)) for job in handed}
+        moved = False
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            results = [result for task in done if (result := task.result()) is not None]
+            moved = moved or any(not result["result"]["retriable"] for result in results)
+            told = {"results": results} | ({"capped": self._capped} if self._capped and not waiting else {})
+            answer = await self._call(f"POST {self._path}/results", told)
+            show(answer)
+            if answer["status"] != "running":
+                await _cancel(waiting)
+                return True
+        return moved
+
+    async def _one(self, job: Mapping[str, Any]) -> dict[str, Any] | None:
+        """One result as the collector takes it; None where its call might go beyond the cap."""
+        from ragpulse_evaluators import Case, EvaluationResult
+
+        case = Case.model_validate(job["case"])
+        async with self._slots:
+            needed = self._needed(case)
+            if needed is None:
+                return None
+            self._reserved += needed
+            started = time.perf_counter()
+            try:
+                result = await asyncio.wait_for(self._evaluator(case), _TIMEOUT_S)
+            except TimeoutError:
+                self._spent += needed  # it may be billed all the same
+                one = self._evaluator
+                own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
+                told = f"no result within {_TIMEOUT_S:g} s"
+                result = EvaluationResult(**own, status="error", explanation=told, retriable=True)
+            self._reserved -= needed
+            costs = [call.cost_usd for call in result.calls]
+            self._spent += sum(needed if cost is None else cost for cost in costs)
+        elapsed_ms = (time.perf_counter() - started) * 1000.0
+        return {"job_id": job["job_id"], "result": result.model_dump(mode="json"), "elapsed_ms": elapsed_ms}
+
+    def _needed(self, case: Any) -> float | None:
+        """USD to set aside for a case; None once the cap might be passed."""
+        cap = self._run["max_usd"]
+        if cap is None or self._capped:
+            return None if self._capped else 0.0
+        needed = self._price(case)
+        if needed is None:
+            self._capped = f"the price of {_model(self._evaluator)} is unknown, so the cap cannot be kept"
+        elif self._spent + self._reserved + needed > cap * (1 + 1e-12):
+            self._capped = f"the cap is {cap:.4g} USD, {self._spent:.4g} are spent, the next call needs {needed:.4g}"
+        return None if self._capped else needed
+
+    async def _call(self, operation: str, params: Mapping[str, Any]) -> Any:
+        return await asyncio.to_thread(self._ask, operation, params)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _declared(one: Evaluator) -> dict[str, Any]:
+    own = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
+    return {**own, "label": str(one.revision), "needs": sorted(one.needs)}
+
+
+def _model(one: Evaluator) -> str:
+    from ragpulse_evaluators.judges.protocol import model_of
+
+    return "" if one.judge is None else model_of(one.judge)

@@ -1,0 +1,158 @@
+"""Frameworks that speak for themselves: Vercel's AI SDK (`ai.*`), LangSmith, Haystack's own tracer, Laminar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragpulse_collector.conventions.documents import documents_in_output, documents_of_retrieval, holds_documents
+from ragpulse_collector.conventions.rules import Read, Rule, Span
+from ragpulse_collector.conventions.texts import last_user_text, or_json, or_text, query_in, response_of_output
+from ragpulse_collector.conventions.values import amount, count, gathered, one_of, parsed, strings, text, unquoted
+
+_AI_OPERATIONS = {
+    "ai.generatetext": "chain",
+    "ai.streamtext": "chain",
+    "ai.generateobject": "chain",
+    "ai.streamobject": "chain",
+    "ai.embed": "chain",
+    "ai.embedmany": "chain",
+    "ai.rerank": "chain",
+    "ai.generatetext.dogenerate": "llm",
+    "ai.streamtext.dostream": "llm",
+    "ai.generateobject.dogenerate": "llm",
+    "ai.streamobject.dostream": "llm",
+    "ai.embed.doembed": "embedding",
+    "ai.embedmany.doembed": "embedding",
+    "ai.rerank.dorerank": "reranker",
+    "ai.toolcall": "tool",
+}
+"""Vercel's `ai.operationId` in lower case → kind. What begins with `do` is the call of a provider."""
+_LANGSMITH_KINDS = {
+    "chain": "chain",
+    "llm": "llm",
+    "retriever": "retriever",
+    "embedding": "embedding",
+    "tool": "tool",
+    "prompt": "other",
+    "parser": "other",
+}
+_LAMINAR_KINDS = {"llm": "llm", "tool": "tool", "evaluator": "evaluator", "human_evaluator": "evaluator"}
+_COMPONENTS = {
+    "retrievers": "retriever",
+    "rankers": "reranker",
+    "embedders": "embedding",
+    "generators": "llm",
+    "tools": "tool",
+    "agents": "agent",
+    "evaluators": "evaluator",
+}
+"""Haystack's packages → kind."""
+_METADATA = "ai.telemetry.metadata."
+
+_query = or_text(or_json(query_in), field="query")
+
+
+def _only(kind: str, read: Read) -> Read:
+    """Make a reader for spans of one kind: a wrapper repeats the sums of the calls below it."""
+
+    def read_only(value: Any, span: Span) -> Any:
+        return read(value, span) if span.kind == kind else None
+
+    return read_only
+
+
+def _ai_provider(value: Any, span: Span) -> str | None:
+    """Return the provider without its interface: `openai.chat` is openai."""
+    name = text(value, span)
+    return name.partition(".")[0] if name else None
+
+
+def _langsmith(read: Read) -> Read:
+    """Make a reader for LangSmith's spans, which hold inputs and outputs under old GenAI names."""
+
+    def read_langsmith(value: Any, span: Span) -> Any:
+        return read(value, span) if "langsmith.span.kind" in span.attributes else None
+
+    return read_langsmith
+
+
+def _component(value: Any, _: Span) -> str:
+    """Return the kind of a Haystack component by the package of its class."""
+    parts = str(value).split(".")
+    return next((_COMPONENTS[part] for part in parts if part in _COMPONENTS), "chain")
+
+
+def _always_chain(_: Any, __: Span) -> str:
+    return "chain"
+
+
+def _reply(name: str, read: Read) -> Read:
+    """Make a reader of what the first reply of a Haystack generator says about the call."""
+
+    def read_reply(value: Any, span: Span) -> Any:
+        output = parsed(value) if span.kind == "llm" else None
+        replies = output.get("replies") if isinstance(output, dict) else None
+        metas = output.get("meta") if isinstance(output, dict) else None
+        first = (replies or [None])[0]
+        meta: Any = first.get("meta") if isinstance(first, dict) else (metas or [None])[0]
+        for key in name.split("."):
+            meta = meta.get(key) if isinstance(meta, dict) else None
+        return None if meta is None else read(meta, span)
+
+    return read_reply
+
+
+def _searched(value: Any, span: Span) -> str | None:
+    """A function that returns documents is a search."""
+    return "retriever" if span.attributes.get("lmnr.span.type") == "DEFAULT" and holds_documents(value) else None
+
+
+_HAYSTACK_OUTPUT = "haystack.component.output"
+RULES = (
+    Rule("kind", "ai.operationId", one_of(_AI_OPERATIONS)),
+    Rule("query", "ai.prompt", _query),
+    Rule("query", "ai.prompt.messages", last_user_text),
+    Rule("query", "ai.value", _query),
+    Rule("query", "ai.toolCall.args", _query),
+    Rule("contexts", "ai.toolCall.result", documents_in_output),
+    Rule("response", "ai.response.text", text),
+    Rule("response", "ai.response.object", text),
+    Rule("response", "ai.toolCall.result", response_of_output),
+    Rule("model", "ai.model.id", text),
+    Rule("provider", "ai.model.provider", _ai_provider),
+    Rule("input_tokens", "ai.usage.tokens", _only("embedding", count)),
+    Rule("cached_tokens", "ai.usage.cachedInputTokens", _only("llm", count)),
+    Rule("reasoning_tokens", "ai.usage.reasoningTokens", _only("llm", count)),
+    Rule("ttft_ms", "ai.response.msToFirstChunk", amount),
+    Rule("session_id", _METADATA + "sessionId", unquoted),
+    Rule("user_id", _METADATA + "userId", unquoted),
+    Rule("tags", _METADATA + "tags", strings),
+    Rule("metadata", _METADATA, gathered),
+    Rule("kind", "langsmith.span.kind", one_of(_LANGSMITH_KINDS)),
+    Rule("query", "gen_ai.prompt", _langsmith(_query)),
+    Rule("contexts", "gen_ai.completion", _langsmith(documents_of_retrieval)),
+    Rule("response", "gen_ai.completion", _langsmith(response_of_output)),
+    Rule("session_id", "langsmith.metadata.session_id", unquoted),
+    Rule("session_id", "langsmith.metadata.thread_id", unquoted),
+    Rule("user_id", "langsmith.metadata.user_id", unquoted),
+    Rule("tags", "langsmith.span.tags", strings),
+    Rule("metadata", "langsmith.metadata.", gathered),
+    Rule("kind", "haystack.component.fully_qualified_type", _component),
+    Rule("kind", "haystack.pipeline.input_data", _always_chain),
+    Rule("query", "haystack.component.input", _query),
+    Rule("query", "haystack.pipeline.input_data", _query),
+    Rule("contexts", _HAYSTACK_OUTPUT, documents_of_retrieval),
+    Rule("response", _HAYSTACK_OUTPUT, response_of_output),
+    Rule("response", "haystack.pipeline.output_data", response_of_output),
+    Rule("model", _HAYSTACK_OUTPUT, _reply("model", text)),
+    Rule("input_tokens", _HAYSTACK_OUTPUT, _reply("usage.prompt_tokens", count)),
+    Rule("output_tokens", _HAYSTACK_OUTPUT, _reply("usage.completion_tokens", count)),
+    Rule("kind", "lmnr.span.output", _searched),
+    Rule("kind", "lmnr.span.type", one_of(_LAMINAR_KINDS)),
+    Rule("query", "lmnr.span.input", _query),
+    Rule("contexts", "lmnr.span.output", documents_in_output),
+    Rule("response", "lmnr.span.output", response_of_output),
+    Rule("session_id", "lmnr.association.properties.session_id", unquoted),
+    Rule("user_id", "lmnr.association.properties.user_id", unquoted),
+    Rule("tags", "lmnr.association.properties.tags", strings),
+)

@@ -1,0 +1,83 @@
+"""Python's own spelling of objects (`ChatMessage(...)`, `<generator ...>`): recognized, and its text read.
+
+Nothing is evaluated: only a quoted text is given to the parser, which neither nests nor names anything.
+"""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+
+QUOTED = r"""'(?:[^'\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*'|"(?:[^"\\\n]|\\[\\'"nrt]|\\[xuU][0-9a-f]+)*\""""
+_OBJECT = re.compile(
+    r"<[\w.]+(?: object| of)?\b[^<>]*(?:<locals>[^<>]*)? at 0x[0-9a-fA-F]+>|<[A-Z]\w*\(.*\)>", flags=re.DOTALL
+)
+"""`<generator object answer at 0x7f>`, `<NodeWithScore(node=...)>`."""
+_CONSTRUCTOR = re.compile(r"\[?[A-Z]\w*\([a-z_]\w*=.*\)\]?", flags=re.DOTALL)
+"""`ChatMessage(_role=...)`, a list of such; dataclasses and pydantic's repr."""
+_FIELDS = re.compile(
+    rf"(?:[a-z_]\w*=(?:{QUOTED}|[^\s'\"]++)(?:\s|$))+|[a-z_]\w*=(?:{QUOTED}) [a-z_]\w*=.*", flags=re.DOTALL
+)
+"""`answer='Yes.' sources=['a']`: pydantic's str."""
+BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_]|[a-z_]\w*+=['\"]"
+may_be_repr = re.compile(BEGINS).match
+"""Whether a text begins like one; all others are told from reprs at a glance."""
+_TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?text=({QUOTED})")
+_ANSWER_FIELDS = (
+    "answer",
+    "response",
+    "output",
+    "final_output",
+    "raw",
+    "text",
+    "content",
+    "_content",
+    "completion",
+    "result",
+)
+_NAMED = re.compile(rf"(?<![\w.])(\w+)=({QUOTED})")
+_ROLE = re.compile(r"\b_?role=(?:<\w+\.\w+: '(\w+)'>|'(\w+)'|\w+\.(\w+))")
+_LONGEST = 65_536
+
+
+def is_repr(text: str) -> bool:
+    """Return whether a text is Python's spelling of an object."""
+    if may_be_repr(text) is None:
+        return False
+    if text[0] == "<":
+        return _OBJECT.fullmatch(text) is not None
+    return _CONSTRUCTOR.fullmatch(text) is not None or _is_fields(text)
+
+
+def text_in(text: str) -> str | None:
+    """Return the text that an object's repr holds for people: of a message, or under a name such as `answer`."""
+    if len(text) > _LONGEST:
+        return None
+    said = [spelled(quoted) for quoted in _TEXT.findall(text)]
+    if said:
+        return "\n".join(filter(None, said)) or None
+    found: dict[str, str] = {}
+    for name, quoted in _NAMED.findall(text):
+        found.setdefault(name, quoted)
+    return next((spelled(found[name]) for name in _ANSWER_FIELDS if name in found), None)
+
+
+def role_of(text: str) -> str | None:
+    """Return the role of a chat message given as its repr."""
+    match = _ROLE.search(text[:200]) if is_repr(text) else None
+    return None if match is None else next(filter(None, match.groups())).lower()
+
+
+def spelled(quoted: str) -> str | None:
+    """Return what a quoted Python text says."""
+    try:
+        words = str(literal_eval(quoted))
+        words.encode()  # half a surrogate pair is no text
+    except (ValueError, SyntaxError):
+        return None
+    return words or None
+
+
+def _is_fields(text: str) -> bool:
+    names = {name for name, _ in _NAMED.findall(text[:_LONGEST])}
+    return not names.isdisjoint(_ANSWER_FIELDS) and _FIELDS.fullmatch(text[:_LONGEST]) is not None

@@ -1,0 +1,1 @@
+"""Judge drift: a frozen set of answers, judged again, tells the judge's changes from the application's."""

@@ -1,0 +1,156 @@
+"""Judges a frozen set again, without the recorded calls: the same question may get another answer by now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from ragpulse_collector.analysis.selection import duration_s, instant, iso
+from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation
+from ragpulse_collector.evaluation.drift.report import (
+    Anchor,
+    Anchors,
+    Check,
+    choose,
+    drift,
+    frozen,
+    keep_anchors,
+    keep_check,
+    watched,
+)
+from ragpulse_collector.evaluation.scores import cost_of
+from ragpulse_collector.evaluation.work import Resolve
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall
+from ragpulse_evaluators.judges.protocol import close_judge
+
+_log = logging.getLogger("ragpulse.collector")
+_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftWatch:
+    """Freezes anchors, judges them again, and says whose a move of the live score is."""
+
+    store: Store
+    resolve: Resolve
+    """Makes an evaluator whose judge is really asked, not its record."""
+    ledger: Ledger
+    concurrency: int = 4
+    every: str = "never"
+    """How long after its freezing or last check a set is judged again by `run_due`."""
+    tell: Callable[[Mapping[str, Any]], object] | None = None
+    """Called with the report after each check."""
+    clock: Callable[[], datetime] = utc_now
+
+    def report(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer `GET drift`: one evaluator's report, without `evaluator` those of all that have a frozen set.
+
+        Raises LookupError where nothing is frozen for the one that was named.
+        """
+        if params.get("evaluator"):
+            report = drift(self.store, params, clock=self.clock)
+            due = self._next_check(report)
+            return report | {"next_check": None if due is None else iso(due)}
+        reports = [self.report({**params, "evaluator": name}) for name in watched(self.store)]
+        return {"watched": reports, "every": None if self.every == "never" else self.every}
+
+    def _next_check(self, report: Mapping[str, Any]) -> datetime | None:
+        if self.every == "never":
+            return None
+        last = instant(report["checks"][0]["at"] if report["checks"] else report["frozen_at"], now=self.clock())
+        return None if last is None else last + timedelta(seconds=duration_s(self.every))
+
+    def run_due(self) -> int:
+        """Judge every set again whose time has come; returns how many. One that fails waits for the next call."""
+        done = 0
+        for report in self.report({})["watched"]:
+            due = self._next_check(report)
+            if due is None or due > self.clock():
+                continue
+            try:
+                self.run({"evaluator": report["evaluator"]})
+                done += 1
+            except (PermissionError, LookupError, ValueError) as error:
+                _log.warning("the judge of %s was not checked: %s", report["evaluator"], error)
+        return done
+
+    def freeze(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Choose and keep the anchors of `evaluator`, instead of earlier ones; answers the report."""
+        anchors = choose(self.store, params, clock=self.clock)
+        self.store.write(lambda tx: keep_anchors(tx, anchors)).result()
+        return self.report({"evaluator": anchors.evaluator})
+
+    def run(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Judge the anchors of `evaluator` again, store what was found, and answer the report.
+
+        Draws on the day's judge budget; raises PermissionError, with nothing stored, where that is spent.
+        """
+        anchors = frozen(self.store, str(params.get("evaluator") or ""))
+        evaluator = self.resolve(anchors.evaluator)
+        try:
+            results = asyncio.run(self._judge(evaluator, anchors))
+        except ExceptionGroup as failed:
+            refusal = failed.exceptions[0]
+            if isinstance(refusal, OverBudget):
+                raise PermissionError(str(refusal)) from failed
+            raise
+        costs = [cost_of(result) for result in results]
+        check = Check(
+            evaluator=anchors.evaluator,
+            version=evaluator.version,
+            judge=evaluator.judge_id,
+            frozen_at=anchors.frozen_at,
+            at=iso(self.clock()) or "",
+            values=tuple(result.normalized if result.status == "ok" else None for result in results),
+            cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+        )
+        self.store.write(lambda tx: keep_check(tx, check)).result()
+        report = self.report({"evaluator": anchors.evaluator})
+        if self.tell is not None:
+            self.tell(report)
+        return report
+
+    async def _judge(self, evaluator: Evaluator, anchors: Anchors) -> list[EvaluationResult]:
+        slots = asyncio.Semaphore(self.concurrency)
+
+        async def one(anchor: Anchor) -> EvaluationResult:
+            async with slots:
+                return await self._ask(evaluator, anchor)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(anchor)) for anchor in anchors.anchors]
+        finally:
+            await close_judge(evaluator.judge)
+        return [task.result() for task in tasks]
+
+    async def _ask(self, evaluator: Evaluator, anchor: Anchor) -> EvaluationResult:
+        case = Case.model_validate(anchor.case)
+        reservation = await asyncio.to_thread(self._reserve, evaluator, case)
+        try:
+            result = await asyncio.wait_for(evaluator(case), _TIMEOUT_S)
+        except TimeoutError:
+            lost = (JudgeCall(finish_reason="lost"),)
+            told = "no result in time"
+            result = EvaluationResult(evaluator=evaluator.name, status="error", explanation=told, calls=lost)
+        if reservation is not None:
+            spent = cost_of(result)
+            await asyncio.wrap_future(self.store.write(lambda tx: self.ledger.settle(tx, [(reservation, spent)])))
+        return result
+
+    def _reserve(self, evaluator: Evaluator, case: Case) -> Reservation | None:
+        if not self.ledger.limits() or not (usd := self.ledger.at_most(evaluator, case)):
+            return None
+        job_id = uuid4().hex
+        reservation = Reservation(evaluator=evaluator.name, usd=usd, job_id=job_id, day=self.clock())
+        (refusal,) = self.store.write(lambda tx: self.ledger.reserve(tx, [reservation])).result()
+        if refusal is not None:
+            raise refusal
+        return reservation

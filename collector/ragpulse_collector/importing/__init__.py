@@ -1,0 +1,98 @@
+"""Move in: read traces and feedback from another tool, send them to the collector as OTLP.
+
+    phoenix | mlflow | jsonl | langfuse  ─▶ pages of OTLP spans ─▶ POST /v1/traces ─▶ the dialects map them as usual
+
+A score becomes attributes of the span that it belongs to (`annotations.N.annotation.*` of OpenInference). The collector
+stores a span id once, so an import that was killed is started again and leaves nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from ragpulse_collector.client import Client
+
+__all__ = ["Feedback", "Moved", "Page", "annotate", "attribute", "move"]
+
+PROTOBUF = "application/x-protobuf"
+
+
+class Page(NamedTuple):
+    """Spans of one service that are sent together."""
+
+    service: str
+    spans: list[Span]
+
+
+class Feedback(NamedTuple):
+    """A score of a span or a trace, from a person or a program."""
+
+    name: str
+    score: float | None = None
+    label: str | None = None
+    explanation: str | None = None
+    human: bool = False
+
+
+@dataclass
+class Moved:
+    """What an import has read and sent so far."""
+
+    spans: int = 0
+    scores: int = 0
+    rejected: int = 0
+    sessions: set[str] = field(default_factory=set)
+    traces: set[bytes] = field(default_factory=set)
+
+
+def move(client: Client, pages: Iterable[Page]) -> Iterator[Moved]:
+    """Send each page and yield the counts so far; raises ClientError where the collector refuses."""
+    moved = Moved()
+    for page in pages:
+        request = ExportTraceServiceRequest()
+        resource = request.resource_spans.add()
+        resource.resource.attributes.append(attribute("service.name", page.service))
+        resource.scope_spans.add().spans.extend(page.spans)
+        answer = client.request(
+            "POST", "/v1/traces", body=request.SerializeToString(), content_type=PROTOBUF, accept=PROTOBUF
+        )
+        moved.rejected += ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans
+        moved.spans += len(page.spans)
+        for span in page.spans:
+            moved.traces.add(span.trace_id)
+            for one in span.attributes:
+                moved.scores += one.key.endswith(".annotation.name")
+                if one.key == "session.id":
+                    moved.sessions.add(one.value.string_value)
+        yield moved
+
+
+def attribute(key: str, value: float | str | bool) -> KeyValue:
+    """Return an attribute of a span."""
+    kinds: dict[type, Callable[[], AnyValue]] = {
+        bool: lambda: AnyValue(bool_value=bool(value)),
+        int: lambda: AnyValue(int_value=int(value)),
+        float: lambda: AnyValue(double_value=float(value)),
+    }
+    return KeyValue(key=key, value=kinds.get(type(value), lambda: AnyValue(string_value=str(value)))())
+
+
+def annotate(span: Span, given: Iterable[Feedback], *, of_trace: bool = False) -> None:
+    """Write scores onto a span; with `of_trace` they belong to the whole trace."""
+    for number, one in enumerate(given):
+        said = {"name": one.name, "score": one.score, "label": one.label, "explanation": one.explanation}
+        prefix = f"{'trace.' if of_trace else ''}annotations.{number}.annotation."
+        span.attributes.extend(
+            attribute(prefix + key, value)
+            for key, value in {**said, "annotator_kind": "HUMAN" if one.human else "CODE"}.items()
+            if value is not None
+        )

@@ -1,0 +1,230 @@
+"""What a call cost, settled when its span arrives: the provider's own figure, else a dated price table, else unknown.
+
+The table (genai-prices) is imported with the first call to be priced: 5 MB that an idle collector does without, and
+0.05 s (0.3 s where Python may not keep bytecode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import distribution, version
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ragpulse_collector.records import SpanBatch
+
+_CALLS = frozenset({"llm", "embedding", "reranker"})
+_PER_MILLION = 1e-6
+
+
+class TierPrice(Protocol):
+    """USD per million tokens."""
+
+    @property
+    def input(self) -> float: ...  # noqa: D102
+    @property
+    def output(self) -> float: ...  # noqa: D102
+    @property
+    def cached_input(self) -> float | None: ...  # noqa: D102
+    @property
+    def cache_write(self) -> float | None: ...  # noqa: D102
+
+
+class PriceOverride(TierPrice, Protocol):
+    """A model's price from the settings, and those of its service tiers."""
+
+    @property
+    def tiers(self) -> Mapping[str, TierPrice]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """USD per million tokens, and where the figures are from."""
+
+    input: float
+    output: float
+    cached: float
+    cache_write: float
+    source: str
+    up_to: float = float("inf")
+    """Above this many input tokens other rates hold (tiers); the table is asked call by call then."""
+
+    def dollars(self, whole: int, output: int | None, cached: int | None, cache_write: int | None) -> float:
+        """Return what a call costs; the stated input includes what came from the cache."""
+        read = min(cached or 0, whole)  # some clients state more cached than input
+        write = min(cache_write or 0, whole - read)
+        fresh = whole - read - write
+        dollars = fresh * self.input + read * self.cached + write * self.cache_write + (output or 0) * self.output
+        return dollars * _PER_MILLION
+
+
+class Call(NamedTuple):
+    """What a price may depend on: one span's columns."""
+
+    kind: str = "llm"
+    model: str | None = None
+    provider: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    service_tier: str | None = None
+    cost_usd: float | None = None
+    cost_source: str | None = None
+    mapped_from: str = "{}"
+
+
+class Cost(NamedTuple):
+    """What a call cost, and where the figure is from; or why it is unknown; or nothing where the span is no call."""
+
+    cost_usd: float | None = None
+    cost_source: str | None = None
+    cost_unknown_reason: str | None = None
+
+
+class Prices:
+    """Prices calls: by what the provider states, else by the settings, else by the table."""
+
+    def __init__(self, overrides: Mapping[str, PriceOverride] | None = None) -> None:
+        self._overrides = dict(overrides or {})
+        self._rates = lru_cache(maxsize=1024)(self._find)
+
+    def replace(self, overrides: Mapping[str, PriceOverride]) -> None:
+        """Price the calls that are settled from now on by these settings."""
+        self._overrides = dict(overrides)
+        self._rates.cache_clear()
+
+    def settle(self, batch: SpanBatch) -> None:
+        """Fill the columns of cost of a batch."""
+        calls = zip(*(batch.values(name) for name in Call._fields), strict=True)
+        stated = zip(*(batch.values(name) for name in _STATED), strict=True)
+        kinds = batch.values("kind")
+        costs = [
+            self.cost(Call._make(call)) if kind in _CALLS or known != _UNSTATED else _NONE
+            for kind, known, call in zip(kinds, stated, calls, strict=True)
+        ]
+        for name, column in zip(Cost._fields, zip(*costs, strict=True), strict=True):
+            batch.columns[name] = column
+
+    def cost(self, call: Call) -> Cost:
+        """Return the cost of one call; spans that are no model calls and state no tokens have none.
+
+        A library's 0 for used tokens is "not known": OpenLIT and LiteLLM say 0 where they have no price. Under
+        OpenInference's name, ours too, it is what the application said.
+        """
+        doubted = False
+        if call.cost_usd is not None:
+            used = (call.input_tokens or 0) + (call.output_tokens or 0) > 0
+            doubted = call.cost_usd == 0 and used and '"llm.cost.' not in call.mapped_from
+            if not doubted:
+                return Cost(call.cost_usd, call.cost_source or "provider")
+        if call.kind not in _CALLS and call.input_tokens is None and call.output_tokens is None:
+            return _NONE
+        reason = _missing(call)
+        found = self._price(call) if reason is None else Cost(cost_unknown_reason=reason)
+        if doubted and found.cost_unknown_reason is not None:
+            reason = f"{found.cost_unknown_reason}; the client's own figure of 0 is not believed beside used tokens"
+            return Cost(cost_unknown_reason=reason)
+        return found
+
+    def _price(self, call: Call) -> Cost:
+        rates = self._rates(call.model or "", call.provider, call.service_tier)
+        if rates is None:
+            return Cost(cost_unknown_reason=f"no price for {call.model}")
+        whole, output = call.input_tokens or 0, call.output_tokens or 0
+        if whole > rates.up_to:
+            return Cost(_tiered(call, whole, output), rates.source)
+        return Cost(rates.dollars(whole, output, call.cached_tokens, call.cache_write_tokens), rates.source)
+
+    def _find(self, model: str, provider: str | None, tier: str | None) -> Rates | None:
+        override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
+        if override is None:
+            return _from_table(model, provider, tier)
+        price: TierPrice = override.tiers.get(tier or "", override)
+        return Rates(
+            input=price.input,
+            output=price.output,
+            cached=price.input if price.cached_input is None else price.cached_input,
+            cache_write=price.input if price.cache_write is None else price.cache_write,
+            source="settings",
+        )
+
+
+_NONE = Cost()
+_STATED = ("input_tokens", "output_tokens", "cost_usd")
+_UNSTATED = (None, None, None)
+"""A span of these figures that is no model call has no cost; most spans are, and are passed over."""
+
+
+def _missing(call: Call) -> str | None:
+    if not call.model:
+        return "no model name"
+    if call.input_tokens is None:
+        return "no input tokens"
+    if call.output_tokens is None and call.kind == "llm":
+        return "no output tokens"
+    return None
+
+
+def _from_table(model: str, provider: str | None, tier: str | None) -> Rates | None:
+    found = _calculated(model, provider, tier, input_tokens=1)
+    if found is None:
+        return None
+    price = found.model_price
+    tiers = [price.input_mtok, price.output_mtok, price.cache_read_mtok, price.cache_write_mtok]
+    starts = [tier.start for value in tiers if hasattr(value, "tiers") for tier in value.tiers]
+    whole, output, read, write = (_base(value) for value in tiers)
+    if whole is None:
+        return None
+    return Rates(
+        input=whole,
+        output=output or 0.0,
+        cached=whole if read is None else read,
+        cache_write=whole if write is None else write,
+        source=f"genai-prices {version('genai-prices')}",
+        up_to=min(starts, default=float("inf")),
+    )
+
+
+def _base(value: Any) -> float | None:
+    base = getattr(value, "base", value)
+    return None if base is None else float(base)
+
+
+def _calculated(model: str, provider: str | None, tier: str | None, **usage: int) -> Any:
+    """Ask the table; a provider that it does not know (a proxy's name) is no reason to give up."""
+    from genai_prices import Usage, calc_price
+
+    context = {"processing": tier, "service_tier": tier} if tier else None
+    for known in dict.fromkeys((provider, None)):
+        try:
+            return calc_price(Usage(**usage), model_ref=model, provider_id=known, price_context=context)
+        except LookupError:
+            continue
+    return None
+
+
+def _tiered(call: Call, whole: int, output: int) -> float | None:
+    """Return what the table says of a call above its price tier."""
+    read = min(call.cached_tokens or 0, whole)
+    found = _calculated(
+        call.model or "",
+        call.provider,
+        call.service_tier,
+        input_tokens=whole,
+        output_tokens=output,
+        cache_read_tokens=read,
+        cache_write_tokens=min(call.cache_write_tokens or 0, whole - read),
+    )
+    return None if found is None else float(found.total_price)
+
+
+def price_table() -> dict[str, str | None]:
+    """Return the table's version and the day it was installed; it has no date of its own."""
+    package = distribution("genai-prices")
+    data = Path(str(package.locate_file("genai_prices/data.py")))
+    installed = datetime.fromtimestamp(data.stat().st_mtime, UTC).date().isoformat() if data.exists() else None
+    return {"table": f"genai-prices {package.version}", "installed": installed}

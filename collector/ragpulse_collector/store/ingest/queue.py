@@ -1,0 +1,222 @@
+"""The bounded queue before the writer, and the thread that decodes its bodies while DuckDB writes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
+from ragpulse_collector.store.connection import is_short_of_memory
+from ragpulse_collector.store.ingest.prices import Prices
+from ragpulse_collector.store.protocol import Busy, Transaction
+
+
+@dataclass(slots=True, eq=False)
+class BodyItem:
+    """A request body on its way to disk."""
+
+    body: RawBody
+    future: Future[Receipt] = field(default_factory=Future)
+    batch: Batch | None = None
+    """Set once decoded."""
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def size(self) -> int:
+        """Bytes by which the queue is bounded."""
+        return len(self.body.body)
+
+
+@dataclass(slots=True, eq=False)
+class WorkItem:
+    """A unit of work on its way to the writer."""
+
+    work: Callable[[Transaction], Any]
+    future: Future[Any] = field(default_factory=Future)
+    size: int = 0
+
+
+Item = BodyItem | WorkItem
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Bodies that were accepted and are not on disk: their bytes, their number, and the age of the oldest."""
+
+    bytes: int = 0
+    bodies: int = 0
+    oldest_s: float = 0.0
+    refused: str | None = None
+    """Why the last group was not written; None since the next one was."""
+
+
+_MANY = 8
+"""A group of this many items is worth a slow commit without waiting for more."""
+
+
+class WriterQueue:
+    """Items on their way to disk, in order: one thread decodes them, another commits them in groups.
+
+    The bounds on bytes and number count an item until the committing thread takes it. A transaction costs what a
+    thousand rows cost, whatever it holds, so a group is everything that is in the queue, up to `group_bytes`. The next
+    group is decoded while this one is committed.
+
+    `again_s` is for stores with slow commits: senders that were answered together mostly send again together, so a
+    group waits this long for each further one of them.
+    """
+
+    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int, again_s: float = 0.0) -> None:
+        self._max_bytes = max_bytes
+        self._max_items = max_items
+        self._group_bytes = group_bytes
+        self._again_s = again_s
+        self._waiting: deque[Item] = deque()
+        self._decoded: deque[Item] = deque()
+        self._bytes = self._decoded_bytes = self._items = self._last = 0
+        self._closed = self._drained = False
+        self.refused: str | None = None
+        """Set by the committing thread."""
+        self._changed = threading.Condition()
+
+    def backlog(self) -> Backlog:
+        """Return what is queued, decoded or not."""
+        with self._changed:
+            since = [item.since for item in (*self._decoded, *self._waiting) if isinstance(item, BodyItem)]
+            return Backlog(self._bytes, len(since), time.monotonic() - min(since) if since else 0.0, self.refused)
+
+    def put(self, item: Item) -> None:
+        """Add an item; raises Busy when full or closed. An empty queue accepts a body that is larger than its bound."""
+        with self._changed:
+            if self._closed:
+                raise Busy("the collector is shutting down")
+            if self._items and (self._bytes + item.size > self._max_bytes or self._items >= self._max_items):
+                raise Busy("the queue before the disk is full")
+            self._waiting.append(item)
+            self._count(item.size, 1)
+
+    def next(self) -> Item | None:
+        """Wait for the next item to decode, while less than a group is decoded; None means closed and drained."""
+        with self._changed:
+            self._changed.wait_for(self._may_decode)
+            if self._waiting:
+                return self._waiting.popleft()
+            self._drained = True
+            self._changed.notify_all()
+            return None
+
+    def decoded(self, item: Item) -> None:
+        """Pass an item on to be committed."""
+        with self._changed:
+            self._decoded.append(item)
+            self._decoded_bytes += item.size
+            self._changed.notify_all()
+
+    def dropped(self, item: Item) -> None:
+        """Remove an item that has its answer already."""
+        with self._changed:
+            self._count(-item.size, -1)
+
+    def take(self) -> list[Item]:
+        """Wait until all is decoded and return it, up to a group's size; an empty list means closed and drained."""
+        with self._changed:
+            self._gather()
+            self._changed.wait_for(self._is_ready)
+            group: list[Item] = []
+            size = 0
+            while self._decoded and (not group or size < self._group_bytes):
+                item = self._decoded.popleft()
+                group.append(item)
+                size += item.size
+            self._decoded_bytes -= size
+            self._count(-size, -len(group))
+            self._last = min(len(group), _MANY)
+            return group
+
+    def close(self) -> None:
+        """Refuse new items; those that are queued are still handed out."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _may_decode(self) -> bool:
+        return not self._is_full() and (bool(self._waiting) or self._closed)
+
+    def _is_full(self) -> bool:
+        return self._decoded_bytes >= self._group_bytes
+
+    def _is_ready(self) -> bool:
+        return self._drained or self._is_full() or 0 < self._items == len(self._decoded)
+
+    def _gather(self) -> None:
+        """Wait for one item more than the last group had, at most `again_s` for each; a single sender never waits."""
+        if not self._again_s:
+            return
+        self._changed.wait_for(self._is_ready)
+        while 1 < self._last >= self._items and not (self._is_full() or self._closed):
+            if not self._changed.wait_for(partial(self._has_more_than, self._items), self._again_s):
+                return
+
+    def _has_more_than(self, items: int) -> bool:
+        return self._closed or self._items > items
+
+    def _count(self, size: int, items: int) -> None:
+        self._bytes += size
+        self._items += items
+        self._changed.notify_all()
+
+
+_log = logging.getLogger(__name__)
+
+
+class Decoder:
+    """Runs until the queue is closed and drained; a body that cannot be decoded is answered here and fails alone."""
+
+    def __init__(self, queue: WriterQueue, decode: Callable[[RawBody], Batch], price: Prices | None) -> None:
+        self._queue = queue
+        self._decode = decode
+        self._price = price
+
+    def run(self) -> None:
+        """Take item after item; pass on what is ready to be committed."""
+        while item := self._queue.next():
+            if self._is_ready(item):
+                self._queue.decoded(item)
+            else:
+                self._queue.dropped(item)
+            del item  # while this thread waits for the next, the body must not stay in memory
+
+    def _is_ready(self, item: Item) -> bool:
+        """Drop what was cancelled, decode what is a body."""
+        if not item.future.set_running_or_notify_cancel():
+            return False
+        if not isinstance(item, BodyItem):
+            return True
+        try:
+            item.batch = self._decode(item.body)
+            if self._price is not None:
+                for spans in item.batch.spans:
+                    self._price.settle(spans)
+        except DecodeError as error:
+            # The caught exception would keep this frame alive, and with it the body, until garbage is collected.
+            item.future.set_exception(DecodeError(str(error)))
+        except Exception as error:  # noqa: BLE001 - foreign bytes: a decoder's bug must cost one body, not the writer
+            item.future.set_exception(_refusal(error))
+        else:
+            return True
+        return False
+
+
+def _refusal(error: Exception) -> Exception:
+    """A body that memory was too short for may be sent again; one that a decoder fails on may not."""
+    if is_short_of_memory(error):
+        _log.error("a body could not be decoded: too little memory")
+        return Busy("the collector has too little memory to decode this body")
+    _log.error("a body could not be decoded", exc_info=error)
+    return DecodeError(f"the body could not be decoded: {type(error).__name__}")

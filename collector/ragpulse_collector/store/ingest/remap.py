@@ -1,0 +1,146 @@
+"""Re-deriving the canonical columns of stored spans from their raw attributes, after an upgrade learnt new names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import orjson
+
+from ragpulse_collector.records import ContextRecord, SpanBatch
+from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.retention import audit
+from ragpulse_collector.store.rows import TableRows, instant
+
+_BATCH = 2_000
+
+_SPANS = """
+    SELECT replace(s.trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', s.span_id) AS span_id,
+           printf('%016x', s.parent_span_id) AS parent_span_id, s.* EXCLUDE (trace_id, span_id, parent_span_id),
+           CASE WHEN c.query_from IS NULL THEN c.query END AS query,
+           CASE WHEN c.response_from IS NULL THEN c.response END AS response
+    FROM raw.spans s LEFT JOIN raw.contents c
+      ON c.trace_id = s.trace_id AND c.span_id = s.span_id AND c.start_time = s.start_time
+    WHERE (s.start_time, s.trace_id, s.span_id) > ($after, $trace::UUID, $span::UBIGINT)
+    ORDER BY s.start_time, s.trace_id, s.span_id LIMIT $most"""
+
+_CONTEXTS = """
+    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id, rank, id, score, text,
+           metadata
+    FROM raw.contexts WHERE start_time BETWEEN $lo AND $hi ORDER BY trace_id, span_id, rank"""
+
+_DELETE = """
+    DELETE FROM raw.{table} t USING (SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id) d
+    WHERE t.trace_id = d.trace_id AND t.span_id = d.span_id AND t.start_time BETWEEN $lo AND $hi"""
+
+_FIELDS = (
+    "name", "kind", "service", "service_version", "environment", "status", "status_message", "error_type", "query",
+    "response", "model", "provider", "response_id", "input_tokens", "output_tokens", "cached_tokens",
+    "cache_write_tokens", "reasoning_tokens", "cost_usd", "cost_source", "cost_unknown_reason", "ttft_ms", "session_id",
+    "user_id", "prompt_name", "prompt_version", "variant", "tags", "metadata", "upstream_pi", "dropped_attributes",
+    "attributes", "resource", "events", "links", "mapped_from", "start_ns", "end_ns", "contexts_truncated",
+)  # fmt: skip
+_COST = ("cost_usd", "cost_source", "cost_unknown_reason")
+Key = tuple[bytes, bytes]
+Derive = Callable[[SpanBatch], SpanBatch]
+
+
+def remap(
+    store: Store,
+    derive: Derive,
+    *,
+    price: Callable[[SpanBatch], None] | None = None,
+    since: datetime | None = None,
+    progress: Callable[[int, int], None] = lambda _seen, _changed: None,
+) -> tuple[int, int]:
+    """Run `derive` over the stored spans and rewrite those that changed; returns how many were seen and rewritten.
+
+    Works in batches, each one transaction, oldest first; running it again changes nothing. Prices were frozen when a
+    span came: only spans whose cost was unknown are priced again. Rewritten traces are rolled up again by the sampler.
+    """
+    seen = changed = 0
+    for batches in _batches(store, since or datetime(1970, 1, 1)):
+        rewritten = [new for old in batches if len(new := _changed(old, derive, price))]
+        if rewritten:
+            store.write(partial(_rewrite, batches=rewritten)).result()
+        seen, changed = seen + sum(map(len, batches)), changed + sum(map(len, rewritten))
+        progress(seen, changed)
+    if changed:
+        store.write(partial(audit, actor="remap", action="remap", detail={"spans": changed})).result()
+    return seen, changed
+
+
+def _changed(old: SpanBatch, derive: Derive, price: Callable[[SpanBatch], None] | None) -> SpanBatch:
+    """Return the spans of a batch that are derived otherwise now."""
+    new = derive(old)
+    known = [usd is not None for usd in old.values("cost_usd")]
+    if price is not None:
+        price(new)
+    for name in _COST:
+        pairs = zip(known, old.values(name), new.values(name), strict=True)
+        new.columns[name] = [was if is_known or price is None else now for is_known, was, now in pairs]
+    different = {row for row in range(len(old)) if old.contexts_of(row) != new.contexts_of(row)}
+    for name in _FIELDS:
+        pairs_ = zip(old.values(name), new.values(name), strict=True)
+        different.update(row for row, (was, now) in enumerate(pairs_) if was != now)
+    return new.take(sorted(different))
+
+
+def _batches(store: Store, since: datetime) -> Iterator[list[SpanBatch]]:
+    """Yield stored spans, oldest first, a batch for each resource among them."""
+    place: dict[str, Any] = {"after": since, "trace": "0" * 32, "span": 0, "most": _BATCH}
+    while found := store.read(_SPANS, place).dicts():
+        contexts = _contexts(store, found[0]["start_time"], found[-1]["start_time"])
+        by_resource: dict[str, list[dict[str, Any]]] = {}
+        for row in found:
+            by_resource.setdefault(row["resource"], []).append(row)
+        yield [_batch(rows, contexts) for rows in by_resource.values()]
+        last = found[-1]
+        place |= {"after": last["start_time"], "trace": last["trace_id"], "span": int(last["span_id"], 16)}
+
+
+def _contexts(store: Store, lo: datetime, hi: datetime) -> dict[Key, list[ContextRecord]]:
+    found: dict[Key, list[ContextRecord]] = {}
+    for trace_id, span_id, rank, id_, score, text, metadata in store.read(_CONTEXTS, {"lo": lo, "hi": hi}).rows:
+        record = ContextRecord(rank=rank, id=id_, score=score, text=text, metadata=metadata)
+        found.setdefault((bytes.fromhex(trace_id), bytes.fromhex(span_id)), []).append(record)
+    return found
+
+
+def _batch(rows: Sequence[dict[str, Any]], contexts: Mapping[Key, list[ContextRecord]]) -> SpanBatch:
+    for row in rows:
+        start = int(row["start_time"].replace(tzinfo=UTC).timestamp() * 1_000_000) * 1000
+        row |= {
+            "start_ns": start,
+            "end_ns": start + row["duration_us"] * 1000,
+            "contexts_truncated": row["contexts_state"] == "truncated",
+            "tags": None if row["tags"] is None else orjson.loads(row["tags"]),
+        }
+    ids = [(bytes.fromhex(row["trace_id"]), bytes.fromhex(row["span_id"])) for row in rows]
+    none: list[list[ContextRecord] | None] = [[] if row["n_contexts"] == 0 else None for row in rows]
+    parents = [row["parent_span_id"] for row in rows]
+    return SpanBatch(
+        trace_ids=[trace_id for trace_id, _ in ids],
+        span_ids=[span_id for _, span_id in ids],
+        parent_span_ids=[None if parent is None else bytes.fromhex(parent) for parent in parents],
+        columns={name: [row[name] for row in rows] for name in _FIELDS},
+        contexts=[contexts.get(key, otherwise) for key, otherwise in zip(ids, none, strict=True)],
+    )
+
+
+def _rewrite(transaction: Transaction, batches: Sequence[SpanBatch]) -> None:
+    rows = TableRows()
+    for batch in batches:
+        rows.add_spans(batch, transaction.at)
+    starts = [instant(start) for batch in batches for start in batch.values("start_ns")]
+    place = {
+        "traces": [trace_id.hex() for batch in batches for trace_id in batch.trace_ids],
+        "spans": [int.from_bytes(span_id, "big") for batch in batches for span_id in batch.span_ids],
+        "lo": min(starts),
+        "hi": max(starts),
+    }
+    for table in ("spans", "contents", "contexts"):
+        transaction.execute(_DELETE.format(table=table), place)
+    rows.append_to(transaction)

@@ -1,0 +1,225 @@
+"""The one writer: take the decoded items, write them in one transaction, COMMIT, then answer.
+
+When the transaction fails, its items are tried one by one, so that the faulty one fails alone. When the disk fails,
+everything in the group is Busy. After many bytes the store is reopened at a quiet moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.records import DecodeError, Values
+from ragpulse_collector.store.connection import fetch, first_line, is_short_of_memory
+from ragpulse_collector.store.ingest.append import Appender
+from ragpulse_collector.store.ingest.batches import Ingest
+from ragpulse_collector.store.ingest.queue import BodyItem, Item, WriterQueue
+from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
+
+_log = logging.getLogger(__name__)
+_CLOCK_STEP = timedelta(seconds=10)
+"""A clock that is set back by less stands still until it has caught up; one that is set back by more is followed."""
+
+
+class _CommitFailed(Exception):
+    """The log could not be written: nothing of the group is on disk."""
+
+
+_DISK = (
+    _CommitFailed, duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException, OSError, MemoryError,
+    StoreError,
+)  # fmt: skip
+"""The errors of a full, failing or missing disk and of too little memory: the sender may retry."""
+
+
+class WriterTransaction:
+    """The transaction of one group on the writer's cursor."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, appender: Appender, at: datetime) -> None:
+        self._cursor = cursor
+        self._appender = appender
+        self.at = at
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
+        """Run one statement; reads see everything written before in the same transaction."""
+        return fetch(self._cursor, sql, parameters)
+
+    def append(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Append rows to `raw.<table>`."""
+        if rows:
+            self._appender.append(table, columns, rows)
+
+    def append_columns(self, table: str, parts: Mapping[str, Sequence[Values]]) -> None:
+        """Append rows given by column."""
+        self._appender.append_columns(table, parts)
+
+
+class Writer:
+    """Runs on its own thread until the queue is closed and drained."""
+
+    def __init__(
+        self,
+        queue: WriterQueue,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        reopen: Callable[[], None],
+        *,
+        begin: Callable[[duckdb.DuckDBPyConnection], None],
+        commit: Callable[[duckdb.DuckDBPyConnection], None],
+        is_quiet: Callable[[], bool],
+        renew_bytes: int,
+        renew_s: float,
+        clock: Callable[[], datetime],
+        recent_spans: int,
+        check: Callable[[], None],
+        prepare: bool,
+    ) -> None:
+        self._queue = queue
+        self._new_cursor = cursor
+        self._reopen = reopen
+        self._begin_on, self._commit_on = begin, commit
+        self._is_quiet = is_quiet
+        self._renew_bytes, self._renew_s = renew_bytes, renew_s
+        self._clock, self._check, self._prepare = clock, check, prepare
+        self._written, self._opened = 0, clock()
+        self._cursor = cursor()
+        self._appender = Appender(self._cursor, prepare=self._prepare)
+        self._last = self._newest()
+        self._ingest = Ingest(recent_spans=recent_spans, opened=clock())
+        self._broken = False
+
+    def run(self) -> None:
+        """Commit group after group."""
+        while group := self._queue.take():
+            self._commit_or_split(group)
+            self._written += sum(item.size for item in group)
+            del group  # while this thread waits for the next, these bodies must not stay in memory
+            if self._is_worn() and not self._broken and self._is_quiet():
+                self._renew()
+        with contextlib.suppress(duckdb.Error):
+            self._appender.close()
+        self._cursor.close()
+
+    def _is_worn(self) -> bool:
+        open_s = (self._clock() - self._opened).total_seconds()
+        return self._written >= self._renew_bytes and open_s >= self._renew_s
+
+    def _renew(self) -> None:
+        """Reopen the store, as after a fault: DuckDB keeps statistics of rows in memory until the file is closed."""
+        self._written, self._opened, self._broken = 0, self._clock(), True
+        with contextlib.suppress(*_DISK):
+            self._recover()
+
+    def _commit_or_split(self, items: list[Item]) -> None:
+        try:
+            results = self._commit(items)
+        except _DISK as error:
+            self._refuse(items, error)
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever an item raises belongs to its future
+            if len(items) == 1:
+                items[0].future.set_exception(_without_frames(_stored_error(items[0], error)))
+                return
+            for item in items:
+                self._commit_or_split([item])
+        else:
+            self._queue.refused = None
+            for item, result in zip(items, results, strict=True):
+                item.future.set_result(result)
+
+    def _commit(self, items: list[Item]) -> list[Any]:
+        """Write the items in one transaction: bodies together first, then work in its order.
+
+        Nothing is acknowledged unless the file is still in its place after COMMIT.
+        """
+        self._check()
+        self._recover()
+        at = self._present()
+        transaction = WriterTransaction(self._cursor, self._appender, at)
+        try:
+            self._begin_on(self._cursor)
+            batches = [item.batch for item in items if isinstance(item, BodyItem) and item.batch is not None]
+            receipts = iter(self._ingest.write(transaction, batches))
+            results: list[Any] = [
+                next(receipts) if isinstance(item, BodyItem) else item.work(transaction) for item in items
+            ]
+            self._end()
+        except BaseException:
+            self._ingest.forget()
+            self._roll_back()
+            raise
+        self._ingest.remember()
+        self._last = at
+        self._check()
+        return results
+
+    def _end(self) -> None:
+        try:
+            self._commit_on(self._cursor)
+        except duckdb.Error as error:
+            raise _CommitFailed(str(error)) from error
+
+    def _roll_back(self) -> None:
+        # A failed COMMIT has left the transaction already.
+        with contextlib.suppress(duckdb.Error):
+            self._cursor.rollback()
+        self._appender.forget()
+
+    def _refuse(self, items: list[Item], error: BaseException) -> None:
+        _log.error("a group of %d was refused: %s", len(items), error)
+        self._broken = not self._usable()
+        with contextlib.suppress(*_DISK):  # readers do not wait for the next write
+            self._recover()
+        self._queue.refused = first_line(error)
+        busy = Busy(f"the store cannot write: {first_line(error)}")
+        for item in items:
+            item.future.set_exception(busy)
+
+    def _usable(self) -> bool:
+        """Return whether DuckDB still answers; after a fatal error it does not until the file is reopened."""
+        try:
+            fetch(self._cursor, "SELECT count(*) FROM raw.meta")
+        except duckdb.OutOfMemoryException:
+            return True  # other queries hold the memory: reopening would only interrupt them
+        except duckdb.Error:
+            return False
+        return True
+
+    def _recover(self) -> None:
+        if not self._broken:
+            return
+        with contextlib.suppress(duckdb.Error):
+            self._cursor.close()
+        self._reopen()
+        self._cursor = self._new_cursor()
+        self._appender = Appender(self._cursor, prepare=self._prepare)
+        self._broken = False
+
+    def _present(self) -> datetime:
+        """Return an instant after the last one, unless the clock was set back by more than `_CLOCK_STEP`."""
+        now = self._clock()
+        return now if self._last > now + _CLOCK_STEP else max(now, self._last + timedelta(microseconds=1))
+
+    def _newest(self) -> datetime:
+        newest = fetch(self._cursor, "SELECT greatest(max(received_at), TIMESTAMP '1970-01-01') FROM raw.spans").rows[0]
+        return datetime(1970, 1, 1) if newest[0] is None else newest[0]
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """Return the exception with its traceback as text: frames would keep the items in memory."""
+    error.add_note("On the writer:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    return error.with_traceback(None)
+
+
+def _stored_error(item: Item, error: BaseException) -> BaseException:
+    """A body whose content no table takes is the sender's fault, like one that cannot be decoded."""
+    if is_short_of_memory(error):
+        return Busy(f"the store cannot write: {first_line(error)}")
+    if isinstance(item, BodyItem) and isinstance(error, (duckdb.Error, UnicodeError, OverflowError, ValueError)):
+        _log.error("a body could not be stored: %s", error)
+        return DecodeError(f"the body could not be stored: {first_line(error)}")
+    return error

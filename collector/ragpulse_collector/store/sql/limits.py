@@ -1,0 +1,141 @@
+"""Answers users' SQL within limits of time, rows and bytes; a store whose reads all run under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import duckdb
+
+from ragpulse_collector.store.connection import Deadline, given_up
+from ragpulse_collector.store.protocol import Parameters, Refused, Rows
+from ragpulse_collector.store.sql.guard import Tree, checked
+
+MAX_BYTES = 64 * 2**20
+_FIRST_CHUNK = 16
+"""Rows fetched before their size is known; then as many as a megabyte holds."""
+_NO_MEMORY = "the query needs more memory than is allowed: narrow it, e.g. by start_time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A query with its limits."""
+
+    sql: str
+    parameters: Parameters = ()
+    timeout_s: float = 30.0
+    max_rows: int | None = None
+    ours: bool = False
+    """Whether the statement is the collector's own, with at most a checked `where` in it: it may name any table."""
+
+
+def answer(cursor: duckdb.DuckDBPyConnection, question: Question, catalog: str) -> Rows:
+    """Answer one SELECT; raises Refused or TimeoutError, and duckdb.Error where the engine has given the file up."""
+    sql = question.sql
+    with Deadline(cursor, question.timeout_s) as deadline:
+        try:
+            tree = None if question.ours else checked(cursor, sql, catalog)
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            if tree is not None:
+                sql = _printable(cursor, sql, tree, question.parameters)
+            return _read(cursor, sql, question)
+        except duckdb.InterruptException as error:
+            if deadline.passed:
+                raise TimeoutError(f"the query took longer than {question.timeout_s:g} s") from error
+            raise Refused("the query was interrupted") from error
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
+            raise Refused(_NO_MEMORY) from error
+        except duckdb.Error as error:
+            if given_up(error):
+                raise
+            raise Refused(str(error)) from error
+
+
+def _printable(cursor: duckdb.DuckDBPyConnection, sql: str, tree: Tree, parameters: Parameters) -> str:
+    """Show instants with a zone as UTC without one: Python would need pytz to fetch them."""
+    sql = sql.strip().rstrip(";")
+    if (tree.get("from_table") or {}).get("type") == "SHOW_REF":
+        return sql
+    described = cursor.execute(f"DESCRIBE {sql}", parameters or None).fetchall()
+    zoned = [row[0] for row in described if row[1] == "TIMESTAMP WITH TIME ZONE"]
+    if not zoned:
+        return sql
+    replaced = ", ".join(f'"{name}"::TIMESTAMP AS "{name}"' for name in (n.replace('"', '""') for n in zoned))
+    return f"SELECT * REPLACE ({replaced}) FROM (\n{sql}\n)"
+
+
+def _read(cursor: duckdb.DuckDBPyConnection, sql: str, question: Question) -> Rows:
+    result = cursor.execute(sql, question.parameters or None)
+    names = tuple(column[0] for column in result.description)
+    if question.max_rows is None:
+        return Rows(names, result.fetchall())
+    return _limited(result, names, question.max_rows)
+
+
+def _limited(result: duckdb.DuckDBPyConnection, names: Sequence[str], max_rows: int) -> Rows:
+    rows: list[tuple[Any, ...]] = []
+    size, step = 0, _FIRST_CHUNK
+    while len(rows) <= max_rows and size <= MAX_BYTES:
+        chunk = result.fetchmany(min(step, max_rows + 1 - len(rows)))
+        if not chunk:
+            return Rows(tuple(names), rows)
+        rows += chunk
+        size += sum(len(value) for row in chunk for value in row if isinstance(value, (str, bytes)))
+        step = max(1, min(2_000, 2**20 * len(rows) // (size + len(rows))))
+    return Rows(tuple(names), rows[:max_rows], truncated=True)
+
+
+if TYPE_CHECKING:
+    from ragpulse_collector.records import RawBody, Receipt
+    from ragpulse_collector.store.protocol import Parameters, Rows, Store, Transaction
+
+T = TypeVar("T")
+_TIMEOUT_S = 30.0
+
+
+class Limited:
+    """Reads in the reader process, for queries that hold a user's `where`; everything else is the store's own."""
+
+    def __init__(self, store: Store, ask: Callable[[Question], Rows]) -> None:
+        self._store, self._ask = store, ask
+
+    def read(self, sql: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Rows:
+        """Answer a query of the collector's; raises Refused, TimeoutError or Busy."""
+        limit = _TIMEOUT_S if timeout_s is None else min(timeout_s, _TIMEOUT_S)
+        return self._ask(Question(sql=sql, parameters=parameters, timeout_s=limit, ours=True))
+
+    def limited(self) -> Store:
+        """Return itself."""
+        return self
+
+    def submit(self, body: RawBody) -> Future[Receipt]:
+        """Queue a body."""
+        return self._store.submit(body)
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Queue a unit of work for the writer."""
+        return self._store.write(work)
+
+    def run_user_sql(
+        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
+    ) -> Rows:
+        """Answer one SELECT that a user wrote."""
+        return self._store.run_user_sql(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
+
+    def used_bytes(self) -> int:
+        """Return the bytes that hold data."""
+        return self._store.used_bytes()
+
+    def problem(self) -> str | None:
+        """Return why the store takes nothing more, or None."""
+        return self._store.problem()
+
+    def check_files(self) -> None:
+        """Check that data files can be written; raises StoreError."""
+        self._store.check_files()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()

@@ -1,0 +1,206 @@
+"""A condition that a user wrote over the columns of `traces`: checked before anything relies on it.
+
+The one check for rules, filters, replays and pages. It runs in an empty database of its own, without files or network.
+Nothing is allowed that could take long or grow: a rule's condition runs in the writer's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+
+from ragpulse_collector.store.connection import first_line
+from ragpulse_collector.store.protocol import Refused
+from ragpulse_collector.store.sql.guard import CONDITION_FUNCTIONS, CONDITION_TYPES, Tree, nodes, parsed, path_of
+from ragpulse_collector.store.views import FACT_COLUMNS
+
+WHERE_COLUMNS = ("trace_id", *FACT_COLUMNS)
+"""What a condition may name."""
+
+_TYPES = {
+    "start_time": "TIMESTAMP", "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "input_tokens": "BIGINT",
+    "output_tokens": "BIGINT", "cached_tokens": "BIGINT", "cost_usd": "DOUBLE", "error": "BOOLEAN",
+    "top_score": "DOUBLE", "n_spans": "INTEGER", "n_units": "INTEGER", "upstream_pi": "DOUBLE",
+    "late_spans": "INTEGER", "misdated_spans": "INTEGER", "feedback": "DOUBLE", "tags": "VARCHAR[]",
+    "metadata": "MAP(VARCHAR, VARCHAR)",
+}  # fmt: skip
+_CLASSES = frozenset({
+    "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR",
+    "TYPE",
+})  # fmt: skip
+_TYPE_PATHS = frozenset((name,) for name in CONDITION_TYPES)
+_LIKES = frozenset({"~~", "!~~", "like_escape", "not_like_escape"})
+_BACKTRACKING = frozenset({"~~*", "!~~*", "~~~", "ilike_escape", "not_ilike_escape"})
+_MOST_WILDCARDS = 2
+_MAX_TEXT = 10_000
+_SELECT = "SELECT 1 FROM traces WHERE "
+_CONFIG: dict[str, Any] = {"threads": 1, "memory_limit": "64MB", "enable_external_access": False}
+_OTHER_CLAUSES = ("group_expressions", "having", "qualify", "modifiers", "sample")
+
+
+@lru_cache(maxsize=512)
+def condition(text: str, scores: tuple[str, ...] = ()) -> str:
+    """Return the condition in parentheses, safe to put into a query; raises ValueError that says what is wrong.
+
+    One SQL boolean over the columns of `traces`: no subqueries, parameters, aggregates or window functions. DuckDB
+    reads `metadata.tenant` as the key of the map; `tag = 'beta'` and `tag IN (...)` ask for one of `tags`. With
+    `scores` it may name those, too, as fields of a column `score`.
+    """
+    if len(text) > _MAX_TEXT:
+        raise ValueError(f"where: longer than {_MAX_TEXT} characters")
+    connection = duckdb.connect(config=_CONFIG)
+    try:
+        columns = [f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in WHERE_COLUMNS]
+        if scores:
+            columns.append(f"score STRUCT({', '.join(f'{name} DOUBLE' for name in map(quoted, scores))})")
+        connection.execute(f"CREATE TABLE traces ({', '.join(columns)})")
+        return _checked(connection, text)
+    except duckdb.Error as error:
+        raise ValueError(f"where {text!r}: {first_line(error)}{_hint(str(error))}") from error
+    finally:
+        connection.close()
+
+
+@lru_cache(maxsize=512)
+def scores_in(text: str) -> tuple[str, ...]:
+    """Return the evaluators whose scores a condition names as `score.NAME`, by name; none for what is no SQL."""
+    connection = duckdb.connect(config=_CONFIG)
+    try:
+        tree = parsed(connection, f"SELECT 1 WHERE (\n{text}\n)")
+    except Refused:
+        return ()
+    finally:
+        connection.close()
+    columns = [[str(part) for part in one.get("column_names") or ()] for one in nodes(tree)]
+    return tuple(sorted({column[1] for column in columns if len(column) == 2 and column[0].lower() == "score"}))
+
+
+def quoted(name: str) -> str:
+    """Return the name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def holds(condition: str) -> str:
+    """Return SQL that is true where the condition is; where it fails on a row (a cast, say) it does not hold."""
+    return f"coalesce(TRY(CAST({condition} AS BOOLEAN)), false)"
+
+
+def _checked(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    # The line breaks keep a comment in the user's text from swallowing the closing parenthesis.
+    wrapped = f"(\n{text}\n)"
+    tree = _checked_tree(connection, text, f"{_SELECT}{wrapped}")
+    if _replace_tags(connection, tree):
+        sql = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchall()[0][0]
+        wrapped = f"({sql.removeprefix(_SELECT)})"
+    kind = connection.execute(f"DESCRIBE SELECT {wrapped} AS holds FROM traces").fetchall()[0][1]
+    if kind != "BOOLEAN":
+        raise ValueError(f"where {text!r}: true or false is expected, but this is {kind}")
+    connection.execute(f"SELECT count(*) FROM traces WHERE {holds(wrapped)}").fetchall()
+    return wrapped
+
+
+def _replace_tags(connection: duckdb.DuckDBPyConnection, tree: Tree) -> bool:
+    """Put a search in `tags` wherever `tag` is compared with constant texts; returns whether there was any."""
+    found = [(node, asked) for node in nodes(tree) if (asked := _tag_search(node))]
+    for node, asked in found:
+        node.clear()
+        node.update(parsed(connection, f"{_SELECT}{asked}")["statements"][0]["node"]["where_clause"])
+    return bool(found)
+
+
+def _tag_search(node: Tree) -> str | None:
+    """Return the search that stands for `tag = 'a'`, `tag <> 'a'` or `tag IN ('a', 'b')`."""
+    if node.get("type") == "COMPARE_IN":
+        tag, *values = node["children"]
+    elif node.get("type") in ("COMPARE_EQUAL", "COMPARE_NOTEQUAL"):
+        tag, *values = sorted((node["left"], node["right"]), key=_is_constant)
+    else:
+        return None
+    texts = [_text(value) for value in values]
+    if [part.lower() for part in tag.get("column_names") or ()][-1:] != ["tag"] or None in texts:
+        return None
+    has = " OR ".join("list_contains(tags, '{}')".format(str(text).replace("'", "''")) for text in texts)
+    return f"{'NOT ' if node['type'] == 'COMPARE_NOTEQUAL' else ''}coalesce({has}, false)"
+
+
+def _is_constant(node: Tree) -> bool:
+    return node.get("class") == "CONSTANT"
+
+
+def _hint(error: str) -> str:
+    if '"tag"' in error:
+        return "; write tag = 'beta', tag IN ('a', 'b'), or a condition over the list `tags`"
+    return '; quote a key that holds dots: metadata."a.b"' if "map_extract" in error else ""
+
+
+def _checked_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> Tree:
+    try:
+        tree = parsed(connection, query)
+    except Refused as error:
+        raise ValueError(f"where {text!r}: {error}") from error
+    node = tree["statements"][0]["node"]
+    clause = node.get("where_clause")
+    more = len(tree["statements"]) != 1 or node.get("type") != "SELECT_NODE" or clause is None
+    if more or any(node.get(key) for key in _OTHER_CLAUSES):
+        raise ValueError(f"where {text!r}: one boolean expression over the columns of traces is expected")
+    for part in nodes(clause):
+        _check_part(text, part)
+    return tree
+
+
+def _check_part(text: str, part: Mapping[str, Any]) -> None:
+    kind = part.get("class")
+    if kind is None:
+        return
+    if kind in ("SUBQUERY", "PARAMETER", "WINDOW", "LAMBDA"):
+        raise ValueError(f"where {text!r}: no subqueries, parameters, lambdas or window functions")
+    if kind not in _CLASSES:
+        raise ValueError(f"where {text!r}: {part.get('type')} is not for conditions")
+    if kind == "TYPE" and path_of(part, "type_name")[-1:] not in _TYPE_PATHS:
+        raise ValueError(f"where {text!r}: the type {part.get('type_name')} is not for conditions")
+    if kind == "CAST" and "cast_type" in part and str(part["cast_type"].get("id")).lower() not in CONDITION_TYPES:
+        raise ValueError(f"where {text!r}: the type {part['cast_type'].get('id')} is not for conditions")
+    if part.get("type") == "ARRAY_CONSTRUCTOR":
+        raise ValueError(f"where {text!r}: lists are not for conditions; IN takes several values")
+    if kind == "FUNCTION":
+        _check_function(text, part)
+
+
+def _check_function(text: str, part: Mapping[str, Any]) -> None:
+    name = (path_of(part, "function_name") or ("",))[-1]
+    if name not in CONDITION_FUNCTIONS:
+        raise ValueError(f"where {text!r}: the function {name} is not for conditions")
+    if name in _LIKES | _BACKTRACKING and not _is_quick(name, part):
+        raise ValueError(f"where {text!r}: a pattern is a constant with at most two wildcards that match any length")
+
+
+def _is_quick(name: str, like: Mapping[str, Any]) -> bool:
+    """Whether a pattern is matched in linear time: DuckDB goes back for each further wildcard that stands beside `_`.
+
+    Patterns of LIKE without `_` are matched part by part.
+    """
+    pattern = _constant(like)
+    if pattern is None:
+        return False
+    parts_only = name in ("~~", "!~~") and "_" not in pattern
+    return parts_only or pattern.count("%") + pattern.count("*") <= _MOST_WILDCARDS
+
+
+def _constant(like: Mapping[str, Any]) -> str | None:
+    """The pattern of a LIKE where it is a constant text."""
+    given = like.get("arguments") or like.get("children") or []
+    if len(given) < 2:
+        return None
+    return _text(given[1].get("expression", given[1]))
+
+
+def _text(constant: Mapping[str, Any]) -> str | None:
+    """The value of a constant text, None for everything else."""
+    if constant.get("class") != "CONSTANT":
+        return None
+    value = (constant.get("literal") or {}).get("text", (constant.get("value") or {}).get("value"))
+    return value if isinstance(value, str) else None

@@ -1,0 +1,192 @@
+"""Objections to what is said of whom: an entity, a subject, a source or a number taken from elsewhere in the contexts.
+
+Every word of such a claim is in the contexts, but not together. A claim is cut into clauses; each clause is compared
+with the context sentence that says most of it, and with the sentences before it that its pronouns may stand for. A
+word that comes from elsewhere is an objection only where that sentence has another one of its kind (a name, a number,
+a subject) that the claim leaves out.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ragpulse_evaluators.grounding.checks import turned
+from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
+from ragpulse_evaluators.grounding.facts import Quantity, quantities
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS
+from ragpulse_evaluators.grounding.text import Word, words
+
+__all__ = ["check_attribution", "check_exchange", "check_roles"]
+
+_BREAK = re.compile(
+    r"[;:()—–]|,(?!\d)|\s-\s"
+    r"|\b(?:and|but|while|whereas|although|though|because|which|who|so that|und|aber|während|weil|y|pero|mientras"
+    r"|porque|mas|enquanto|et|mais|tandis que)\b|[，；、。]|并且|而且|但是?|因为|所以",
+    re.IGNORECASE,
+)
+_SHORTEST = 2
+_MOST_CLAUSES = 12
+_ENOUGH = 0.5
+_FOREIGN_WORDS = 4
+_KNOWN_SHARE = 0.35
+_POINTING = frozenset({"this", "these", "that", "those", "such", "both", "it", "he", "she", "they"})
+_AUXILIARIES = frozenset(
+    {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
+    | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
+    | {"kann", "wird", "muss", "son", "fue", "está", "são", "foi", "tem", "est", "sont", "était"}
+)
+_THAN = frozenset({"than", "als", "que", "比"})
+_ACCORDING = re.compile(
+    r"\b(?:according to|as per|said by|reported by|laut|según|selon|segundo) ((?:[^\W\d_][\w.'-]*(?: |$|(?=,))){1,6})",
+    re.IGNORECASE,
+)
+_SAYS = re.compile(
+    r"\b(?:sa(?:id|ys)|stated|claim(?:s|ed)|report(?:s|ed)|argue[sd]|announced|believe[sd]|note[sd]|told|explain(?:s|ed)"
+    r"|recommend(?:s|ed)|advise[sd]|confirmed|warn(?:s|ed)|estimate[sd]|found|finds|show(?:s|ed)|proved|discovered"
+    r"|suggest(?:s|ed)|called|describe[sd])\b"
+)
+_MOST_SOURCE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause of a claim with the context sentence that says most of it, and how much."""
+
+    tokens: Sequence[Word]
+    best: ContextSentence
+    near: frozenset[str]
+    """Keys of that sentence and of those it leans on."""
+    cover: float
+
+
+def check_exchange(text: str, tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
+    """Object to names, numbers and subjects that the contexts hold, but say of something else."""
+    if len(index.sentences) < 2:
+        return []
+    said = {index.spelled(t.key) for t in tokens}
+    mine = quantities(tokens)
+    objections: dict[str, None] = {}
+    first: Clause | None = None
+    pieces = _pieces(text)[:_MOST_CLAUSES]
+    for found in _foreign(pieces, index) if len(pieces) > 1 else ():
+        objections.setdefault(found)
+    for clause in clauses(pieces, index):
+        for found in (*_names(clause, said, index), *_numbers(clause, mine), *_subject(clause, first, said, index)):
+            objections.setdefault(found)
+        first = first or clause
+    return list(objections)
+
+
+def clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[Clause]:
+    """Tie each clause to its evidence."""
+    for tokens in pieces:
+        support = index.support(tokens)
+        if support:
+            best = support[0]
+            yield Clause(tokens, best, index.around(best.number), index.cover(tokens, best))
+
+
+def _pieces(text: str) -> list[list[Word]]:
+    pieces: list[list[Word]] = []
+    for part in _BREAK.split(text):
+        cut = words(part)
+        if not cut:
+            continue
+        if pieces and sum([t.content for t in cut]) < _SHORTEST:
+            pieces[-1] += cut
+        else:
+            pieces.append(cut)
+    if len(pieces) > 1 and sum([t.content for t in pieces[0]]) < _SHORTEST:
+        pieces[:2] = [pieces[0] + pieces[1]]
+    return pieces
+
+
+def _foreign(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[str]:
+    """Yield a clause of several words of which the contexts hold hardly one."""
+    for tokens in pieces:
+        content = {t.key for t in tokens if t.content and t.kind != "number"}
+        known = sum([key in index.keys or index.near(key) is not None for key in content])
+        if len(content) >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * len(content):
+            yield f"nothing in the contexts speaks of '{' '.join(t.text for t in tokens[:8])}'"
+
+
+def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str]:
+    """Yield a name from elsewhere where the evidence has another one."""
+    if clause.cover < _ENOUGH:
+        return
+    foreign = [t for t in clause.tokens if t.key in index.names and t.key in index.keys and t.key not in clause.near]
+    left_out = [t for t in clause.best.tokens if t.key in index.names and t.key not in said]
+    if foreign and left_out:
+        yield f"'{foreign[0].text}' here, '{left_out[0].text}' in the evidence"
+
+
+def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
+    """Yield a number from elsewhere where the evidence has another one."""
+    theirs = quantities(clause.best.tokens)
+    if clause.cover < _ENOUGH or not theirs:
+        return
+    left_out = [q for q in theirs if not any(q.agrees(m) for m in said)]
+    for quantity in quantities(clause.tokens):
+        if left_out and not any(quantity.agrees(q) for q in theirs):
+            yield f"number {quantity.text} here, {left_out[0].text} in the evidence"
+
+
+def _subject(clause: Clause, first: Clause | None, said: set[str], index: EvidenceIndex) -> Iterator[str]:
+    """Yield a subject from elsewhere: what stands before the predicate that claim and evidence share.
+
+    A clause without a subject has that of the first clause.
+    """
+    keys = [index.spelled(t.key) for t in clause.tokens]
+    start = next((i for i, t in enumerate(clause.tokens) if t.content and keys[i] in clause.best.keys), None)
+    if start is None or clause.cover < _ENOUGH:
+        return
+    place = next(i for i, t in enumerate(clause.best.tokens) if t.key == keys[start])
+    theirs = [t for t in clause.best.tokens[:place] if t.content and t.key not in said]
+    if not theirs or clause.best.tokens[0].norm in _POINTING:
+        return
+    mine = [t for t in clause.tokens[:start] if t.content]
+    bare = any(t.norm in _AUXILIARIES for t in clause.tokens[:start])
+    if not bare:
+        return
+    if not mine and first is not None and first.best is not clause.best:
+        mine = [t for t in first.tokens if t.content][:2]
+    known = [t for t in mine if t.norm not in LIGHT_WORDS and index.spelled(t.key) in index.keys]
+    near = clause.near.union(*(s.keys for s in index.sentences if not s.keys.isdisjoint({t.key for t in theirs})))
+    if known and not any(index.spelled(t.key) in near for t in known):
+        yield f"said of '{known[0].text}' here, of '{theirs[-1].text}' in the evidence"
+
+
+def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: EvidenceIndex) -> list[str]:
+    """Object where two names, or the two sides of a comparison, have changed places around the same word."""
+    theirs = [t.key for t in evidence.tokens]
+    places = {key: j for j, key in enumerate(theirs)}
+    for i, token in enumerate(tokens):
+        j = places.get(index.spelled(token.key))
+        if j is None or not token.content or token.kind == "number" or token.key in index.names:
+            continue
+        compares = any(t.norm in _THAN for t in tokens[i + 1 : i + 9])
+        counted = None if compares else index.names
+        if theirs.count(theirs[j]) == 1 and turned(tokens, i, evidence.tokens, j, counted):
+            return [f"what is said before and after '{token.text}' is exchanged in the evidence"]
+    return []
+
+
+def check_attribution(text: str, index: EvidenceIndex) -> list[str]:
+    """Object to a source that the evidence for what it is said to say does not name."""
+    return [objection for part in text.split(";") for objection in _check_source(part, index)]
+
+
+def _check_source(text: str, index: EvidenceIndex) -> list[str]:
+    if found := _ACCORDING.search(text):
+        start, end, source = found.start(), found.end(), words(found.group(1))
+    elif found := _SAYS.search(text):
+        start, end, source = 0, found.end(), words(text[: found.start()])[-_MOST_SOURCE:]
+    else:
+        return []
+    rest = words(text[:start] + " " + text[end:])
+    support = index.support(rest)
+    if not support or not any(t.content for t in rest):
+        return []
+    near = index.around(support[0].number)
+    foreign = [t for t in source if t.key in index.names and t.key not in near]
+    return [f"the evidence does not name '{foreign[-1].text}' as the source"] if foreign else []

@@ -1,0 +1,87 @@
+"""A whole session, turn by turn: does each answer fit, and does it keep in mind what the user said?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Annotated, ClassVar
+
+from pydantic import AliasChoices, Field
+
+from ragpulse_evaluators.case import Case
+from ragpulse_evaluators.errors import Unreadable
+from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
+from ragpulse_evaluators.judged.session import Reason, Session, YesNo
+from ragpulse_evaluators.judges.parsing import Reply, read_model
+from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.result import Outcome
+
+__all__ = ("ENTRIES", "ConversationRelevancy", "KnowledgeRetention", "session_of")
+
+_FORM = '{"turns": [{"turn": 1, "reason": "...", "verdict": "YES" | "NO"}]}'
+
+
+class TurnVerdict(Reply):
+    """The verdict on one turn."""
+
+    turn: Annotated[int, Field(validation_alias=AliasChoices("turn", "number"))]
+    reason: Reason = ""
+    verdict: YesNo
+
+
+class TurnVerdicts(Reply):
+    """`{"turns": [{"turn": 1, "reason": "...", "verdict": "YES"}]}`."""
+
+    turns: Annotated[list[TurnVerdict], Field(validation_alias=AliasChoices("turns", "verdicts"))]
+
+
+def session_of(case: Case) -> list[tuple[str, str]]:
+    """The whole conversation as (query, response): the turns before this one, then this one."""
+    turns = [(turn.query or "", turn.response or "") for turn in case.history or ()]
+    return [*turns, (case.query or "", case.response or "")]
+
+
+class _PerTurn(JudgedEvaluator):
+    """One call; the share of turns with a yes."""
+
+    needs = frozenset({"query", "response", "history"})
+    parser: ClassVar[str] = "turns"
+    reply_tokens = 400
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Show the whole session, read a verdict for each turn."""
+        turns = session_of(case)
+        prompt = self.render("evaluate", case.model_copy(update={"history": None}), session=turns)
+        found = await session.read(prompt, lambda text: _ordered(text, len(turns)), form=_FORM, schema=TurnVerdicts)
+        wrong = [f"[{item.turn}] {item.reason}" for item in found if not item.verdict]
+        return Outcome(
+            score=fmean(item.verdict for item in found),
+            explanation="\n".join(wrong) or f"all of {len(turns)} turns",
+            parts={"turns": [item.model_dump() for item in found]},
+        )
+
+
+def _ordered(text: str, count: int) -> Sequence[TurnVerdict]:
+    """One verdict per turn, in order, matched by the turn's number."""
+    found = {item.turn: item for item in read_model(text, TurnVerdicts).turns}
+    if missing := [number for number in range(1, count + 1) if number not in found]:
+        raise Unreadable(f"no verdict on turn {missing[0]} of {count}")
+    return [found[number] for number in range(1, count + 1)]
+
+
+class ConversationRelevancy(_PerTurn):
+    """In which share of a session's turns is the answer relevant to what the user said?"""
+
+    name = "conversation_relevancy"
+
+
+class KnowledgeRetention(_PerTurn):
+    """In which share of a session's turns does the answer keep in mind what the user said before?"""
+
+    name = "knowledge_retention"
+
+
+ENTRIES: tuple[Entry, ...] = (
+    judged_entry(ConversationRelevancy, "DeepEval"),
+    judged_entry(KnowledgeRetention, "DeepEval"),
+)

@@ -1,0 +1,145 @@
+"""`ragpulse.instrument()`: records what libraries do, without a decorator, through the OpenInference instrumentors.
+
+They are optional packages, imported only here, and make their spans on our provider: the same redaction, delivery,
+session and nesting as decorated functions. `ragpulse run` does it for a program that is not changed at all.
+"""
+
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ._config import PROCESS, PROVIDER, configure
+from ._guard import GUARD, logger
+
+INSTALL = "pip install 'ragpulse[instrument]'"
+USAGE = """usage: ragpulse run PROGRAM [ARGUMENT ...]
+       ragpulse run -m MODULE [ARGUMENT ...]
+
+Runs a Python program with ragpulse.configure() and ragpulse.instrument(): `ragpulse run app.py`,
+`ragpulse run uvicorn app:app`. RAGPULSE_* and OTEL_* variables configure it."""
+
+
+class Library(NamedTuple):
+    """A library and its OpenInference instrumentor."""
+
+    package: str
+    """The package that an application imports."""
+    instrumentor: str
+    """The class, in the module `openinference.instrumentation.NAME`."""
+    install: str = ""
+    """What installs the instrumentor, where the extra does not."""
+
+
+LIBRARIES = {
+    "openai": Library("openai", "OpenAIInstrumentor"),
+    "anthropic": Library("anthropic", "AnthropicInstrumentor"),
+    "litellm": Library("litellm", "LiteLLMInstrumentor"),
+    "langchain": Library("langchain_core", "LangChainInstrumentor"),
+    "llama_index": Library("llama_index.core", "LlamaIndexInstrumentor"),
+    "haystack": Library("haystack", "HaystackInstrumentor"),
+    "dspy": Library("dspy", "DSPyInstrumentor"),
+    "bedrock": Library("boto3", "BedrockInstrumentor", "openinference-instrumentation-bedrock"),
+    "crewai": Library("crewai", "CrewAIInstrumentor", "openinference-instrumentation-crewai"),
+    "google_genai": Library("google.genai", "GoogleGenAIInstrumentor", "openinference-instrumentation-google-genai"),
+    "groq": Library("groq", "GroqInstrumentor", "openinference-instrumentation-groq"),
+    "instructor": Library("instructor", "InstructorInstrumentor", "openinference-instrumentation-instructor"),
+    "mistralai": Library("mistralai", "MistralAIInstrumentor", "openinference-instrumentation-mistralai"),
+    "openai_agents": Library("agents", "OpenAIAgentsInstrumentor", "openinference-instrumentation-openai-agents"),
+    "smolagents": Library("smolagents", "SmolagentsInstrumentor", "openinference-instrumentation-smolagents"),
+}
+"""LangGraph is instrumented with LangChain."""
+
+
+def instrument(*names: str) -> tuple[str, ...]:
+    """Records what these libraries do, or all that are installed; returns the names of those that are recorded.
+
+    Retrievals, model calls, tools and agents become spans with query, contexts, response, tokens and model, below the
+    decorated functions that call them, or as traces of their own. Call it once, after `configure()`.
+
+    Names: openai, anthropic, litellm, langchain (and LangGraph), llama_index, haystack, dspy, which the extra
+    `ragpulse[instrument]` covers; bedrock, crewai, google_genai, groq, instructor, mistralai, openai_agents and
+    smolagents, whose instrumentors are installed one by one. Raises ValueError for another name, and ImportError, with
+    the line to install, for a named library whose instrumentor is missing.
+
+        ragpulse.configure(service_name="helpdesk")
+        ragpulse.instrument()
+    """
+    for name in names:
+        if name not in LIBRARIES:
+            nearest = get_close_matches(name, LIBRARIES, 1, 0.0)[0]
+            raise ValueError(f"instrument() has no {name!r}: did you mean {nearest!r}? It has {', '.join(LIBRARIES)}")
+    found = tuple(name for name in names or LIBRARIES if _is_instrumented(name, required=bool(names)))
+    if not found:
+        logger.warning("ragpulse: instrument() found no library with an instrumentor: %s", INSTALL)
+    return found
+
+
+def _is_instrumented(name: str, *, required: bool) -> bool:
+    library = LIBRARIES[name]
+    missing = ""
+    if not _is_installed(library.package):
+        missing = f"the package {library.package} is not installed"
+    elif not _is_installed(f"openinference.instrumentation.{name}"):
+        fix = f"pip install {library.install}" if library.install else INSTALL
+        missing = f"its instrumentor is not installed: {fix}"
+        logger.info("ragpulse: instrument() passes %s over, %s", name, missing)
+    if missing and required:
+        raise ImportError(f"instrument({name!r}): {missing}")
+    if not missing:
+        _when_imported(library.package, lambda module: _instrument(name))
+    return not missing
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ImportError:  # of a parent package
+        return False
+
+
+def _when_imported(package: str, act: Callable[[Any], None]) -> None:
+    """Acts when the application imports the package, which may take seconds, or at once where it did."""
+    if sys.modules.get(package) is not None:
+        act(None)
+    else:
+        import_module("wrapt").register_post_import_hook(act, package)  # every instrumentor needs wrapt
+
+
+def _instrument(name: str) -> None:
+    try:
+        found: Any = getattr(import_module(f"openinference.instrumentation.{name}"), LIBRARIES[name].instrumentor)()
+        if not found.is_instrumented_by_opentelemetry:
+            found.instrument(tracer_provider=PROVIDER)
+    except Exception as error:  # noqa: BLE001 - the boundary to other packages
+        GUARD.contain(f"instrument({name!r})", error)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a Python program as `python` would, recorded; returns 2 for a wrong call."""
+    if not arguments or arguments[0] in ("-h", "--help") or list(arguments) == ["-m"]:
+        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    program = arguments[0] if arguments[0] != "-m" else arguments[1]
+    path = program if os.path.exists(program) else shutil.which(program)
+    if arguments[0] != "-m" and path is None:
+        print(f"ragpulse: run: there is no program {program!r}", file=sys.stderr)
+        return 2
+    if PROCESS.runtime is None:
+        configure(service_name=os.environ.get("OTEL_SERVICE_NAME") or Path(program).stem)
+    instrument()
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        sys.path.insert(0, "")
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [str(path), *arguments[1:]]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(str(path))))
+        runpy.run_path(str(path), run_name="__main__")
+    return 0

@@ -1,0 +1,347 @@
+"""Finds the answer in what a function returned: its text, and the calls of tools that it asks for.
+
+`OPENERS` is the one table of results that do not show their answer under a common name. Each entry turns a library's
+object into a mapping with the common names: `response`, `usage`, `model`, `documents`, `raw` (a provider's own reply).
+No library is imported: a type is known by its name and by what it has.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .values import fields_of, read
+
+_TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
+_LIST_KEYS = ("replies", "answers", "messages")
+"""Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
+_UNSEEN_DELTAS = ("reasoning", "thinking", "refusal", "tool", "argument", "audio", "input")
+"""In the type of an event whose `delta` is no text that the user sees."""
+_SAID_BY_MODEL = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
+_SSE_STARTS = ("data:", "event:", "id:", "retry:", ":")
+_SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
+
+
+# --- results that hide their answer ----------------------------------------------------------------------------------
+def _dspy_prediction(result: Any) -> Any:
+    fields = dict(result.toDict())
+    said = {key: value for key, value in fields.items() if key not in ("reasoning", "rationale", "passages")}
+    response = reply_text_of(said) if len(said) != 1 else next(iter(said.values()))
+    per_model = result.get_lm_usage() or {}
+    model = next(iter(per_model), None) if len(per_model) == 1 else None
+    return {
+        "response": said if response is None else response,
+        "documents": fields.get("passages"),
+        "usage": _summed(list(per_model.values())),
+        "model": model,
+    }
+
+
+def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
+    """The usage of several calls as one; each figure must be a plain count to be added."""
+    if len(usages) < 2:
+        return fields_of(usages[0]) if usages else None
+    names = {name for usage in usages for name, count in fields_of(usage).items() if type(count) is int}
+    return {name: sum(fields_of(usage).get(name) or 0 for usage in usages) for name in names}
+
+
+def _pydantic_ai_run(result: Any) -> Any:
+    usage = result.usage() if callable(result.usage) else result.usage  # a method before 2.0
+    return {"response": result.output, "usage": usage, "model": read(read(result, "response"), "model_name")}
+
+
+def _chat_message(result: Any) -> Any:
+    """Haystack's and LlamaIndex's messages have their text behind a property."""
+    text = read(result, "text")
+    return {
+        "role": str(getattr(result.role, "value", result.role)),
+        "content": text if isinstance(text, str) else read(result, "content"),
+        "tool_calls": read(result, "tool_calls"),
+        "metadata": read(result, "meta"),
+    }
+
+
+OPENERS: dict[str, Callable[[Any], Any]] = {
+    "Prediction": _dspy_prediction,
+    "StreamResponse": lambda result: {"text": result.chunk},  # dspy
+    "RunResultBase": lambda run: {"response": run.final_output, "usage": run.context_wrapper.usage},  # openai-agents
+    "RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
+    "AgentRunResult": _pydantic_ai_run,
+    "PartStartEvent": lambda event: {
+        "text": event.part.content if event.part.part_kind == "text" else ""
+    },  # pydantic-ai
+    "PartDeltaEvent": lambda event: {"text": read(event.delta, "content_delta") or ""},  # pydantic-ai
+    "LegacyAPIResponse": lambda result: result.http_response.json(),  # `with_raw_response` of openai and anthropic
+    "BaseAPIResponse": lambda result: result.http_response.json(),
+    "ChatMessage": _chat_message,
+    "GeneratedAnswer": lambda it: {"response": it.data, "documents": it.documents, "metadata": it.meta},  # Haystack
+    "JSONResponse": lambda result: json.loads(result.body),  # Starlette, FastAPI
+    "PlainTextResponse": lambda result: result.body.decode(),
+    "ObjectApiResponse": lambda result: result.body,  # Elasticsearch
+}
+"""Name of a class (or of one that it inherits from) → the mapping that its result is read from."""
+
+
+def opened(result: Any) -> Any:
+    """The mapping that a library's result is read from; the result itself where it is not in the table."""
+    if type(result) is dict:
+        return _component(result)
+    if type(result) is tuple:
+        return _answer_first(result)
+    for cls in type(result).__mro__[:-1]:
+        opener = OPENERS.get(cls.__name__)
+        if opener is not None:
+            try:
+                return opener(result)
+            except Exception:  # noqa: BLE001 - another library's class of that name, or one that raises
+                return result
+    raw = read(result, "_raw_response") if hasattr(type(result), "model_fields") else None
+    return result if raw is None else {"response": result, "raw": raw}  # instructor
+
+
+def _component(result: dict[str, Any]) -> dict[str, Any]:
+    """Haystack: of a pipeline's outputs the last component that replies; parts of its first reply are put on top."""
+    for part in result.values():
+        if type(part) is not dict:
+            break
+    else:
+        result = _last_replying(result) or result
+    key = "replies" if "replies" in result else "answers"
+    found = result.get(key)
+    if not isinstance(found, list) or not found or isinstance(found[0], (str, dict)):
+        return result
+    inner = opened(found[0])
+    return (
+        {**result, **{name: part for name, part in inner.items() if part is not None}}
+        if type(inner) is dict
+        else result
+    )
+
+
+def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
+    replying = [part for part in outputs.values() if any(isinstance(part.get(key), list) for key in _LIST_KEYS)]
+    found = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
+    documents = {"documents": found[-1]} if found else {}
+    return {**documents, **replying[-1]} if replying else documents or None
+
+
+def _answer_first(result: tuple[Any, ...]) -> Any:
+    """`(answer, sources)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
+    if len(result) < 2 or all(isinstance(part, str) for part in result):
+        return list(result)
+    parts: dict[str, Any] = {"response": result[0]}
+    for part in result[1:]:
+        parts.setdefault("documents" if isinstance(part, (list, tuple)) else "raw", part)
+    return parts
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+def reply_text(result: Any) -> str | None:
+    """The text of a whole reply or of one chunk of a stream; None when there is none to be found."""
+    return result if isinstance(result, str) else text_in(opened(result))
+
+
+def text_in(found: Any) -> str | None:
+    """As `reply_text`, of a result that is opened."""
+    if type(found) is dict:
+        return reply_text_of(found)
+    if isinstance(found, str):
+        return found
+    return _listed_text(found) if isinstance(found, (list, tuple)) else reply_text_of(fields_of(found))
+
+
+def _listed_text(items: Sequence[Any]) -> str | None:
+    """Texts line by line; of a conversation what the model said last."""
+    if items and all([isinstance(item, str) for item in items]):
+        return "\n".join(items)
+    last = _last_said(items)
+    return None if last is None else reply_text_of(last)
+
+
+def _last_said(items: Sequence[Any]) -> Mapping[str, Any] | None:
+    for item in reversed(items):
+        fields = fields_of(opened(item))
+        role = fields.get("role") or fields.get("type")
+        if str(getattr(role, "value", role)) in _SAID_BY_MODEL:
+            return fields
+    return None
+
+
+def reply_text_of(fields: Mapping[str, Any]) -> str | None:
+    """As `reply_text`, from a result's fields."""
+    if isinstance(fields.get("choices"), list):
+        return _choice_text(fields["choices"])
+    delta = fields.get("delta")
+    if "type" in fields and ("delta" in fields or _is_event(fields)):
+        return _delta_text(fields)
+    if isinstance(delta, str):  # LlamaIndex: the text so far is beside it
+        return delta
+    if "contentBlockDelta" in fields:
+        return _delta_text({"delta": fields_of(fields["contentBlockDelta"]).get("delta")})
+    candidates = fields.get("candidates")
+    if isinstance(candidates, list):
+        return _content(fields_of(candidates[0]).get("content")) if candidates else None
+    if "data" in fields and _SSE_KEYS.issuperset(fields):
+        return sse_text(f"data: {fields['data']}")
+    return _keyed_text(fields)
+
+
+def _keyed_text(fields: Mapping[str, Any]) -> str | None:
+    for key in _TEXT_KEYS:
+        found = fields.get(key)
+        if found is not None and (text := _content(found)) is not None:
+            return text
+    for key in _LIST_KEYS:
+        found = fields.get(key)
+        if isinstance(found, list) and found:
+            return _listed_text(found) if key == "messages" else reply_text(found[0])
+    return None
+
+
+def _is_event(fields: Mapping[str, Any]) -> bool:
+    kind = fields["type"]
+    return isinstance(kind, str) and (
+        kind.startswith(("response.", "message_", "content_block_")) or kind.endswith(".done") or "snapshot" in fields
+    )
+
+
+def _choice_text(choices: list[Any]) -> str | None:
+    if not choices:
+        return ""
+    first = fields_of(choices[0])
+    part = first.get("delta") or first.get("message")
+    if part is not None:
+        return _content(fields_of(part).get("content")) or ""
+    text = first.get("text")
+    return text if isinstance(text, str) else None
+
+
+def _delta_text(fields: Mapping[str, Any]) -> str:
+    """Stream events: text deltas of OpenAI (chat and responses), Anthropic and Bedrock."""
+    delta = fields.get("delta")
+    if isinstance(delta, str):
+        kind = str(fields.get("type"))
+        if kind.startswith("response."):
+            return delta if "output_text" in kind else ""
+        return "" if any(name in kind for name in _UNSEEN_DELTAS) else delta
+    text = fields_of(delta).get("text")
+    return text if isinstance(text, str) else ""
+
+
+def _content(found: Any) -> str | None:
+    """The text of a message's content: a string, a list of parts of which some are text, or a message that has one."""
+    if isinstance(found, str):
+        return found
+    if isinstance(found, (list, tuple)):
+        texts = [text for part in found if (text := _content(part)) is not None]
+        return "".join(texts) if texts else None
+    if isinstance(found, (int, float)):
+        return None
+    inside = fields_of(opened(found))
+    for key in ("text", "content", "parts", "message", "response"):
+        if inside.get(key) is not None and (text := _content(inside[key])) is not None:
+            return text
+    return None
+
+
+# --- server-sent events ----------------------------------------------------------------------------------------------
+def is_sse(text: str) -> bool:
+    """Whether a stream's text is made of server-sent events."""
+    return text.startswith(_SSE_STARTS) and ("\n\n" in text or "\r\n\r\n" in text)
+
+
+def sse_text(text: str) -> str:
+    """The text in server-sent events: of each its data, or the reply in its data where that is JSON."""
+    said = []
+    for frame in text.replace("\r\n", "\n").split("\n\n"):
+        lines = [line[5:].removeprefix(" ") for line in frame.split("\n") if line.startswith("data:")]
+        data = "\n".join(lines)
+        if lines and data != "[DONE]":
+            said.append(_data_text(data))
+    return "".join(said)
+
+
+def _data_text(data: str) -> str:
+    if data[:1] not in ("{", '"'):
+        return data
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return data
+    if isinstance(value, dict) and isinstance(value.get("token"), str):
+        return str(value["token"])
+    return reply_text(value) or ""
+
+
+# --- calls of tools --------------------------------------------------------------------------------------------------
+def tool_calls(found: Any) -> list[dict[str, Any]]:
+    """The calls of tools that an opened result asks for: id, name, arguments."""
+    fields = fields_of(found)
+    message: Mapping[str, Any] | None = fields
+    if isinstance(fields.get("choices"), list) and fields["choices"]:
+        message = fields_of(fields_of(fields["choices"][0]).get("message"))
+    elif isinstance(fields.get("messages"), list):
+        message = _last_said(fields["messages"])
+    elif fields.get("message") is not None:
+        message = fields_of(opened(fields["message"]))
+    return [] if message is None else calls_of_message(message)
+
+
+def calls_of_message(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls of tools in one message: apart, or among the parts of its content."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, (list, tuple)) or not calls:
+        parts = message.get("output") or message.get("content")
+        calls = [part for part in parts if is_call(part)] if isinstance(parts, (list, tuple)) else []
+    return [_call(fields_of(call)) for call in calls]
+
+
+def is_call(part: Any) -> bool:
+    """Whether a part of a message's content asks for a call of a tool."""
+    return not isinstance(part, str) and read(part, "type") in ("tool_use", "function_call", "tool_call")
+
+
+def _call(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """One call; arguments that a provider sends as JSON text become the value."""
+    inner = fields_of(fields.get("function")) or fields
+    name = inner.get("name") or inner.get("tool_name")
+    given = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
+    return {"id": fields.get("call_id") or fields.get("id"), "name": name, "arguments": parsed_arguments(given)}
+
+
+def parsed_arguments(given: Any) -> Any:
+    """The value of arguments in JSON; a text that is none stays."""
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return given
+
+
+def add_tool_calls(known: dict[Any, dict[str, Any]], chunk: Any) -> None:
+    """Adds the parts of calls in one chunk of a stream: OpenAI's deltas, Anthropic's blocks, items of responses."""
+    fields = fields_of(opened(chunk))
+    choices = fields.get("choices")
+    if isinstance(choices, list) and choices:
+        for part in fields_of(fields_of(choices[0]).get("delta")).get("tool_calls") or ():
+            part_of_call = fields_of(part)
+            function = fields_of(part_of_call.get("function"))
+            _grow(
+                known,
+                part_of_call.get("index"),
+                part_of_call.get("id"),
+                function.get("name"),
+                function.get("arguments"),
+            )
+    elif fields.get("type") == "response.output_item.done" and is_call(fields.get("item")):
+        call = _call(fields_of(fields["item"]))
+        known[fields.get("output_index")] = {**call, "arguments": json.dumps(call["arguments"])}
+    elif fields.get("type") == "content_block_start" and is_call(fields.get("content_block")):
+        block = fields_of(fields["content_block"])
+        _grow(known, fields.get("index"), block.get("id"), block.get("name"), None)
+    elif fields.get("type") == "content_block_delta" and fields.get("index") in known:
+        _grow(known, fields["index"], None, None, read(fields["delta"], "partial_json"))
+
+
+def _grow(known: dict[Any, dict[str, Any]], at: Any, identity: Any, name: Any, arguments: Any) -> None:
+    call = known.setdefault(at, {"id": None, "name": None, "arguments": ""})
+    call["id"], call["name"] = identity or call["id"], name or call["name"]
+    call["arguments"] += arguments or ""

@@ -1,0 +1,108 @@
+"""What the decorators put around functions: each call is recorded, and goes on as before."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from ._record.call import STATE, begin
+from ._record.capture import Capture
+from ._record.recording import Plan
+from ._record.scope import current, enter, leave
+from ._streams import adrive, drive, is_stream, observed
+
+Function = Callable[..., Any]
+
+
+def wrapper_of(function: Function, plan: Plan, capture: Capture) -> Any:
+    """What stands for the function: of the same kind (plain, async, generator), with its signature."""
+    if inspect.isasyncgenfunction(function):
+        return StreamFunction(function, plan, capture, adrive)
+    if inspect.isgeneratorfunction(function):
+        return StreamFunction(function, plan, capture, drive)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        return _async(function, plan, capture)
+    return _sync(function, plan, capture)
+
+
+def _sync(function: Function, plan: Plan, capture: Capture) -> Function:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        starter = STATE.starter
+        if starter is None:
+            return function(*args, **kwargs)
+        call = begin(starter, plan, capture, args, kwargs, current())
+        token = enter(call.context)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            leave(token)
+            call.failed(error)
+            raise
+        leave(token)
+        if is_stream(result):
+            return observed(call, result)
+        call.finished(result)
+        return result
+
+    return wrapper
+
+
+def _async(function: Function, plan: Plan, capture: Capture) -> Function:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        starter = STATE.starter
+        if starter is None:
+            return await function(*args, **kwargs)
+        call = begin(starter, plan, capture, args, kwargs, current())
+        token = enter(call.context)
+        try:
+            result = await function(*args, **kwargs)
+        except BaseException as error:
+            call.release(token, error)
+            call.failed(error)
+            raise
+        leave(token)
+        if is_stream(result):
+            return observed(call, result)
+        call.finished(result)
+        return result
+
+    return wrapper
+
+
+class StreamFunction:
+    """A decorated (async) generator function.
+
+    An object rather than a function, so that the context is taken when it is called although nothing runs before the
+    first step. `inspect.isgeneratorfunction` and `isasyncgenfunction` stay correct: they read `__code__`.
+    """
+
+    def __init__(self, function: Any, plan: Plan, capture: Capture, driver: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        plainest = inspect.unwrap(functools.partial(function).func)
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            if hasattr(plainest, name):
+                setattr(self, name, getattr(plainest, name))
+        self._function = function
+        self._plan = plan
+        self._capture = capture
+        self._driver = driver
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        source = self._function(*args, **kwargs)
+        starter = STATE.starter
+        if starter is None:
+            return source
+        context = current()
+        return self._driver(lambda: begin(starter, self._plan, self._capture, args, kwargs, context), source)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        return str(self._function.__qualname__)
+
+    def __repr__(self) -> str:
+        return repr(self._function)

@@ -1,0 +1,23 @@
+from asking import DOCUMENTS, MODEL, ask, provider
+from haystack import Document, Pipeline
+from haystack.components.builders import ChatPromptBuilder
+from haystack.components.generators.chat import OpenAIChatGenerator
+from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
+from haystack.dataclasses import ChatMessage
+from haystack.document_stores.in_memory import InMemoryDocumentStore
+from openinference.instrumentation.haystack import HaystackInstrumentor
+
+HaystackInstrumentor().instrument(tracer_provider=provider())
+store = InMemoryDocumentStore()
+store.write_documents([Document(content=text) for text in DOCUMENTS])
+template = [
+    ChatMessage.from_system("You answer customers."),
+    ChatMessage.from_user("{% for one in documents %}{{ one.content }}\n{% endfor %}Question: {{ question }}"),
+]
+pipeline = Pipeline()
+pipeline.add_component("retriever", InMemoryBM25Retriever(store))
+pipeline.add_component("prompt", ChatPromptBuilder(template, required_variables="*"))
+pipeline.add_component("llm", OpenAIChatGenerator(model=MODEL, max_retries=0))
+pipeline.connect("retriever.documents", "prompt.documents")
+pipeline.connect("prompt.prompt", "llm.messages")
+ask(lambda question: pipeline.run({"retriever": {"query": question}, "prompt": {"question": question}}))

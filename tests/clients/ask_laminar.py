@@ -1,0 +1,24 @@
+from asking import DOCUMENTS, MODEL, OTLP_URL, ask
+from lmnr import Laminar, observe
+
+address, port = OTLP_URL.rsplit(":", 1)
+Laminar.initialize(project_api_key="none", base_url=address, http_port=int(port), grpc_port=int(port), force_http=True)
+import openai
+
+client = openai.OpenAI(max_retries=0)
+
+
+@observe(name="search")
+def search(query):
+    return [{"id": f"d{at}", "text": text, "score": 0.9} for at, text in enumerate(DOCUMENTS)]
+
+
+@observe()
+def answer(question):
+    texts = "\n".join(one["text"] for one in search(question))
+    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+
+
+ask(answer)
+Laminar.flush()

@@ -1,0 +1,37 @@
+import os
+
+os.environ |= {
+    "LANGSMITH_TRACING": "true",
+    "LANGSMITH_OTEL_ENABLED": "true",
+    "LANGSMITH_OTEL_ONLY": "true",
+    "LANGSMITH_API_KEY": "none",
+    "LANGSMITH_ENDPOINT": os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"],
+}
+from asking import DOCUMENTS, MODEL, ask, provider
+
+traces = provider()
+import langsmith
+import openai
+from langsmith import traceable
+from langsmith.wrappers import wrap_openai
+
+client = wrap_openai(openai.OpenAI(max_retries=0))
+
+
+@traceable(run_type="retriever")
+def search(query):
+    return [
+        {"page_content": text, "type": "Document", "metadata": {"id": f"d{at}"}} for at, text in enumerate(DOCUMENTS)
+    ]
+
+
+@traceable
+def answer(question):
+    texts = "\n".join(one["page_content"] for one in search(question))
+    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+
+
+ask(answer)
+langsmith.Client().flush()
+traces.force_flush()

@@ -1,0 +1,18 @@
+from asking import DOCUMENTS, MODEL, MODEL_URL, ask, provider
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.llms.openai_like import OpenAILike
+from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
+
+LlamaIndexInstrumentor().instrument(tracer_provider=provider())
+
+
+class Search(BaseRetriever):
+    def _retrieve(self, query_bundle):
+        return [NodeWithScore(node=TextNode(id_=f"d{at}", text=text), score=0.9) for at, text in enumerate(DOCUMENTS)]
+
+
+llm = OpenAILike(model=MODEL, api_base=MODEL_URL, api_key="none", is_chat_model=True, max_retries=0)
+engine = RetrieverQueryEngine.from_args(Search(), llm=llm)
+ask(engine.query)

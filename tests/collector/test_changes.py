@@ -1,0 +1,114 @@
+"""What changed: level shifts of stored series are found, named, ranked; noise and what nobody would act on are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store, trace_id, uniform
+
+from ragpulse_collector.analysis.overview import overview
+from ragpulse_collector.api.handlers.traces import trace_list
+from ragpulse_collector.api.models import TraceList
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+TOTAL = 480
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def now() -> datetime:
+    """Eight hours after noon."""
+    return T0 + timedelta(hours=8)
+
+
+def found(store: EmbeddedStore, **params: Any) -> list[dict[str, Any]]:
+    """The changes of eight hours in which a request came each minute."""
+    return list(overview(store, {"from": "-8h", "width": 32, **params}, clock=now)["changes"])
+
+
+def fill(store: EmbeddedStore, *, before: float, passing: float, slow: float, failing: float, dear: float) -> None:
+    """One request a minute; the figures are those after half of the time, when prompt v2 began."""
+    units = Units(store)
+    for number in range(TOTAL):
+        late = number >= TOTAL // 2
+        score = float(uniform(number, "score") < (passing if late else before))
+        facts = {
+            "latency_ms": (500 + 1000 * uniform(number, "latency")) * (slow if late else 1.0),
+            "error": uniform(number, "error") < (failing if late else 0.02),
+            "cost_usd": (0.001 + 0.001 * uniform(number, "cost")) * (dear if late else 1.0),
+            "prompt_name": "qa",
+            "prompt_version": "v2" if late else "v1",
+        }
+        units.scored(number, "judge", score, at=T0 + timedelta(minutes=number), facts=facts)
+    units.save()
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ({}, []),
+        ({"passing": 0.6}, [("quality:judge", True)]),
+        ({"before": 0.6}, [("quality:judge", False)]),
+        ({"slow": 2.0}, [("latency_p95", True)]),
+        ({"slow": 1.03}, []),
+        ({"failing": 0.3}, [("error_rate", True)]),
+        ({"dear": 3.0, "passing": 0.7}, [("cost_usd", True), ("quality:judge", True)]),
+    ],
+)
+def test_level_shifts_are_found_and_ranked(
+    store: EmbeddedStore, after: dict[str, float], expected: list[tuple[str, bool]]
+) -> None:
+    """The surest first, each with its two levels, the minute at which the prompt began, and its name."""
+    fill(store, **{"before": 0.9, "passing": 0.9, "slow": 1.0, "failing": 0.02, "dear": 1.0, **after})
+    told = found(store)
+    assert [(one["metric"], one["worse"]) for one in told] == expected
+    for one in told:
+        assert (one["cause"], one["t"]) == ("prompt qa v2", (T0 + timedelta(minutes=TOTAL // 2)).isoformat() + "Z")
+        assert one["before"]["n"] + one["after"]["n"] >= TOTAL // 2
+        assert one["sureness"] > 3.0
+
+
+def test_an_evaluators_new_version_is_no_change(store: EmbeddedStore) -> None:
+    """Only the version in force is compared with itself; before it there is nothing."""
+    units = Units(store)
+    for number in range(TOTAL):
+        late = number >= TOTAL // 2
+        units.scored(number, "judge", 0.4 if late else 0.9, at=T0 + timedelta(minutes=number),
+                     version="two" if late else "one")  # fmt: skip
+    units.save()
+    assert found(store) == []
+
+
+def test_levels_without_spread_differ_for_sure(store: EmbeddedStore) -> None:
+    """From always right to always wrong is the largest change there is, although no bucket varies."""
+    units = Units(store)
+    for number in range(TOTAL):
+        units.scored(number, "judge", float(number < TOTAL // 2), at=T0 + timedelta(minutes=number))
+    units.save()
+    assert [(one["before"]["value"], one["after"]["value"]) for one in found(store)] == [(1.0, 0.0)]
+
+
+def test_only_what_an_evaluator_fails_is_failing(store: EmbeddedStore) -> None:
+    """A low score of an evaluator that calls nothing passing fails no check, and hides no good answer."""
+    units = Units(store)
+    for number, passing in enumerate((True, False, None)):
+        units.unit(number)
+        units.score(number, "groundedness", 0.4, passing=passing)
+        units.score(number, "context_utilization", 0.1, passing=None)
+    units.save()
+
+    def listed(**asked: str) -> list[str]:
+        return [row["trace_id"] for row in trace_list(store, TraceList.parse(asked))["traces"]]
+
+    assert listed(failing="true") == [trace_id(1)]
+    assert listed(failing="false") == [trace_id(0)]

@@ -1,0 +1,40 @@
+"""Python environments of their own for tests and benchmarks, made once in a cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards", "tests"))
+"""The PYTHONPATH of a process in such an environment: this checkout, not the installed package."""
+
+
+def environment(name: str, extra: str, *packages: str, constraints: Path | None = None) -> Path:
+    """Return the interpreter of an environment with an extra of ragpulse and these packages.
+
+    It is made again when the extras, the packages or the constraints change. Raises OSError or SubprocessError where it
+    cannot be made.
+    """
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = repr((extras, constraints.read_text() if constraints else "", packages)).encode()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
+    place = cache / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    python = place / "bin" / "python"
+    if not (place / "complete").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        uv = shutil.which("uv", path=str(Path(sys.executable).parent))
+        pip = [uv, "pip", "install", "--python", str(python)] if uv else [str(python), "-m", "pip", "install"]
+        _run([sys.executable, "-m", "venv", str(place)])
+        _run([*pip, "-q", *(("-c", str(constraints)) if constraints else ()), f"{ROOT}[{extra}]", *packages])
+        (place / "complete").touch()
+    return python
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)

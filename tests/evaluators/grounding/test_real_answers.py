@@ -1,0 +1,150 @@
+"""Answers as models write them: markdown, citations, politeness, code; and what is said of the wrong thing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragpulse_evaluators import Case, EvaluationResult, get_evaluator
+from ragpulse_evaluators.grounding import perturb
+from ragpulse_evaluators.grounding.groundedness import assess
+
+TEXTS = Path(__file__).parents[1] / "fixtures" / "grounding_tuning.jsonl"
+SHOP = (
+    {"id": "faq-12", "text": "Refunds take five working days. Returns are free for all Gold members."},
+    {"id": "faq-13", "text": "The Basic plan includes up to 5 GB. The Pro plan includes 20 GB and support by phone."},
+    {"id": "staff", "text": "Anna Berg hired Omar Diaz in March 2019. The office in Lisbon opens at 9 am."},
+)
+CLAIM = "Refunds take five working days."
+
+
+async def check(response: str, contexts: object = SHOP) -> EvaluationResult:
+    """Check the groundedness of a response."""
+    return await get_evaluator("groundedness")(Case.model_validate({"response": response, "contexts": contexts}))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Refunds take five working days [faq-12].",
+        "Refunds take five working days [faq-99].",
+        f"{CLAIM} (source: faq-12)",
+        f"{CLAIM}[^1]\n\n[^1]: faq-12, Refunds and other policies",
+        f"{CLAIM} [Refund policy](https://shop.example/faq-12).",
+        f"{CLAIM}\n\nSources:\n- faq-12\n- [1] Customer handbook, chapter 7",
+        f"Based on the provided documents, {CLAIM.lower()} 【1】",
+        "## Answer\n\n1. **Refunds** take *five* working days.\n2. Returns are free for all Gold members.",
+        f"| No. | Detail |\n|---|:--|\n| 1 | {CLAIM} |\n| 2 | Returns are free for all Gold members. |",
+        f"Great question! {CLAIM} Is there anything else I can help you with?",
+        f"Here is how:\n\n- [ ] {CLAIM}\n\nLet me know if you need more help, and have a great day!",
+        f"> {CLAIM}\n\n---\n\nIf you have any other questions, feel free to ask.",
+        f"您好！{CLAIM}希望这对您有帮助。",
+        f"Gern! {CLAIM} Kann ich Ihnen sonst noch helfen?",
+    ],
+)
+async def test_dress_raises_no_alarm(response: str) -> None:
+    """Structure, marks, greetings and closing sentences never make a supported answer fail."""
+    result = await check(response)
+    assert (result.passing, result.score) == (True, 1.0), result.explanation
+
+
+@pytest.mark.anyio
+async def test_sentences_without_a_claim_are_shown() -> None:
+    """They keep their place in the response and say that they claim nothing."""
+    response = f"Sure!\n{CLAIM} Let me know if this helps."
+    result = await check(response)
+    shown = [(response[s["start"] : s["end"]], s["claim"], s["reasons"]) for s in result.parts["sentences"]]
+    nothing = ["no claim"]
+    assert shown == [("Sure!", False, nothing), (CLAIM, True, []), ("Let me know if this helps.", False, nothing)]
+
+
+@pytest.mark.anyio
+async def test_code_is_compared_as_code() -> None:
+    """Names in code that no context holds are reported apart and do not fail the answer."""
+    context = "Call client.retry(times=3) to repeat a failed request."
+    response = (
+        "Call client.retry to repeat a failed request.\n\n```python\nclient.retry(times=3)\nclient.Abort(limit=7)\n```"
+    )
+    result = await check(response, [context])
+    (block,) = result.parts["code"]
+    assert result.passing is True
+    assert block["unknown"] == ["Abort"]
+    assert response[block["start"] : block["end"]].startswith("client.retry(times=3)")
+
+
+@pytest.mark.anyio
+async def test_score_is_a_share_and_the_weakest_claim_decides() -> None:
+    """One wrong claim of four: the share falls by a quarter, the answer does not pass."""
+    facts = "Refunds take {} working days. Returns are free for all Gold members. The office in Lisbon opens at 9 am. "
+    right = await check(facts.format("five") + "The Basic plan includes up to 5 GB.")
+    wrong = await check(facts.format("nine") + "The Basic plan includes up to 5 GB.")
+    assert (right.score, right.passing) == (1.0, True)
+    assert (wrong.score, wrong.passing) == (0.75, False)
+    assert wrong.parts["weakest"] < 0.5 < right.parts["weakest"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ("Anna Berg hired Omar Diaz in March 2020.", "number 2020"),
+        ("The Pro plan includes 5 GB and support by phone.", "number 5 here, 20 in the evidence"),
+        ("The Basic plan includes at least 5 GB.", "5 is the minimum here"),
+        ("Omar Diaz hired Anna Berg in March 2019.", "is exchanged in the evidence"),
+        ("The office in Lisbon hired Omar Diaz in March 2019.", "'Lisbon' here, 'Berg' in the evidence"),
+        ("Refunds are free for all Gold members.", "said of 'Refunds' here, of 'Returns'"),
+        ("According to Omar Diaz, refunds take five working days.", "does not name 'Diaz' as the source"),
+        ("Returns are free for some Gold members.", "'some' here, 'all' in the evidence"),
+        ("The office in Lisbon opens at 9 pm.", "unit of 9 differs"),
+        ("The office in Lisbon closes at 9 am.", "'closes' here, 'opens' in the evidence"),
+        ("The Basic plan includes up to 5 MB.", "unit of 5 differs"),
+    ],
+)
+async def test_words_of_the_contexts_in_the_wrong_place(response: str, reason: str) -> None:
+    """What the contexts say of something else is named as the reason."""
+    result = await check(response)
+    assert result.passing is False
+    assert reason in (result.explanation or "")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("context", "same", "other"),
+    [
+        ("It needs Python 3.10 or later.", "It needs Python 3.10 or later.", "It needs Python 3.1 or later."),
+        ("The default is 1 in all regions.", "The default is 1 in all regions.", "The default is -1 in all regions."),
+        ("It opened on 2024-03-05.", "It opened on March 5, 2024.", "It opened on March 6, 2024."),
+        ("The shop closes at 6 pm.", "The shop closes at 18:00.", "The shop closes at 6 am."),
+        ("The trial lasts 48 hours.", "The trial lasts 2 days.", "The trial lasts 3 days."),
+        ("The share was 0.15 in May.", "The share was 15% in May.", "The share was 25% in May."),
+        ("这个产品非常好，未来十分重要。", "这个产品非常好。", "这个产品不好。"),
+        ("公司收入不断增加。", "公司收入不断增加。", "公司收入不断减少。"),
+        ("有三十个学生参加。", "有30个学生参加。", "有50个学生参加。"),
+        ("Das Update löscht die Daten.", "Das Update löscht die Daten.", "Das Update löscht die Daten nicht."),
+        (
+            "東京タワーの高さは333メートルです。",
+            "東京タワーの高さは333メートルです。",
+            "東京タワーの高さは633メートルです。",
+        ),
+        ("このサービスは無料です。", "このサービスは無料です。", "このサービスは無料ではない。"),
+        ("서울은 한국의 수도입니다.", "한국의 수도는 서울입니다.", "서울은 한국의 수도가 아닙니다."),
+        ("القاهرة هي عاصمة مصر.", "القاهرة عاصمة مصر.", "القاهرة ليست عاصمة مصر."),
+    ],
+)
+async def test_values_and_languages(context: str, same: str, other: str) -> None:
+    """Equal values in another form pass, other values and negations fail, in each language."""
+    assert (await check(same, [context])).passing is True
+    assert (await check(other, [context])).passing is False
+
+
+def test_edits_of_the_tuning_texts_are_caught() -> None:
+    """Word-for-word answers all pass; numbers, dates, versions and negations are caught in 93 of 100 edits."""
+    rows = [json.loads(line) for line in TEXTS.read_text(encoding="utf-8").splitlines()]
+    cases = [Case(response=text, contexts=row["contexts"]) for row in rows for text in row["contexts"]]
+    edited = perturb(cases, kinds=("number", "date", "version", "negation"))
+    passes = {True: [], False: []}
+    for item in edited:
+        passes[item.supported].append((assess(item.case.response or "", item.case.texts).weakest or 0.0) >= 0.5)
+    assert all(passes[True])
+    assert sum(passes[False]) <= 0.07 * len(passes[False])

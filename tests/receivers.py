@@ -1,0 +1,71 @@
+"""Loopback receivers of messages: an HTTP server and a mail server that keep what they were sent."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Receiver:
+    """A loopback webhook that keeps what it was sent and answers with `code`, once `hold` is set."""
+
+    def __init__(self) -> None:
+        self.code = 200
+        self.hold: threading.Event | None = None
+        self.taken: list[tuple[dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if outer.hold is not None:
+                    outer.hold.wait(30)
+                outer.taken.append((dict(self.headers.items()), body))
+                self.send_response(outer.code)
+                if outer.code == 302:
+                    self.send_header("Location", "/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class MailServer:
+    """A mail server that speaks as much SMTP as one message takes."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        outer = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(b"220 ready\r\n")
+                for line in self.rfile:
+                    word = line[:4].upper()
+                    if word == b"DATA":
+                        self.wfile.write(b"354 go on\r\n")
+                        outer.taken.append(b"".join(iter(self.rfile.readline, b".\r\n")))
+                    self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n")
+                    if word == b"QUIT":
+                        return
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.port = int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,419 @@
+"""What is read from results of genuine libraries: clients of OpenAI and Anthropic, LangChain, LlamaIndex, tables."""
+
+import asyncio
+import base64
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from anthropic import Anthropic, AsyncAnthropic
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+from llama_index.core.chat_engine.types import AgentChatResponse
+from llama_index.core.schema import NodeWithScore, TextNode
+from loopback import LoopbackModel
+from openai import AsyncOpenAI, OpenAI
+from pandas import DataFrame
+from starlette.responses import JSONResponse
+
+import ragpulse
+from ragpulse.testing import RecordedSpan, RecordedSpans, ragpulse_spans
+
+__all__ = ["ragpulse_spans"]
+
+SAID = "Paris is in France."
+MESSAGES: list[Any] = [{"role": "user", "content": "Where is Paris?"}]
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+CALL = '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'
+USAGE: Any = {"include_usage": True}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LoopbackModel]:
+    """A model behind both clients."""
+    running = LoopbackModel(lambda _: SAID)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def openai(model: LoopbackModel) -> Iterator[OpenAI]:
+    """A genuine client."""
+    with OpenAI(base_url=model.url, api_key="none") as client:
+        yield client
+
+
+@pytest.fixture
+def anthropic(model: LoopbackModel) -> Iterator[Anthropic]:
+    """A genuine client."""
+    with Anthropic(base_url=model.url.removesuffix("/v1"), api_key="none") as client:
+        yield client
+
+
+def _function(name: str) -> Any:
+    return {"type": "function", "function": {"name": name, "parameters": SCHEMA}}
+
+
+Ask = Callable[[OpenAI, Anthropic], Any]
+WHOLE: dict[str, tuple[Ask, str]] = {
+    "openai chat": (lambda o, a: o.chat.completions.create(model="m", messages=MESSAGES), SAID),
+    "openai chat, raw": (lambda o, a: o.chat.completions.with_raw_response.create(model="m", messages=MESSAGES), SAID),
+    "openai chat, tool": (
+        lambda o, a: o.chat.completions.create(model="m", messages=MESSAGES, tools=[_function("weather")]), CALL),
+    "openai responses": (lambda o, a: o.responses.create(model="m", input="Where?"), SAID),
+    "openai responses, tool": (
+        lambda o, a: o.responses.create(
+            model="m", input="Where?", tools=[{"type": "function", "name": "weather", "parameters": SCHEMA}]  # type: ignore[list-item]
+        ), CALL),
+    "anthropic": (lambda o, a: a.messages.create(model="m", messages=MESSAGES, max_tokens=9), SAID),
+    "anthropic, raw": (
+        lambda o, a: a.messages.with_raw_response.create(model="m", messages=MESSAGES, max_tokens=9), SAID),
+    "anthropic, tool": (
+        lambda o, a: a.messages.create(
+            model="m", messages=MESSAGES, max_tokens=9, tools=[{"name": "weather", "input_schema": SCHEMA}]
+        ), CALL),
+}  # fmt: skip
+
+
+def _assert_whole(span: RecordedSpan, said: str = SAID) -> None:
+    """Text (or calls of tools) and every figure, from a stream that was read to its end or a whole reply."""
+    told = span.attributes
+    assert span.response == said
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (120, 5)
+    assert told["gen_ai.response.model"] == "m"
+    assert "ragpulse.ended_early" not in told
+
+
+@pytest.mark.parametrize("shape", WHOLE)
+def test_whole_replies_of_the_clients(
+    ragpulse_spans: RecordedSpans, openai: OpenAI, anthropic: Anthropic, shape: str
+) -> None:
+    """Plain, raw, and with calls of tools, which are recorded by name and arguments."""
+    ask, said = WHOLE[shape]
+    ragpulse.llm(name="call")(lambda question: ask(openai, anthropic))("Where is Paris?")
+    span = ragpulse_spans.one("call")
+    _assert_whole(span, said)
+    if said == CALL:
+        (message,) = json.loads(span.attributes["gen_ai.output.messages"])
+        assert [(part["type"], part["name"]) for part in message["parts"]] == [("tool_call", "weather")]
+
+
+STREAMS: dict[str, Ask] = {
+    "openai chat": lambda o, a: o.chat.completions.create(
+        model="m", messages=MESSAGES, stream=True, stream_options=USAGE
+    ),
+    "openai chat, manager": lambda o, a: o.chat.completions.stream(
+        model="m", messages=MESSAGES, stream_options=USAGE
+    ),
+    "openai responses": lambda o, a: o.responses.create(model="m", input="Where?", stream=True),
+    "openai responses, manager": lambda o, a: o.responses.stream(model="m", input="Where?"),
+    "anthropic": lambda o, a: a.messages.create(model="m", messages=MESSAGES, max_tokens=9, stream=True),
+    "anthropic, manager": lambda o, a: a.messages.stream(model="m", messages=MESSAGES, max_tokens=9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", STREAMS)
+def test_streams_of_the_clients(
+    ragpulse_spans: RecordedSpans, openai: OpenAI, anthropic: Anthropic, shape: str
+) -> None:
+    """Events are read once, although the clients' own streams repeat each text in several of them."""
+    result = ragpulse.llm(name="call")(lambda question: STREAMS[shape](openai, anthropic))("Where is Paris?")
+    with result as stream:
+        for _ in stream:
+            pass
+    _assert_whole(ragpulse_spans.one("call"))
+    assert ragpulse_spans.one("call").attributes["gen_ai.response.time_to_first_chunk"] > 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "read"),
+    [
+        ("anthropic, manager", lambda stream: "".join(stream.text_stream)),
+        ("anthropic, manager", lambda stream: stream.get_final_text()),
+        ("anthropic, manager", lambda stream: stream.get_final_message().content[0].text),
+        ("openai chat, manager", lambda stream: stream.get_final_completion().choices[0].message.content),
+        ("openai responses, manager", lambda stream: stream.get_final_response().output_text),
+    ],
+)  # fmt: skip
+def test_streams_read_by_a_method_of_their_own(
+    ragpulse_spans: RecordedSpans, openai: OpenAI, anthropic: Anthropic, shape: str, read: Callable[[Any], str]
+) -> None:
+    """They read their source past the proxy, and are whole all the same."""
+    with ragpulse.llm(name="call")(lambda question: STREAMS[shape](openai, anthropic))("q") as stream:
+        assert read(stream) == SAID
+    _assert_whole(ragpulse_spans.one("call"))
+
+
+async def test_managers_of_the_async_clients(ragpulse_spans: RecordedSpans, model: LoopbackModel) -> None:
+    """As the others, with `async with`."""
+    async with AsyncOpenAI(base_url=model.url, api_key="none") as client:
+        call = ragpulse.llm(name="openai")(
+            lambda question: client.chat.completions.stream(model="m", messages=MESSAGES, stream_options=USAGE)
+        )
+        async with call("q") as stream:
+            async for _ in stream:
+                pass
+    async with AsyncAnthropic(base_url=model.url.removesuffix("/v1"), api_key="none") as other:
+        say = ragpulse.llm(name="anthropic")(
+            lambda question: other.messages.stream(model="m", messages=MESSAGES, max_tokens=9)
+        )
+        async with say("q") as texts:
+            assert "".join([text async for text in texts.text_stream]) == SAID
+    _assert_whole(ragpulse_spans.one("openai"))
+    _assert_whole(ragpulse_spans.one("anthropic"))
+
+
+def test_a_manager_left_early_keeps_its_part(
+    ragpulse_spans: RecordedSpans, openai: OpenAI, anthropic: Anthropic
+) -> None:
+    """Marked, with the text that was read."""
+    with ragpulse.llm(name="call")(lambda question: STREAMS["anthropic, manager"](openai, anthropic))("q") as stream:
+        assert next(iter(stream.text_stream)) == "Paris"
+    span = ragpulse_spans.one("call")
+    assert (span.response, span.attributes["ragpulse.ended_early"]) == ("Paris", True)
+
+
+CONVERSATION = [HumanMessage("Where is Paris?"), ToolMessage("found", tool_call_id="t"), AIMessage(SAID)]
+ANSWERS: dict[str, tuple[Any, str]] = {
+    "sentences": (["Sentence one.", "Sentence two."], "Sentence one.\nSentence two."),
+    "a text in JSON": ('["a", "b"]', '["a", "b"]'),
+    "a state of LangGraph": ({"messages": CONVERSATION, "context": []}, SAID),
+    "messages of LangChain": (CONVERSATION, SAID),
+    "messages as dicts": ([*MESSAGES, {"role": "assistant", "content": SAID}], SAID),
+    "LlamaIndex's chat engine": (AgentChatResponse(response=SAID), SAID),
+    "LlamaIndex's chat model": (ChatResponse(message=ChatMessage(SAID, role="assistant")), SAID),
+    "Haystack's pipeline": ({"search": {"documents": []}, "llm": {"replies": [SAID], "meta": [{}]}}, SAID),
+    "an answer with its sources": ((SAID, [Document(page_content="Paris.")]), SAID),
+    "a response of FastAPI": (JSONResponse({"answer": SAID, "took": 3}), SAID),
+    "fields without an answer": ({"city": "Paris", "size": 2}, '{"city":"Paris","size":2}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ANSWERS)
+@pytest.mark.parametrize("kind", ["rag", "llm", "agent"])
+def test_answers_in_the_results_of_frameworks(ragpulse_spans: RecordedSpans, shape: str, kind: str) -> None:
+    """The whole answer and nothing but it."""
+    result, said = ANSWERS[shape]
+    getattr(ragpulse, kind)(name="call")(lambda question: result)("Where is Paris?")
+    assert ragpulse_spans.one("call").response == said
+
+
+@pytest.mark.parametrize("kind", ["rag", "llm", "agent", "tool"])
+def test_the_name_of_a_type_is_no_response(
+    ragpulse_spans: RecordedSpans, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Nothing is recorded of an object that is not understood but the reason, which the log has once."""
+    call = getattr(ragpulse, kind)(name="call")(lambda question: object())
+    with caplog.at_level(logging.WARNING, "ragpulse"):
+        call("q")
+        call("q")
+    reason = (
+        "call returned builtins.object, in which ragpulse finds no response; "
+        f"write @ragpulse.{kind}(response=lambda result: ...)"
+    )
+    assert [(span.response, span.attributes["ragpulse.result.unread"]) for span in ragpulse_spans] == [
+        (None, reason)
+    ] * 2
+    assert [record.message for record in caplog.records] == [f"ragpulse: {reason}"]
+
+
+def _llama_index_chunks(chat: bool) -> Iterator[Any]:
+    so_far = ""
+    for word in ("Paris ", "is in ", "France."):
+        so_far += word
+        message = ChatMessage(so_far, role="assistant")
+        yield ChatResponse(message=message, delta=word) if chat else CompletionResponse(text=so_far, delta=word)
+
+
+ITEMS: dict[str, tuple[list[Any], str]] = {
+    "LlamaIndex's chat model": (list(_llama_index_chunks(chat=True)), SAID),
+    "LlamaIndex's completion": (list(_llama_index_chunks(chat=False)), SAID),
+    "chunks of LangGraph": ([(AIMessageChunk("Paris "), {"node": "a"}), (AIMessageChunk("is."), {})], "Paris is."),
+    "words that look like SSE": (["data: ", "what", " is given"], "data: what is given"),
+    "SSE, texts": (["data: Paris \n\n", "data: is.\n\n", "data: [DONE]\n\n"], "Paris is."),
+    "SSE, bytes and JSON": (
+        [b'event: token\ndata: {"text": "Paris "}\n\n', b'data: {"token": "is."}\n\n'], "Paris is."),
+    "SSE, chunks of OpenAI": (['data: {"choices": [{"delta": {"content": "Paris"}}]}\n\n', ": ping\n\n"], "Paris"),
+    "SSE, sse-starlette": ([{"event": "token", "data": "Paris "}, {"data": "is."}], "Paris is."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ITEMS)
+@pytest.mark.parametrize("kind", ["rag", "llm"])
+def test_streams_of_frameworks_are_joined_once(ragpulse_spans: RecordedSpans, shape: str, kind: str) -> None:
+    """Neither doubled by what was said so far, nor with the frames of the protocol."""
+    items, said = ITEMS[shape]
+    assert list(getattr(ragpulse, kind)(name="call")(lambda question: iter(items))("q")) == items
+    assert ragpulse_spans.one("call").response == said
+
+
+def test_calls_of_tools_in_streams(ragpulse_spans: RecordedSpans) -> None:
+    """OpenAI sends them in pieces, Anthropic in blocks of JSON."""
+    pieces = [{"index": 0, "id": "c1", "function": {"name": "weather", "arguments": '{"city":'}}]
+    rest = [{"index": 0, "function": {"arguments": ' "Paris"}'}}]
+    openai = [{"choices": [{"delta": {"tool_calls": part}}]} for part in (pieces, rest)]
+    block = {"type": "tool_use", "id": "c1", "name": "weather", "input": {}}
+    anthropic: list[dict[str, Any]] = [{"type": "content_block_start", "index": 1, "content_block": block}]
+    for part in ('{"city":', ' "Paris"}'):
+        delta = {"type": "input_json_delta", "partial_json": part}
+        anthropic.append({"type": "content_block_delta", "index": 1, "delta": delta})
+    for chunks in (openai, anthropic):
+        list(ragpulse.llm(name="call")(lambda question, chunks=chunks: iter(chunks))("q"))
+    assert [span.response for span in ragpulse_spans] == [CALL, CALL]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
+        {"type": "response.created", "response": {"id": "r1", "output": []}},
+        "",
+        ": ping\n\n",
+    ],
+)
+def test_the_time_to_the_first_token_is_that_of_the_first_text(ragpulse_spans: RecordedSpans, first: Any) -> None:
+    """Neither a chunk with a role only nor a ping counts; a stream without text has no such time."""
+
+    @ragpulse.llm
+    def stream(question: str) -> Iterator[Any]:
+        yield from (first, first, "Paris")
+
+    part = stream("q")
+    next(part)
+    next(part)
+    part.close()  # type: ignore[attr-defined]
+    list(stream("q"))
+    times = ["gen_ai.response.time_to_first_chunk" in span.attributes for span in ragpulse_spans]
+    assert times == [False, True]
+
+
+KEY = UUID("12345678-1234-5678-1234-567812345678")
+HITS = {"hits": {"hits": [{"_id": "e1", "_score": 1.5, "_source": {"title": "Cities", "passage": "Paris is a city."}}]}}
+
+
+def _sqlite_rows() -> list[Any]:
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    return connection.execute("SELECT 'q1' AS id, 'Paris.' AS passage, 0.5 AS score").fetchall()
+
+
+TABLES: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+    "a UUID as the id": ([{"id": KEY, "text": "Paris."}], [{"id": str(KEY), "score": None, "content": "Paris."}]),
+    "a data frame": (
+        DataFrame({"id": [7, 8], "text": ["Paris.", "Rome."], "score": [0.5, 0.25]}),
+        [{"id": "7", "score": 0.5, "content": "Paris."}, {"id": "8", "score": 0.25, "content": "Rome."}]),
+    "a data frame with names of its own": (
+        DataFrame({"key": ["k"], "passage": ["Paris is a city."], "distance": [0.5]}),
+        [{"id": "k", "score": 0.5, "content": "Paris is a city."}]),
+    "Elasticsearch": (
+        HITS, [{"id": "e1", "score": 1.5, "content": "Paris is a city.", "metadata": {"title": "Cities"}}]),
+    "hits of Elasticsearch": (
+        HITS["hits"]["hits"],
+        [{"id": "e1", "score": 1.5, "content": "Paris is a city.", "metadata": {"title": "Cities"}}]),
+    "rows": ([("r1", "Paris is a city.", 0.5)], [{"id": "r1", "score": 0.5, "content": "Paris is a city."}]),
+    "rows with a number as the id": ([(3, "Paris.", 0.5)], [{"id": "3", "score": 0.5, "content": "Paris."}]),
+    "rows of two": ([("r1", "Paris is a city.")], [{"id": "r1", "score": None, "content": "Paris is a city."}]),
+    "rows of sqlite3": (_sqlite_rows(), [{"id": "q1", "score": 0.5, "content": "Paris."}]),
+    "id to text": ({"m1": "Paris.", "m2": "Rome."},
+                   [{"id": "m1", "score": None, "content": "Paris."}, {"id": "m2", "score": None, "content": "Rome."}]),
+    "one document": ({"text": "Paris.", "id": "d"}, [{"id": "d", "score": None, "content": "Paris."}]),
+    "ids alone": ([4, 5], [{"id": "4", "score": None}, {"id": "5", "score": None}]),
+    "LlamaIndex nodes": ([NodeWithScore(node=TextNode(text="Paris.", id_="n"), score=0.5)],
+                         [{"id": "n", "score": 0.5, "content": "Paris."}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", TABLES)
+def test_contexts_in_tables_and_search_engines(ragpulse_spans: RecordedSpans, shape: str) -> None:
+    """Id, score and text, whatever the columns are called."""
+    result, contexts = TABLES[shape]
+    ragpulse.retriever(name="search")(lambda query: result)("q")
+    assert ragpulse_spans.one("search").contexts == contexts
+
+
+COHERE = SimpleNamespace(
+    results=[SimpleNamespace(index=1, relevance_score=0.9), SimpleNamespace(index=0, relevance_score=0.1)]
+)
+
+
+@pytest.mark.parametrize(
+    "ranked", [COHERE, [{"corpus_id": 1, "score": 0.9}, {"corpus_id": 0, "score": 0.1}], [(1, 0.9), (0, 0.1)]]
+)
+def test_a_reranker_that_names_places_keeps_the_texts(ragpulse_spans: RecordedSpans, ranked: Any) -> None:
+    """Index and score, as Cohere returns them, of the documents that the function was given."""
+
+    @ragpulse.reranker
+    def rerank(query: str, docs: list[str]) -> Any:
+        found = ranked
+        docs.clear()
+        return found
+
+    rerank("q", ["Rome.", "Paris."])
+    assert ragpulse_spans.one("rerank").contexts == [
+        {"score": 0.9, "content": "Paris."}, {"score": 0.1, "content": "Rome."}
+    ]  # fmt: skip
+
+
+def test_a_retriever_that_is_not_understood_says_so_once(
+    ragpulse_spans: RecordedSpans, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The type and the line to write, in the log and on the span; nothing found is no such case."""
+    search = ragpulse.retriever(name="search")(lambda query: query)
+    with caplog.at_level(logging.WARNING, "ragpulse"):
+        for result in (SimpleNamespace(rows=1), [SimpleNamespace(rows=1)], [], None):
+            search(result)
+    reason = "in which ragpulse finds no contexts; write @ragpulse.retriever(contexts=lambda result: ...)"
+    found = [span.attributes.get("ragpulse.result.unread") for span in ragpulse_spans]
+    assert found == [
+        f"search returned types.SimpleNamespace, {reason}",
+        f"search returned builtins.list, {reason}",
+        None,
+        None,
+    ]
+    assert len(caplog.records) == 1
+
+
+def test_inline_files_leave_a_placeholder(ragpulse_spans: RecordedSpans) -> None:
+    """Media type, size and hash of an image in a message or a text; never base64, cut or whole."""
+    data = base64.b64encode(b"\x89PNG" + bytes(300_000)).decode()
+    url = f"data:image/png;base64,{data}"
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "image", "source": source}]
+    ragpulse.llm(name="see")(lambda messages: f"![it]({url})")([{"role": "user", "content": parts}])
+    ragpulse.retriever(name="search")(lambda query: [f"![small](data:image/gif;base64,{data[:400]}) and text"])(url)
+    shown = "<image/png, 300004 bytes, sha256 "
+    told = ragpulse_spans.one("see").attributes
+    assert told["gen_ai.input.messages"].count(shown) == 2
+    assert told["output.value"].startswith(f"![it]({shown}")
+    (context,) = ragpulse_spans.one("search").contexts
+    assert context["content"].endswith(") and text")
+    assert "<image/gif, 300 bytes, sha256 " in context["content"]
+    assert not any(data[:40] in json.dumps(span.attributes) for span in ragpulse_spans)
+
+
+async def test_a_cancelled_call_is_marked_and_no_error(ragpulse_spans: RecordedSpans) -> None:
+    """A coroutine and a stream, both below a root that is cancelled with them."""
+
+    @ragpulse.llm
+    async def stream(question: str) -> Any:
+        yield "Paris"
+        await asyncio.Event().wait()
+
+    @ragpulse.rag
+    async def answer(question: str) -> str:
+        return "".join([text async for text in stream(question)])
+
+    task = asyncio.create_task(answer("q"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(span.error, span.attributes.get("ragpulse.ended_early")) for span in ragpulse_spans] == [(None, True)] * 2
+    assert ragpulse_spans.one("stream").response == "Paris"

@@ -1,0 +1,68 @@
+"""Applications without a decorator, from genuine libraries to the collector's rows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopback import LoopbackModel
+from waiting import until
+
+from ragpulse_collector.client import connect
+
+if TYPE_CHECKING:
+    from ragpulse_collector.app import Collector
+
+ROOT = Path(__file__).parents[1]
+Start = Callable[..., "Collector"]
+StartModel = Callable[[Callable[[str], str]], LoopbackModel]
+TWICE = """
+import openai, ragpulse
+ragpulse.configure()
+ragpulse.instrument("openai")
+
+@ragpulse.llm
+def generate(question):
+    messages = [{"role": "user", "content": question}]
+    return openai.OpenAI().chat.completions.create(model="gpt-4o-mini", messages=messages)
+
+@ragpulse.rag
+def answer(question):
+    return generate(question).choices[0].message.content
+
+answer("What is the capital of France?")
+assert ragpulse.flush(20)
+"""
+
+
+def _trace(running: Collector, program: list[str], **environment: str) -> dict[str, Any]:
+    """The only trace with the query, after the program has run."""
+    command = [sys.executable, "-W", "ignore", *program]
+    subprocess.run(command, env={**os.environ, "RAGPULSE_URL": running.url, **environment}, check=True, timeout=100)
+    query = "select * from traces where decided and query = 'What is the capital of France?'"
+    (trace,) = until(connect(running.url), query)
+    return trace
+
+
+def test_a_call_that_is_decorated_and_instrumented_is_paid_once(collector: Start, loopback_model: StartModel) -> None:
+    """Both spans state the tokens; the trace has the provider's numbers, the model and what they cost."""
+    model = loopback_model(lambda prompt: "Paris.")
+    trace = _trace(collector(), ["-c", TWICE], OPENAI_BASE_URL=model.url, OPENAI_API_KEY="k")
+    assert (trace["response"], trace["model"]) == ("Paris.", "gpt-4o-mini")
+    assert (trace["input_tokens"], trace["output_tokens"]) == (120, 5)
+    assert 0 < trace["cost_usd"] < 0.001
+
+
+def test_a_chain_without_a_decorator_is_scored(collector: Start) -> None:
+    """LangChain by two lines: query, response, contexts, and the offline checks' scores."""
+    running = collector()
+    trace = _trace(running, [str(ROOT / "examples" / "existing_langchain.py")])
+    assert trace["response"] == "Paris."
+    client = connect(running.url)
+    (context,) = client.sql("select text from contexts where text is not null").rows()
+    assert context["text"] == "Paris is the capital of France."
+    until(client, "select 1 from scores where evaluator = 'groundedness' and status = 'ok'")
