@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -94,7 +95,7 @@ class Worker:
         if loop is not None and not loop.is_closed():
             self._wakes += 1
             self._idle.clear()
-            loop.call_soon_threadsafe(self._signal.set)
+            self._call(loop, self._signal.set)
 
     def stop(self, timeout_s: float = _LAST_S) -> None:
         """Let running evaluations finish for `timeout_s`, then cancel them; cancelled jobs stay pending.
@@ -105,10 +106,14 @@ class Worker:
         if loop is None or thread is None:
             return
         self._last_s = timeout_s
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._runner.stopping.set)
-            loop.call_soon_threadsafe(self._signal.set)
+        self._call(loop, self._runner.stopping.set)
+        self._call(loop, self._signal.set)
         thread.join(timeout_s + _CANCEL_S)
+
+    @staticmethod
+    def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the thread ended, and closed its loop, between two calls
+            loop.call_soon_threadsafe(callback)
 
     @property
     def stopping(self) -> bool:
