@@ -1,6 +1,6 @@
 """Runs real applications against a collector and prints what arrived beside what each expects.
 
-An application is one file of this folder:
+An application is one file of this folder (a name with an underscore is what several share):
 
     GROUP = "clients"                      # applications of one group share an environment, made once and kept
     REQUIREMENTS = ["openai", "anthropic"] # added to the group's environment; the SDK itself comes by PYTHONPATH
@@ -64,7 +64,7 @@ class Application:
 
 def applications(names: list[str]) -> list[Application]:
     """Every application of the folder, or those named."""
-    found = [_application(file) for file in sorted(HERE.glob("*.py")) if file.name != "run.py"]
+    found = [_application(file) for file in sorted(HERE.glob("[!_]*.py")) if file.name != "run.py"]
     unknown = set(names) - {each.name for each in found}
     if unknown:
         sys.exit(f"no application {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in found)}")

@@ -62,7 +62,7 @@ class Lifecycle:
     def ends_unannounced(self) -> bool:
         """Whether this is a worker that its parent ends by an unhandled SIGTERM, or that leaves by `os._exit`."""
         process = sys.modules.get("multiprocessing.process")
-        is_child = self._is_fork or (process is not None and process.parent_process() is not None)
+        is_child = self._is_fork or _was_forked() or (process is not None and process.parent_process() is not None)
         return is_child and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
     def watch_sigterm(self) -> bool:
@@ -78,6 +78,15 @@ class Lifecycle:
             return False
         signal.signal(signal.SIGTERM, _Chained(previous, self._current))
         return True
+
+
+def _was_forked() -> bool:
+    """Whether this process was forked before it imported us, as a child of RQ is: on Linux, PF_FORKNOEXEC is set."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
+            return int(stat.read().rpartition(")")[2].split()[6]) & 0x40 != 0
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 class _Chained:
