@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards", "tests"))
 """The PYTHONPATH of a process in such an environment: this checkout, not the installed package."""
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
 
 
 def environment(name: str, extra: str, *packages: str, constraints: Path | None = None) -> Path:
@@ -23,8 +24,7 @@ def environment(name: str, extra: str, *packages: str, constraints: Path | None 
     """
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = repr((extras, constraints.read_text() if constraints else "", packages)).encode()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
-    place = cache / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    place = CACHE / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
     python = place / "bin" / "python"
     if not (place / "complete").exists():
         shutil.rmtree(place, ignore_errors=True)
