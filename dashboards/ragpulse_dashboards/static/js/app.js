@@ -212,7 +212,14 @@ function startTheme() {
   });
 }
 
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// In a narrow window the pages are one row. scrollIntoView would do, but Tab would begin there and not at "Skip to content".
+function centreHere() {
+  const here = document.querySelector("nav [aria-current]");
+  const row = here?.closest("nav");
+  if (row) row.scrollLeft = here.offsetLeft - row.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
+}
+
+centreHere();
 startTheme();
 startKeys();
 root.classList.add("js");
