@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards", "tests"))
 """The PYTHONPATH of a process in such an environment: this checkout, not the installed package."""
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
 
 
 def environment(name: str, extra: str, *packages: str, constraints: Path | None = None) -> Path:
@@ -24,11 +25,10 @@ def environment(name: str, extra: str, *packages: str, constraints: Path | None 
     """
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = repr((extras, constraints.read_text() if constraints else "", packages)).encode()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
-    place = cache / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    place = CACHE / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
     python = place / "bin" / "python"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{place.name}.lock").open("w") as lock:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test files that run side by side want the same environment
         if not (place / "complete").exists():
             _make(place, [*(("-c", str(constraints)) if constraints else ()), f"{ROOT}[{extra}]", *packages])
