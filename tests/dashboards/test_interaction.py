@@ -359,6 +359,35 @@ def test_slash_searches(browser: Browser, site: str) -> None:
     browser.visit(site, steps)
 
 
+def test_selected_rows_become_a_dataset(browser: Browser, base: str, api: FakeApi) -> None:
+    """Two rows, a name, Enter; from a trace the same is in the menu Share."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/traces")
+        visit.page.get_by_text("Keep as dataset").click()
+        assert not visit.page.get_by_text("Keep the selected traces").is_visible()
+        visit.page.get_by_text("Keep as dataset").click()
+        for number in (0, 2):
+            visit.page.get_by_role("checkbox", name="Select: ").nth(number).check()
+        visit.page.get_by_text("Keep as dataset").click()
+        visit.page.get_by_label("Name of a new dataset").fill("bad ones")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("Enter")
+        visit.open(TRACE)
+        visit.page.get_by_text("Share").click()
+        visit.page.get_by_label("Add to a dataset").fill("bad ones")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("Enter")
+
+    browser.visit(base, steps)
+    newest = sorted(api.rows, key=lambda row: row["start_time"], reverse=True)
+    asked = [params for operation, params in api.calls if operation.startswith("POST datasets/")]
+    assert asked == [
+        {"trace_ids": [newest[0]["trace_id"], newest[2]["trace_id"]]},
+        {"trace_ids": [TRACE.rpartition("/")[2]]},
+    ]
+
+
 def test_labels_are_given_by_keyboard(browser: Browser, base: str, api: FakeApi) -> None:
     """On the label queue `n` saves "bad" with the stored probability and goes on."""
 
