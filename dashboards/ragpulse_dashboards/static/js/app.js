@@ -212,14 +212,9 @@ function startTheme() {
   });
 }
 
-// In a narrow window the pages are one row. scrollIntoView would do, but Tab would begin there and not at "Skip to content".
-function centreHere() {
-  const here = document.querySelector("nav [aria-current]");
-  const row = here?.closest("nav");
-  if (row) row.scrollLeft = here.offsetLeft - row.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
-}
-
-centreHere();
+// Not scrollIntoView: the first Tab would begin behind what it shows.
+const here = document.querySelector("nav [aria-current]");
+if (here) here.closest("nav").scrollLeft = here.offsetLeft - 80;
 startTheme();
 startKeys();
 root.classList.add("js");
