@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -70,9 +69,11 @@ def _explain(path: Path, text: str, error: Mapping[str, Any]) -> str:
     dotted = ".".join(str(part) for part in location)
     if error["type"] != "extra_forbidden":
         return f"{where}: {dotted}: {error['msg']} (got {error['input']!r})"
-    near = difflib.get_close_matches(str(location[-1]), _valid_names(location[:-1]), n=1, cutoff=0.5)
-    fix = f"; did you mean {near[0]!r}?" if near else f"; valid: {', '.join(sorted(_valid_names(location[:-1])))}"
-    return f"{where}: unknown key {dotted!r}{fix}"
+    from ragpulse_evaluators.registry import nearest
+
+    known = sorted(_valid_names(location[:-1]))
+    hint = nearest(str(location[-1]), known) or f"; valid: {', '.join(known)}"
+    return f"{where}: unknown key {dotted!r}{hint}"
 
 
 def _valid_names(location: Sequence[str | int]) -> list[str]:
