@@ -31,10 +31,9 @@ from ragpulse_collector.api.handlers.data import (
 from ragpulse_collector.api.handlers.evaluators import evaluators, names_only
 from ragpulse_collector.api.handlers.events import evaluation_events
 from ragpulse_collector.api.handlers.rules import Rules
-from ragpulse_collector.api.handlers.sessions import session_detail, session_list
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
-from ragpulse_collector.api.handlers.traces import trace_list
+from ragpulse_collector.api.handlers.traces import session_detail, session_list, trace_list
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking

@@ -34,7 +34,8 @@ from ragpulse_collector.api.handlers.status import VERSION, render
 from ragpulse_collector.api.operations import ApiError, Operations
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.health import probe
 
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
@@ -151,7 +152,7 @@ class Probe:
 
     def _write(self) -> str | None:
         try:
-            self._store.write(_touch).result(timeout=PROBE_TIMEOUT_S)
+            self._store.write(probe).result(timeout=PROBE_TIMEOUT_S)
             self._files().result(timeout=PROBE_TIMEOUT_S)
         except TimeoutError:
             return f"no write was finished within {PROBE_TIMEOUT_S:g} s"
@@ -167,16 +168,10 @@ class Probe:
         return self._check
 
 
-def _touch(transaction: Transaction) -> None:
-    """Change a row: a transaction that changes nothing does not reach the disk."""
-    transaction.execute("DELETE FROM raw.meta WHERE key = 'probed_at'")
-    transaction.append("meta", ("key", "value"), [("probed_at", str(transaction.at))])
-
-
-async def _ready(probe: Probe, request: Request) -> Response:
+async def _ready(writes: Probe, request: Request) -> Response:
     """Say whether a write reaches the disk now."""
     del request
-    problem = await anyio.to_thread.run_sync(probe.problem)
+    problem = await anyio.to_thread.run_sync(writes.problem)
     if problem is not None:
         return PlainTextResponse(f"not ready: {problem}\n", 503, headers={"Retry-After": "1"})
     return PlainTextResponse("ready\n")

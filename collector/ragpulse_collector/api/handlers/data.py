@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragpulse_collector.api.handlers.traces import chosen, listed
+from ragpulse_collector.api.handlers.traces import listed
 from ragpulse_collector.api.models import Export, Prune, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
@@ -21,6 +21,7 @@ from ragpulse_collector.store import Rows, Store
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.outbox import Format
 from ragpulse_collector.store.protocol import Parameters
+from ragpulse_collector.store.queries.trace_list import with_scores
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
 from ragpulse_collector.store.rows import utc_now
 
@@ -94,7 +95,7 @@ def _chosen(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[s
     """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
     sql, parameters = listed(store, params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
-    return chosen(), {"ids": [row[0] for row in ids]}
+    return with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]}
 
 
 OUT_OF_REACH = [

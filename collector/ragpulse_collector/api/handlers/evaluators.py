@@ -11,11 +11,7 @@ from ragpulse_collector.api.models import Replay
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.sampling import Rule
 from ragpulse_collector.store import Store
-
-_STATS = """
-    SELECT evaluator, status, count(DISTINCT trace_id) FILTER (source = 'online'), sum(cost_usd), avg(elapsed_ms)
-    FROM raw.scores WHERE created_at > now()::TIMESTAMP - INTERVAL 1 DAY GROUP BY 1, 2"""
-"""Counted are the traces that `GET traces` lists with `outcome` and `evaluated_from`."""
+from ragpulse_collector.store.queries.scores import labelled_evaluators, results_of_day
 
 
 def evaluators(
@@ -33,7 +29,7 @@ def evaluators(
         for name in rule.evaluators:
             online[name].append({"rule": rule.name, "rate": rule.rate})
     stats = _stats(store)
-    labelled = {row[0] for row in store.read("SELECT DISTINCT evaluator FROM raw.labels").rows}
+    labelled = labelled_evaluators(store)
     return {
         "evaluators": [
             entry
@@ -49,7 +45,7 @@ def evaluators(
 
 def _stats(store: Store) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for name, status, count, cost, elapsed in store.read(_STATS).rows:
+    for name, status, count, cost, elapsed in results_of_day(store):
         stats = found.setdefault(
             name, {"ok": 0, "skipped": 0, "invalid": 0, "error": 0, "cost_usd": 0.0, "mean_latency_ms": None}
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.health import growth, unpriced_calls
 
 RECENT = timedelta(minutes=10)
 """Rates of evaluation, and whether the judge answers, are of the last ten minutes."""
@@ -17,43 +18,28 @@ SOON_FULL_S = 3 * 86400.0
 LOW_BYTES = 1024**3
 SLOW_S = 3600.0
 """A backlog that needs longer than this is a problem; below it is a queue."""
-_UNPRICED = """
-    SELECT coalesce(model, 'no model name') AS model, count(*) FROM raw.spans
-    WHERE start_time >= $since AND kind IN ('llm', 'embedding', 'reranker') AND cost_unknown_reason IS NOT NULL
-    GROUP BY 1 ORDER BY 2 DESC LIMIT 20"""
-_SCORED = """
-    SELECT count(*) FILTER (status <> 'error' OR attempt >= 5) AS done,
-           count(*) FILTER (status = 'error' AND judge IS NOT NULL) AS errors,
-           max(created_at) FILTER (status <> 'error' AND judge IS NOT NULL) AS answered,
-           min(created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS first_failed,
-           max(created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS last_failed,
-           arg_max(explanation, created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS reason
-    FROM raw.scores WHERE created_at >= $since AND source <> 'human'"""
 
 
 def unknown_price(store: Store, now: datetime) -> dict[str, Any]:
     """Return how many calls of the last day have no known cost, by model."""
-    models = dict(store.read(_UNPRICED, {"since": now - timedelta(days=1)}).rows)
+    models = unpriced_calls(store, now - timedelta(days=1))
     calls = sum(models.values())
     return {"calls": calls, "per_hour": round(calls / 24, 3), "models": models}
 
 
-def pace(store: Store, now: datetime, pending: int) -> dict[str, Any]:
+def pace(recent: Mapping[str, Any], pending: int) -> dict[str, Any]:
     """Return how fast jobs come and are done, and when none is pending at this pace; null where they grow."""
-    since = {"since": now - RECENT}
-    made = store.read("SELECT count(*) FROM raw.eval_jobs WHERE created_at >= $since", since).rows[0][0]
-    done = store.read(_SCORED, since).rows[0][0]
-    seconds = RECENT.total_seconds()
+    made, done, seconds = recent["made"], recent["done"], RECENT.total_seconds()
     clears = 0.0 if not pending else pending * seconds / (done - made) if done > made else None
     return {"new_per_s": made / seconds, "done_per_s": done / seconds, "clears_in_s": clears}
 
 
-def judge_state(store: Store, now: datetime) -> dict[str, Any]:
+def judge_state(recent: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether the judge answers: its errors of the last ten minutes, and since when nothing else came."""
-    _, errors, answered, first, last, reason = store.read(_SCORED, {"since": now - RECENT}).rows[0]
-    down = errors > 0 and (answered is None or answered < last)
-    since = (answered or first) if down else None
-    return {"errors": errors, "down_since": since, "reason": reason if down else None}
+    answered, errors = recent["answered"], recent["errors"]
+    down = errors > 0 and (answered is None or answered < recent["last_failed"])
+    since = (answered or recent["first_failed"]) if down else None
+    return {"errors": errors, "down_since": since, "reason": recent["reason"] if down else None}
 
 
 def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) -> dict[str, Any]:
@@ -64,10 +50,7 @@ def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) ->
     if settings.on_a_lake:
         return {"free_bytes": None, "growth_bytes_per_day": None, "full_in_s": None}
     free = shutil.disk_usage(Path(settings.db).absolute().parent).free
-    spans, recent, oldest = store.read(
-        "SELECT count(*), count(*) FILTER (received_at >= $since), min(received_at) FROM raw.spans",
-        {"since": now - timedelta(days=1)},
-    ).rows[0]
+    spans, recent, oldest = growth(store, now - timedelta(days=1))
     seconds = min(86400.0, (now - oldest).total_seconds()) if oldest else 0.0
     per_s = used / spans * recent / seconds if spans and seconds > RECENT.total_seconds() else None
     room = settings.retention_gb * 1e9 - used

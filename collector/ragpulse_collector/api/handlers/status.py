@@ -20,20 +20,19 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.ingest.prices import price_table
 from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.log import damaged_logs, log_path
-from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
-from ragpulse_collector.store.queries.jobs import pending
+from ragpulse_collector.store.queries.health import (
+    dropped_by_reason,
+    pending_jobs,
+    results_by_status,
+    results_since,
+    totals,
+    undecided,
+)
+from ragpulse_collector.store.queries.ledger import spent_usd
 from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import LOW
 
 VERSION = version("ragpulse")
-UNDECIDED = f"""
-    WITH since AS (SELECT CASE WHEN {LOW} > $now THEN TIMESTAMP '1970-01-01' ELSE {LOW} END AS low)
-    SELECT count(*), min(first_at) FROM (
-        SELECT trace_id, min(received_at) AS first_at FROM raw.spans
-        WHERE received_at >= (SELECT low FROM since) GROUP BY trace_id) s
-    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id"""
-"""Traces received since the sampler's low-water mark that it has not decided; of all traces where the mark is wrong."""
 
 
 class Status:
@@ -68,8 +67,7 @@ class Status:
             "queue": asdict(self._backlog()),
             "disk": health.disk(self._store, collector, now, used),
             "undecided": self._undecided(),
-            "evaluations": self._evaluations(now),
-            "judge": self._judge() | health.judge_state(self._store, now),
+            **self._evaluated(now),
             "unknown_price": health.unknown_price(self._store, now),
             "queries": asdict(self._queries()),
             "prices": price_table(),
@@ -85,18 +83,11 @@ class Status:
                 taken += count
             else:
                 by_code[str(code)] = by_code.get(str(code), 0) + count
-        spans, newest, truncated = self._store.read(
-            "SELECT count(*), max(start_time), count(*) FILTER (contexts_state = 'truncated') FROM raw.spans"
-        ).rows[0]
-        late, misdated, large = self._store.read(
-            "SELECT coalesce(sum(late_spans), 0), coalesce(sum(misdated_spans), 0),"
-            " count(*) FILTER (n_spans > $most) FROM raw.trace_facts WHERE latest",
-            {"most": MAX_DEDUPLICATED_SPANS},
-        ).rows[0]
+        stored = totals(self._store)
         return {
             "received": {
                 "requests": taken,
-                "spans": spans,
+                "spans": stored.pop("spans"),
                 "logs": self._counters.logs,
                 "bytes": self._counters.body_bytes,
             },
@@ -104,42 +95,29 @@ class Status:
             "duplicates": self._counters.duplicates,
             "unmapped": self._counters.unmapped,
             "not_stored": {signal: dict(found) for signal, found in sorted(self._counters.not_stored.items())},
-            "newest_span": newest,
-            "truncated": truncated,
-            "late": int(late),
-            "misdated": int(misdated),
-            "not_deduplicated": large,
+            **stored,
         }
 
     def _undecided(self) -> dict[str, Any]:
         """Count the traces that the sampler has not looked at yet, and say how long the oldest is there."""
-        traces, oldest = self._store.read(UNDECIDED, {"now": utc_now()}).rows[0]
+        traces, oldest = undecided(self._store, utc_now())
         return {"traces": traces, "oldest_s": _age_s(oldest)}
 
-    def _evaluations(self, now: datetime) -> dict[str, Any]:
-        by_status = dict(self._store.read("SELECT status, count(*) FROM raw.scores GROUP BY 1").rows)
-        dropped = self._store.read(
-            "SELECT reason, count(*) FROM raw.decisions WHERE latest AND NOT sampled"
-            " AND reason IN ('budget', 'throttled', 'filtered') GROUP BY 1"
-        ).rows
-        jobs, oldest = self._store.read(f"SELECT count(*), min(created_at) FROM ({pending()})").rows[0]
-        done = sum(count for status, count in by_status.items() if status != "error")
-        return {
+    def _evaluated(self, now: datetime) -> dict[str, Any]:
+        by_status, judge = results_by_status(self._store), self._settings.judge
+        jobs, oldest = pending_jobs(self._store)
+        recent = results_since(self._store, now - health.RECENT)
+        evaluations = {
             "pending": jobs,
             "due": jobs,
             "oldest_s": _age_s(oldest),
-            **health.pace(self._store, now, jobs),
-            "done": done,
-            "dropped": dict(dropped),
+            **health.pace(recent, jobs),
+            "done": sum(count for status, count in by_status.items() if status != "error"),
+            "dropped": dropped_by_reason(self._store),
             "by_status": by_status,
         }
-
-    def _judge(self) -> dict[str, Any]:
-        judge = self._settings.judge
-        spent = self._store.read(
-            "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE day = current_date AND run_id IS NULL"
-        ).rows[0][0]
-        return {"model": judge.model, "spent_today_usd": float(spent), "budget_usd": judge.budget_usd_per_day}
+        spent = {"spent_today_usd": spent_usd(self._store.read, day=now), "budget_usd": judge.budget_usd_per_day}
+        return {"evaluations": evaluations, "judge": {"model": judge.model, **spent, **health.judge_state(recent)}}
 
 
 def _age_s(oldest: datetime | None) -> float:
