@@ -10,7 +10,7 @@ import pytest
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.api.handlers.health import RECENT, disk, pace, problems
+from ragpulse_collector.api.handlers.status import RECENT, disk, pace, problems
 from ragpulse_collector.cli.diagnosis import diagnose
 from ragpulse_collector.client import connect
 from ragpulse_collector.settings import CollectorSettings

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragpulse_collector.api.replies import MEDIA_TYPE, encoded
+from ragpulse_collector.api.http import MEDIA_TYPE, encoded
 from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
 from ragpulse_evaluators.judges.protocol import is_loopback

@@ -30,8 +30,9 @@ import ragpulse_dashboards
 from ragpulse_collector import receiver
 from ragpulse_collector.api import http, openapi
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
-from ragpulse_collector.api.handlers.status import VERSION, render
-from ragpulse_collector.api.operations import ApiError, Operations
+from ragpulse_collector.api.handlers.prometheus import render
+from ragpulse_collector.api.handlers.status import VERSION
+from ragpulse_collector.api.operations import ApiError, Operations, routes
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
@@ -59,9 +60,9 @@ def web(
 ) -> Starlette:
     """Join all routes."""
     operations = operations.from_outside()
-    routes: list[BaseRoute] = [
+    served: list[BaseRoute] = [
         *receiver.routes(store, limits=limits, flight=flight, counters=counters),
-        *http.routes(operations),
+        *routes(operations),
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
@@ -74,7 +75,7 @@ def web(
         allowed = ["content-type", "content-encoding", "authorization"]
         cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
         middleware.append(cors)
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+    return Starlette(routes=served, middleware=middleware, exception_handlers=_HANDLERS)
 
 
 class _Last(Mount):

@@ -21,11 +21,21 @@ __all__ = ["offered"]
 def offered(store: Store) -> tuple[Operation, ...]:
     """Return the two operations over a store."""
     return (
-        Operation(method="POST", path="demo", run=partial(load, store), scope="admin", answer=DemoTraffic,
-                  summary="Make generated traffic of the last hours, as the service `demo`."),
-        Operation(method="DELETE", path="demo", run=partial(remove, store), scope="admin", answer=Deleted,
-                  summary="Remove everything of the service `demo`."),
-    )  # fmt: skip
+        Operation(
+            "POST demo",
+            partial(load, store),
+            "Make generated traffic of the last hours, as the service `demo`.",
+            answer=DemoTraffic,
+            scope="admin",
+        ),
+        Operation(
+            "DELETE demo",
+            partial(remove, store),
+            "Remove everything of the service `demo`.",
+            answer=Deleted,
+            scope="admin",
+        ),
+    )
 
 
 def load(store: Store, params: Params) -> dict[str, Any]:

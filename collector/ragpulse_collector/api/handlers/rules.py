@@ -1,20 +1,25 @@
-"""Rules of online evaluation: from the file (read-only), from the API and pages (kept in the store), or built in."""
+"""Rules of online evaluation, and the evaluators that they run.
+
+A rule is from the file (read-only), from the API and pages (kept in the store), or built in.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from ragpulse_collector.api.models import Named, RuleDraft
+from ragpulse_collector.api.models import Named, Replay, RuleDraft
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.configuration import place
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
-from ragpulse_collector.store.queries.scores import cost_and_spread
+from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
 from ragpulse_evaluators.statistics import planned_half_width
 
 DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
@@ -154,3 +159,66 @@ _LAST_TURN = {
 
 def _shown(rule: Rule) -> dict[str, Any]:
     return rule.as_json() | {"policy": rule.policy, "source": rule.source, "enabled": True}
+
+
+def evaluators(
+    store: Store,
+    params: Params,
+    *,
+    describe: Callable[[], list[dict[str, Any]]],
+    rules: Callable[[], Sequence[Rule]],
+    calibration: Callable[[str], dict[str, Any] | None],
+) -> dict[str, Any]:
+    """Answer the operation."""
+    del params
+    online: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for rule in rules():
+        for name in rule.evaluators:
+            online[name].append({"rule": rule.name, "rate": rule.rate})
+    stats = _stats(store)
+    labelled = labelled_evaluators(store)
+    return {
+        "evaluators": [
+            entry
+            | {
+                "online": online.get(entry["name"], []),
+                "stats_24h": stats.get(entry["name"]),
+                "calibration": calibration(entry["name"]) if entry["name"] in labelled else None,
+            }
+            for entry in describe()
+        ]
+    }
+
+
+def _stats(store: Store) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, status, count, cost, elapsed in results_of_day(store):
+        stats = found.setdefault(
+            name, {"ok": 0, "skipped": 0, "invalid": 0, "error": 0, "cost_usd": 0.0, "mean_latency_ms": None}
+        )
+        stats[status] = count
+        stats["cost_usd"] += cost or 0.0
+        if status == "ok":
+            stats["mean_latency_ms"] = elapsed
+    return found
+
+
+FILES = ("loads", "prompts")
+_ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
+
+
+def names_only(params: Replay) -> None:
+    """Refuse a replay that brings files or a judge's address along; raises ValueError with the fix.
+
+    Whoever may ask for a replay must not thereby make the collector read a file, run code or call a host of their
+    choice: evaluators are registered from Python, judges' addresses come from the configuration.
+    """
+    for name in FILES:
+        if getattr(params, name):
+            raise ValueError(
+                f"{name}: files are not taken over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
+                " process and sends the results, `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml)"
+                " makes the collector know them"
+            )
+    if _ADDRESS.search(params.judge or ""):
+        raise ValueError("judge: name a model; its address belongs in ragpulse.toml: [judge] api_base")
