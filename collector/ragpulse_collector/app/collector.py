@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from ragpulse_collector.api.guard import Guard, Keys
-from ragpulse_collector.app.grpc_server import GrpcServer, credentials
 from ragpulse_collector.app.proxy import PublicAddress
 from ragpulse_collector.app.redaction import redacting
-from ragpulse_collector.app.server import Server, StartingApp, bind
+from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, open_store
