@@ -290,6 +290,8 @@ class RuleSettings(_Section):
     """The first that holds sets the rate."""
     unit: Literal["trace", "session"] = "trace"
     """`session`: the last turn of each session, once it has been quiet for `[collector] session_quiet_s`."""
+    budget_usd_per_day: float | None = Field(None, ge=0)
+    """What this rule may spend on judges, within `[judge] budget_usd_per_day`; None: only that limits it."""
 
     @field_validator("evaluators")
     @classmethod

@@ -22,6 +22,7 @@ from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.queries.jobs import pending
+from ragpulse_collector.store.queries.ledger import spent_usd
 from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_collector.store.views import LOW
@@ -47,9 +48,10 @@ class Status:
         counters: Counters,
         backlog: Callable[[], Backlog] = Backlog,
         queries: Callable[[], QueryTimes] = QueryTimes,
+        budgets: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._backlog, self._queries = backlog, queries
+        self._backlog, self._queries, self._budgets = backlog, queries, budgets
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -135,11 +137,16 @@ class Status:
         }
 
     def _judge(self) -> dict[str, Any]:
-        judge = self._settings.judge
-        spent = self._store.read(
-            "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE day = current_date AND run_id IS NULL"
-        ).rows[0][0]
-        return {"model": judge.model, "spent_today_usd": float(spent), "budget_usd": judge.budget_usd_per_day}
+        judge, read, today = self._settings.judge, self._store.read, utc_now().date()
+        return {
+            "model": judge.model,
+            "spent_today_usd": spent_usd(read, day=today),
+            "budget_usd": judge.budget_usd_per_day,
+            "rules": [
+                {"name": name, "spent_today_usd": spent_usd(read, day=today, rule=name), "budget_usd": usd}
+                for name, usd in self._budgets().items()
+            ],
+        }
 
 
 def _age_s(oldest: datetime | None) -> float:
@@ -212,6 +219,8 @@ def _gauges(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _labelled("ragpulse_problem", "gauge", "1: `GET status` has a problem of this name.", "name", counts)
     yield from _query_times(status["queries"])
     yield from _family("ragpulse_judge_spent_usd", "gauge", "Spent today (UTC).", status["judge"]["spent_today_usd"])
+    spent = {one["name"]: one["spent_today_usd"] for one in status["judge"]["rules"]}
+    yield from _labelled("ragpulse_rule_spent_usd", "gauge", "Spent today by rules with a budget.", "rule", spent)
 
 
 _QUALITY = {
