@@ -131,6 +131,8 @@ class CollectorSettings(_Section):
     """File with the certificate, for HTTP and gRPC."""
     tls_key: str | None = None
     """File with its key."""
+    price_table: str = "ragpulse.prices.json"
+    """What `ragpulse prices update` writes; where the file is absent the installed table of genai-prices holds."""
     redact: tuple[str, ...] = ()
     """Regular expressions; matches in texts are masked before anything is stored."""
     log_format: Literal["text", "json"] = "text"

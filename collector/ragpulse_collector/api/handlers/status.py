@@ -17,7 +17,7 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.ingest.prices import price_table
+from ragpulse_collector.store.ingest.price_table import PriceTable
 from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
@@ -49,9 +49,10 @@ class Status:
         backlog: Callable[[], Backlog] = Backlog,
         queries: Callable[[], QueryTimes] = QueryTimes,
         budgets: Callable[[], Mapping[str, float]] = dict,
+        prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._backlog, self._queries, self._budgets = backlog, queries, budgets
+        self._backlog, self._queries, self._budgets, self._prices = backlog, queries, budgets, prices
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class Status:
             "judge": self._judge() | health.judge_state(self._store, now),
             "unknown_price": health.unknown_price(self._store, now),
             "queries": asdict(self._queries()),
-            "prices": price_table(),
+            "prices": self._prices(),
             "roles": list(collector.roles),
         }
         return found | {"problems": health.problems(found)}
