@@ -115,7 +115,9 @@ def _filters() -> dict[str, Any]:
 
 def _document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb"}), more=offered)
+        collector = Collector(
+            Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb", "port": 0}), more=offered
+        )
         collector.start(listen=False)
         try:
             return document(collector.components.operations, "")

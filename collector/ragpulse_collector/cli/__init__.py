@@ -28,7 +28,7 @@ _FAMILIES = {
     "quality": ("replay", "compare", "check", "plan"),
     "regress": ("freeze", "regress"),
     "alerts": ("monitors", "monitor"),
-    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key"),
+    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key", "prices"),
     "exchange": ("import", "mcp"),
 }
 

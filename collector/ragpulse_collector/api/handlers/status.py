@@ -17,7 +17,7 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.ingest.prices import price_table
+from ragpulse_collector.store.ingest.price_table import PriceTable
 from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
@@ -46,9 +46,11 @@ class Status:
         counters: Counters,
         backlog: Callable[[], Backlog] = Backlog,
         queries: Callable[[], QueryTimes] = QueryTimes,
+        budgets: Callable[[], Mapping[str, float]] = dict,
+        prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._backlog, self._queries = backlog, queries
+        self._backlog, self._queries, self._budgets, self._prices = backlog, queries, budgets, prices
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -70,7 +72,7 @@ class Status:
             **self._evaluated(now),
             "unknown_price": unknown_price(self._store, now),
             "queries": asdict(self._queries()),
-            "prices": price_table(),
+            "prices": self._prices(),
             "roles": list(collector.roles),
         }
         return found | {"problems": problems(found)}
@@ -100,7 +102,7 @@ class Status:
         return {"traces": traces, "oldest_s": _age_s(oldest)}
 
     def _evaluated(self, now: datetime) -> dict[str, Any]:
-        by_status, judge = health.results_by_status(self._store), self._settings.judge
+        by_status = health.results_by_status(self._store)
         jobs, oldest = health.pending_jobs(self._store)
         recent = health.results_since(self._store, now - RECENT)
         evaluations = {
@@ -112,8 +114,19 @@ class Status:
             "dropped": health.dropped_by_reason(self._store),
             "by_status": by_status,
         }
-        spent = {"spent_today_usd": spent_usd(self._store.read, day=now), "budget_usd": judge.budget_usd_per_day}
-        return {"evaluations": evaluations, "judge": {"model": judge.model, **spent, **judge_state(recent)}}
+        return {"evaluations": evaluations, "judge": self._judge(now) | judge_state(recent)}
+
+    def _judge(self, now: datetime) -> dict[str, Any]:
+        judge, read = self._settings.judge, self._store.read
+        return {
+            "model": judge.model,
+            "spent_today_usd": spent_usd(read, day=now),
+            "budget_usd": judge.budget_usd_per_day,
+            "rules": [
+                {"name": name, "spent_today_usd": spent_usd(read, day=now, rule=name), "budget_usd": usd}
+                for name, usd in self._budgets().items()
+            ],
+        }
 
 
 def _age_s(oldest: datetime | None) -> float:
