@@ -367,7 +367,7 @@ class MonitorSettings(_Section):
     window: str = "1h"
     """The time that a look covers."""
     baseline: str = "7d"
-    """What `change` compares with."""
+    """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
     webhook: str | None = None
