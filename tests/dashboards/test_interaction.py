@@ -220,7 +220,7 @@ def test_the_range_is_chosen_and_zoomed_with_the_keyboard(browser: Browser, site
         with visit.page.expect_navigation():
             visit.page.keyboard.press("Enter")
         assert query_of(visit) == {"from": ["-6h"]}
-        visit.page.wait_for_function("document.documentElement.classList.contains('js')")
+        visit.ready()
         visit.page.locator("#chart-quality-refusal .u-over").wait_for(state="attached")
         visit.page.locator("#chart-quality-refusal [data-plot]").focus()
         visit.page.keyboard.press("End")
@@ -257,13 +257,13 @@ def test_the_parts_of_a_trace_are_tabs(browser: Browser, site: str) -> None:
         shown = "[...document.querySelectorAll('[data-tab]')].filter(one => !one.hidden).map(one => one.id)"
         assert visit.page.evaluate(shown) == ["contexts"]
         visit.page.locator(".chip", has_text="faithfulness").click()
-        visit.page.wait_for_function(f"{shown}.join() === 'verdicts'")
+        visit.until(f"{shown}.join() === 'verdicts'")
         visit.page.locator("[data-sentence='0']").click()
-        visit.page.wait_for_function(f"{shown}.join() === 'contexts'")
+        visit.until(f"{shown}.join() === 'contexts'")
         visit.page.locator("[data-tabs] a", has_text="Session").click()
         visit.page.locator("#session .turn[aria-current]").wait_for()
         visit.page.reload()
-        visit.page.wait_for_function(f"{shown}.join() === 'session'")
+        visit.until(f"{shown}.join() === 'session'")
 
     browser.visit(site, steps)
 
@@ -314,7 +314,7 @@ def test_a_long_waterfall_costs_what_is_seen_of_it(browser: Browser) -> None:
         assert not last.evaluate(seen)
         name = last.locator("th").text_content()
         assert visit.page.evaluate("name => window.find(name)", name)
-        visit.page.wait_for_function(seen, arg=last.element_handle())
+        visit.until(seen, last.element_handle())
         session = visit.page.context.new_cdp_session(visit.page)
         tree = session.send("Accessibility.getFullAXTree")["nodes"]
         assert ("rowheader", name) in [
@@ -335,7 +335,7 @@ def test_traces_are_walked_by_keyboard_alone(browser: Browser, site: str) -> Non
             for key in keys.split():
                 visit.page.keyboard.press(key)
             visit.page.wait_for_url(lambda url, before=before: url != before)
-            visit.page.wait_for_function("document.documentElement.classList.contains('js')")
+            visit.ready()
             assert urlsplit(visit.page.url).path.startswith(path)
         visit.page.keyboard.press("?")
         shown = visit.page.inner_text("#help")
@@ -575,3 +575,17 @@ def test_without_scripts_nothing_is_lost_but_the_drawing(browser: Browser, site:
         assert "Worst" in visit.page.inner_text("main")
 
     browser.visit(site, steps, js=False)
+
+
+def test_in_a_narrow_window_the_row_of_pages_shows_where_one_is(browser: Browser, site: str) -> None:
+    """The last page's name is in sight, and Tab begins at the skip link nevertheless."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/health")
+        box = visit.page.locator("nav [aria-current]").bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= 390 - box["width"]
+        visit.page.keyboard.press("Tab")
+        assert visit.page.evaluate(FOCUSED)["text"] == "Skip to content"
+
+    browser.visit(site, steps, width=390)
