@@ -160,6 +160,7 @@ class Collector:
         """Make everything that listening did not need, and let the waiting requests in."""
         from ragpulse_collector.app.background import BackgroundTasks
         from ragpulse_collector.app.web import web
+        from ragpulse_collector.monitoring import log_changed_meanings
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 
         parts, options = self.components, self.settings.collector
@@ -183,6 +184,9 @@ class Collector:
             arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
         self._background.start()
+        log_changed_meanings(
+            self.store, monitors=parts.monitors.definitions, targets=self.settings.target, rules=parts.rules.effective()
+        )
         if options.grpc:
             self._grpc = self._listen_grpc(limits, flight)
 

@@ -120,7 +120,7 @@ def release_startup_code() -> None:
 
 def _large_code() -> Iterator[tuple[int, int]]:
     """Yield address and size of the large code of every mapped file: readable, executable, not writable."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         span, access, _, _, _, *file = line.split(maxsplit=5)
         start, _, end = span.partition("-")
         size = int(end, 16) - int(start, 16)

@@ -170,6 +170,8 @@ class BoundedProtocol(HttpToolsProtocol):
 KEEP_ALIVE_S = 75
 GRACE_S = 10
 BACKLOG = 512
+_OWN_PORT = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+"""On Windows SO_REUSEADDR would let a second process take the port of a running one."""
 
 
 class PortInUse(OSError):
@@ -184,7 +186,7 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, or asyncio leaves the Nagle delay on: the second packet of an answer waits 40 ms for an ACK.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.SOL_SOCKET, _OWN_PORT, 1)
     try:
         listening.bind((host.strip("[]"), port))
         listening.listen(BACKLOG)

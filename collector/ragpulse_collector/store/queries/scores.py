@@ -7,7 +7,7 @@ A forced score that chance would not have drawn stays out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "Sample",
     "cost_and_spread",
     "evaluators_in",
+    "holds_versions",
     "judge_cost",
     "labelled_evaluators",
     "last_revision",
@@ -181,6 +182,16 @@ def last_revision(store: Store, evaluator: str, version: str) -> str | None:
         {"evaluator": evaluator, "version": version},
     ).rows[0][0]
     return found
+
+
+def holds_versions(store: Store, evaluator: str, labels: Iterable[str]) -> bool:
+    """Whether scores of versions with these hand-set labels are stored."""
+    rows = store.read(
+        "SELECT 1 FROM raw.scores WHERE evaluator = $evaluator AND label_version IN (SELECT unnest($labels::VARCHAR[]))"
+        " LIMIT 1",
+        {"evaluator": evaluator, "labels": list(labels)},
+    ).rows
+    return bool(rows)
 
 
 def judge_cost(store: Store, within: Mapping[str, Any]) -> float | None:
