@@ -22,23 +22,12 @@ from ragpulse_collector.store import Prices, open_store
 from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
-    from ragpulse_collector.api.operations import Operation
     from ragpulse_collector.app.background import BackgroundTasks
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.otlp.intake import Flight, Limits
     from ragpulse_collector.receiver_grpc import GrpcReceiver
-    from ragpulse_collector.store import Store
 
 _log = logging.getLogger("ragpulse.collector")
-
-More = Callable[["Store"], Iterable["Operation"]]
-"""Further operations over a collector's store."""
-
-
-def no_more(store: Store) -> Iterable[Operation]:
-    """None."""
-    del store
-    return ()
 
 
 class Collector:
@@ -49,17 +38,15 @@ class Collector:
         settings: Settings,
         *,
         loads: Iterable[str] = (),
-        more: More = no_more,
         usual_grpc_port: int | None = None,
     ) -> None:
         """Open the store and bind the port; raises SettingsError, StoreError or OSError with the fix.
 
-        `more` makes further operations over the store, which the API and the pages then have. `usual_grpc_port` is
-        taken where the settings name none; if it is in use, there is no OTLP/gRPC.
+        `usual_grpc_port` is taken where the settings name none; if it is in use, there is no OTLP/gRPC.
         """
         settings.check()
         self.settings = settings
-        self._loads, self._more, self._usual_grpc_port = tuple(loads), more, usual_grpc_port
+        self._loads, self._usual_grpc_port = tuple(loads), usual_grpc_port
         options = settings.collector
         with ExitStack() as undo:
             self._socket = bind(options.host, options.port)
@@ -70,7 +57,7 @@ class Collector:
         self._keys, self._web = Keys(options), Future[ASGIApp]()
         self._starting = StartingApp(self._web)
         guard = Guard(SecurityHeaders(self._starting), settings=options, keys=self._keys)
-        self.app: ASGIApp = PublicAddress(guard, options)
+        self.app: ASGIApp = PublicAddress(guard, options) if options.root or options.trusted_proxies else guard
         self._server = Server(self.app, self._socket, options, stopping=self.store.end_queries)
         self._grpc: GrpcServer | None = None
         self._background: BackgroundTasks | None = None
@@ -100,11 +87,8 @@ class Collector:
             self.settings,
             prices=self._prices,
             counters=self.counters,
-            backlog=self.store.backlog,
-            queries=lambda: self.store.query_times,
             waiting=lambda: self._starting.waiting,
             loads=self._loads,
-            more=self._more(self.store),
         )
 
     def start(self, *, listen: bool = True) -> None:
@@ -197,11 +181,7 @@ class Collector:
         self._background = BackgroundTasks(
             self.store,
             options,
-            sampler=parts.sampler,
-            pacer=parts.pacer,
-            worker=parts.worker,
-            monitors=parts.monitors,
-            drift=parts.drift,
+            parts,
             arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
         self._background.start()

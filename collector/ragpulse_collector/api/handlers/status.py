@@ -6,23 +6,22 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.ingest.price_table import PriceTable
-from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.ledger import spent_usd
-from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.rows import utc_now
 
 VERSION = version("ragpulse")
@@ -40,17 +39,15 @@ class Status:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreWithCopies,
         settings: Settings,
-        *,
         counters: Counters,
-        backlog: Callable[[], Backlog] = Backlog,
-        queries: Callable[[], QueryTimes] = QueryTimes,
+        *,
         budgets: Callable[[], Mapping[str, float]] = dict,
         prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._backlog, self._queries, self._budgets, self._prices = backlog, queries, budgets, prices
+        self._budgets, self._prices = budgets, prices
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -66,12 +63,12 @@ class Status:
             "db": sizes | {"problem": self._store.problem()},
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
-            "queue": asdict(self._backlog()),
+            "queue": asdict(self._store.backlog()),
             "disk": disk(self._store, collector, now, used),
             "undecided": self._undecided(),
             **self._evaluated(now),
             "unknown_price": unknown_price(self._store, now),
-            "queries": asdict(self._queries()),
+            "queries": asdict(self._store.query_times),
             "prices": self._prices(),
             "roles": list(collector.roles),
         }
