@@ -167,6 +167,8 @@ class CollectorSettings(_Section):
     @property
     def needs_key(self) -> bool:
         """Whether a request needs a key: others than this computer can reach the port, or keys are configured."""
+        from ragpulse_evaluators.judges.protocol import is_loopback  # 40 ms that most commands do not need
+
         return bool(self.api_keys) or not (is_loopback(self.host) or self.published_on_loopback)
 
     @property
@@ -206,7 +208,9 @@ class JudgeSettings(_Section):
     @property
     def is_local(self) -> bool:
         """Whether the judge runs on this computer (a loopback address): it needs no key and no price."""
-        return is_loopback(urlsplit(self.address or "").hostname or "")
+        from ragpulse_evaluators.judges.protocol import is_loopback
+
+        return is_loopback(self.address)
 
     @property
     def names(self) -> frozenset[str]:
@@ -461,13 +465,3 @@ class Settings(_Section):
             )
         if bool(self.collector.tls_certificate) != bool(self.collector.tls_key):
             raise SettingsError("[collector] tls_certificate and tls_key go together")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address can only be reached from this computer."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

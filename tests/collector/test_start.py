@@ -15,7 +15,7 @@ import pytest
 from served import Served
 
 from ragpulse_collector.app.background import Job, Ticker
-from ragpulse_collector.app.memory import release_startup_code
+from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.app.server import StartingApp
 
 if TYPE_CHECKING:

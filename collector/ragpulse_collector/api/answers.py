@@ -511,6 +511,8 @@ class Check(Measured):
     judge: str | None
     min: float
     verdict: Literal["above", "below", "undecided"]
+    note: str | None = None
+    """How the scores meant something else before, where the store still holds such scores."""
     markdown: str
 
 

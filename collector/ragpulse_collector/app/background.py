@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.app.memory import release_startup_code
+from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.evaluation import DriftWatch, Worker
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.sampling import Pacer, Sampler

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from ragpulse_collector.api.guard import Guard, Keys
-from ragpulse_collector.app.grpc_server import GrpcServer, credentials
 from ragpulse_collector.app.proxy import PublicAddress
 from ragpulse_collector.app.redaction import redacting
-from ragpulse_collector.app.server import Server, StartingApp, bind
+from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, open_store
@@ -177,6 +176,7 @@ class Collector:
         """Make everything that listening did not need, and let the waiting requests in."""
         from ragpulse_collector.app.background import BackgroundTasks
         from ragpulse_collector.app.web import web
+        from ragpulse_collector.monitoring import log_changed_meanings
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 
         parts, options = self.components, self.settings.collector
@@ -204,6 +204,9 @@ class Collector:
             arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
         self._background.start()
+        log_changed_meanings(
+            self.store, monitors=parts.monitors.definitions, targets=self.settings.target, rules=parts.rules.effective()
+        )
         if options.grpc:
             self._grpc = self._listen_grpc(limits, flight)
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ragpulse_collector.app.collector import Collector, More, no_more
-from ragpulse_collector.app.logs import log_to_stderr
-from ragpulse_collector.app.memory import collect_garbage_rarely, switch_threads_often
+from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import StoreError
 

@@ -147,6 +147,8 @@ def check(evaluator: str, minimum: float, since: str, condition: str | None, sum
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
     click.echo(f"{evaluator} >= {minimum}: {answer['verdict']}   {interval(answer)}")
+    if note := answer.get("note"):
+        click.echo(f"ragpulse: {note}; choose --min for it", err=True)
     if summary:
         with Path(summary).open("a", encoding="utf-8") as out:
             out.write(answer["markdown"] + "\n")

@@ -25,7 +25,7 @@ from ragpulse_collector.store.lake.commit_doubt import Doubt
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS
-from ragpulse_collector.store.sql.process import Readers
+from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class LakeStore(Writing):
         }  # fmt: skip
         super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20} | ways)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
-        if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
+        if POSSIBLE and catalog.startswith("ducklake:postgres:"):
             scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"
             self._readers = Readers(self._source, scratch, needs=_needed_to_connect)
 

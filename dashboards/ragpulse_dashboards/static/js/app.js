@@ -212,7 +212,9 @@ function startTheme() {
   });
 }
 
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// Not scrollIntoView: the first Tab would begin behind what it shows.
+const here = document.querySelector("nav [aria-current]");
+if (here) here.closest("nav").scrollLeft = here.offsetLeft - 80;
 startTheme();
 startKeys();
 root.classList.add("js");
