@@ -14,7 +14,7 @@ from wire_support import SPAN, both_ways, decode_json, otlp_json
 from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import Rule, RuleBook
-from ragpulse_collector.otlp import Scope, WireRows
+from ragpulse_collector.otlp.wire import Scope, WireRows
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))

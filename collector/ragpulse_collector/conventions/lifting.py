@@ -25,7 +25,7 @@ from typing import Any
 
 import orjson
 
-from ragpulse_collector.otlp import Vector
+from ragpulse_collector.otlp.wire import Vector
 from ragpulse_collector.records import ContextRecord
 
 Reference = dict[str, Any]
