@@ -114,7 +114,7 @@ def _filters() -> dict[str, Any]:
 
 def _document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb"}))
+        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb", "port": 0}))
         collector.start(listen=False)
         try:
             return document(collector.components.operations, "")

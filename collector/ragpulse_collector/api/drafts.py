@@ -33,6 +33,7 @@ class RuleDraft(Params):
     where: str | None = None
     strata: Annotated[list[StratumDraft], JsonList] = []
     unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
+    budget_usd_per_day: float | None = Field(None, ge=0, description="What this rule may spend on judges in a day.")
 
 
 class MonitorDraft(Params):

@@ -51,7 +51,7 @@ class Collector:
         with ExitStack() as undo:
             self._socket = bind(options.host, options.port)
             undo.callback(self._socket.close)
-            self._prices = Prices(settings.prices)
+            self._prices = Prices(settings.prices, options.price_table)
             self.store = open_store(options.db, decode=redacting(_decode, options.redact), price=self._prices)
             undo.pop_all()
         self._keys, self._web = Keys(options), Future[ASGIApp]()
@@ -121,18 +121,19 @@ class Collector:
             raise failed[0]
 
     def reload(self, wanted: Settings) -> list[str]:
-        """Put rules, monitors, prices and keys of changed settings in force, all or none; raises SettingsError.
+        """Put rules, monitors, prices and keys of changed settings in force, all or none.
 
-        Returns the other settings that differ: they need a restart.
+        Raises SettingsError, and StoreError for a price table that cannot be read. Returns
+        the other settings that differ: they need a restart.
         """
         wanted.check()
         options = self.settings.collector.model_copy(update={"api_keys": wanted.collector.api_keys})
         changed = {name: getattr(wanted, name) for name in ("rule", "monitor", "prices")}
         settings = self.settings.model_copy(update={**changed, "collector": options})
         apply = [part.reload(settings) for part in (self.components.rules, self.components.monitors.definitions)]
+        self._prices.replace(settings.prices, options.price_table)
         for put_in_force in apply:
             put_in_force()
-        self._prices.replace(settings.prices)
         self._keys.replace(options)
         self.settings = settings
         return list(_different(settings, wanted))

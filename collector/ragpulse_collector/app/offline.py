@@ -56,7 +56,9 @@ def offline(db: str, config: Path | None) -> Iterator[Operations]:
     except StoreError as error:
         raise ValueError(str(error)) from error
     try:
-        yield wire(store, settings, prices=Prices(settings.prices), counters=Counters()).operations
+        yield wire(
+            store, settings, prices=Prices(settings.prices, settings.collector.price_table), counters=Counters()
+        ).operations
     finally:
         store.close()
 

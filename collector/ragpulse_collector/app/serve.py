@@ -110,5 +110,10 @@ def _leaving(settings: Settings) -> str:
     place = settings.judge.address or "its provider"
     return (
         f"questions, contexts and answers of sampled traces go to {judge.model} at {place}, "
-        f"at most {judge.budget_usd_per_day:g} USD a day"
+        f"at most {judge.budget_usd_per_day:g} USD a day{_of_rules(settings)}"
     )
+
+
+def _of_rules(settings: Settings) -> str:
+    limited = {rule.name: rule.budget_usd_per_day for rule in settings.rule if rule.budget_usd_per_day is not None}
+    return "".join(f", {usd:g} of them for rule {name}" for name, usd in limited.items())

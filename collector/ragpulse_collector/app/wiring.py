@@ -66,8 +66,11 @@ def wire(
     catalog = Catalog(settings, loads=loads, priced=priced, wrap=_recorded(store, gate), isolate=True)
     catalog.check()
     rules = Rules(settings, store, known=catalog.online)
-    caps = Caps(usd_per_day=settings.judge.budget_usd_per_day if price.limited else None)
-    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day)
+    caps = Caps(
+        usd_per_day=settings.judge.budget_usd_per_day if price.limited else None,
+        of_rule=lambda name: rules.budgets().get(name),
+    )
+    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day, rules=rules.effective)
     sampler = Sampler(
         store,
         rules.effective,
@@ -103,7 +106,7 @@ def wire(
         settings,
         catalog=catalog,
         rules=rules,
-        status=Status(store, settings, counters),
+        status=Status(store, settings, counters, budgets=rules.budgets, prices=lambda: prices.table.about()),
         replays=Replays(store, catalog.resolve, price=price, wake=worker.wake),
         monitors=monitors,
         drift=drift,

@@ -27,7 +27,7 @@ _FAMILIES = {
     "questions": ("generate-questions",),
     "quality": ("replay", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
-    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key"),
+    "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key", "prices"),
     "exchange": ("import", "mcp"),
 }
 

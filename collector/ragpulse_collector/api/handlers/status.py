@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.ingest.prices import price_table
+from ragpulse_collector.store.ingest.price_table import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.ledger import spent_usd
@@ -37,8 +37,17 @@ SLOW_S = 3600.0
 class Status:
     """Answers the operation; holds when the process started."""
 
-    def __init__(self, store: StoreWithCopies, settings: Settings, counters: Counters) -> None:
+    def __init__(
+        self,
+        store: StoreWithCopies,
+        settings: Settings,
+        counters: Counters,
+        *,
+        budgets: Callable[[], Mapping[str, float]] = dict,
+        prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
+    ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
+        self._budgets, self._prices = budgets, prices
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -60,7 +69,7 @@ class Status:
             **self._evaluated(now),
             "unknown_price": unknown_price(self._store, now),
             "queries": asdict(self._store.query_times),
-            "prices": price_table(),
+            "prices": self._prices(),
             "roles": list(collector.roles),
         }
         return found | {"problems": problems(found)}
@@ -90,7 +99,7 @@ class Status:
         return {"traces": traces, "oldest_s": _age_s(oldest)}
 
     def _evaluated(self, now: datetime) -> dict[str, Any]:
-        by_status, judge = health.results_by_status(self._store), self._settings.judge
+        by_status = health.results_by_status(self._store)
         jobs, oldest = health.pending_jobs(self._store)
         recent = health.results_since(self._store, now - RECENT)
         evaluations = {
@@ -102,8 +111,19 @@ class Status:
             "dropped": health.dropped_by_reason(self._store),
             "by_status": by_status,
         }
-        spent = {"spent_today_usd": spent_usd(self._store.read, day=now), "budget_usd": judge.budget_usd_per_day}
-        return {"evaluations": evaluations, "judge": {"model": judge.model, **spent, **judge_state(recent)}}
+        return {"evaluations": evaluations, "judge": self._judge(now) | judge_state(recent)}
+
+    def _judge(self, now: datetime) -> dict[str, Any]:
+        judge, read = self._settings.judge, self._store.read
+        return {
+            "model": judge.model,
+            "spent_today_usd": spent_usd(read, day=now),
+            "budget_usd": judge.budget_usd_per_day,
+            "rules": [
+                {"name": name, "spent_today_usd": spent_usd(read, day=now, rule=name), "budget_usd": usd}
+                for name, usd in self._budgets().items()
+            ],
+        }
 
 
 def _age_s(oldest: datetime | None) -> float:
