@@ -99,6 +99,8 @@ def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
 @asking
 def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
     """One trace: question, contexts, answer, spans and scores."""
+    from ragpulse_collector.client import TRACE_TABLES
+
     if html:
         Path(html).write_text(ask(f"GET traces/{trace_id}/html", {})["text"], encoding="utf-8")
         click.echo(f"wrote {html}")
@@ -110,24 +112,12 @@ def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
     trace = answer["trace"]
     click.echo(safe(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms"))
     click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
-    table(
-        "contexts",
-        ("rank", "id", "score", "text"),
-        ((c["rank"], c["id"], c["score"], (c["text"] or "-")[:90]) for c in answer["contexts"]),
-    )
-    table(
-        "spans",
-        ("kind", "name", "ms", "model", "status"),
-        ((s["kind"], s["name"], s["latency_ms"], s["model"], s["status"]) for s in answer["spans"]),
-    )
-    table(
-        "scores",
-        ("evaluator", "version", "status", "normalized", "explanation"),
-        (
-            (s["evaluator"], s["version"], s["status"], s["normalized"], (s["explanation"] or "-")[:90])
-            for s in answer["scores"]
-        ),
-    )
+    for name, columns in TRACE_TABLES.items():
+        table(name, columns, ([_short(row[column]) for column in columns] for row in answer[name]))
+
+
+def _short(value: Any) -> Any:
+    return value[:90] if isinstance(value, str) else value
 
 
 @click.command()
