@@ -316,5 +316,9 @@ ENTRIES: tuple[Entry, ...] = (
         Groundedness,
         source="this project, measured on BEGIN (Dziri et al. 2022)",
         description="Share of the response's claims that the contexts support; the weakest claim decides passing.",
+        former={
+            "1": "the score is the share of supported claims since version 2;"
+            " version 1 scored the weakest claim, which is the part 'weakest' now",
+        },
     ),
 )

@@ -65,7 +65,6 @@ class LakeStore(Writing):
     """
 
     _name = LAKE
-    _prepare = False
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class LakeStore(Writing):
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
-        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
+        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20} | ways)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
         if POSSIBLE and catalog.startswith("ducklake:postgres:"):
             scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"
