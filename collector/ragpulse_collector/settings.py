@@ -131,6 +131,8 @@ class CollectorSettings(_Section):
     """File with the certificate, for HTTP and gRPC."""
     tls_key: str | None = None
     """File with its key."""
+    price_table: str = "ragpulse.prices.json"
+    """What `ragpulse prices update` writes; where the file is absent the installed table of genai-prices holds."""
     redact: tuple[str, ...] = ()
     """Regular expressions; matches in texts are masked before anything is stored."""
     log_format: Literal["text", "json"] = "text"
@@ -167,6 +169,8 @@ class CollectorSettings(_Section):
     @property
     def needs_key(self) -> bool:
         """Whether a request needs a key: others than this computer can reach the port, or keys are configured."""
+        from ragpulse_evaluators.judges.protocol import is_loopback  # 40 ms that most commands do not need
+
         return bool(self.api_keys) or not (is_loopback(self.host) or self.published_on_loopback)
 
     @property
@@ -206,7 +210,9 @@ class JudgeSettings(_Section):
     @property
     def is_local(self) -> bool:
         """Whether the judge runs on this computer (a loopback address): it needs no key and no price."""
-        return is_loopback(urlsplit(self.address or "").hostname or "")
+        from ragpulse_evaluators.judges.protocol import is_loopback
+
+        return is_loopback(self.address)
 
     @property
     def names(self) -> frozenset[str]:
@@ -290,6 +296,8 @@ class RuleSettings(_Section):
     """The first that holds sets the rate."""
     unit: Literal["trace", "session"] = "trace"
     """`session`: the last turn of each session, once it has been quiet for `[collector] session_quiet_s`."""
+    budget_usd_per_day: float | None = Field(None, ge=0)
+    """What this rule may spend on judges, within `[judge] budget_usd_per_day`; None: only that limits it."""
 
     @field_validator("evaluators")
     @classmethod
@@ -359,7 +367,7 @@ class MonitorSettings(_Section):
     window: str = "1h"
     """The time that a look covers."""
     baseline: str = "7d"
-    """What `change` compares with."""
+    """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
     webhook: str | None = None
@@ -461,13 +469,3 @@ class Settings(_Section):
             )
         if bool(self.collector.tls_certificate) != bool(self.collector.tls_key):
             raise SettingsError("[collector] tls_certificate and tls_key go together")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address can only be reached from this computer."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

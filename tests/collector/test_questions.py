@@ -109,8 +109,8 @@ def test_a_judge_without_a_price_is_refused_under_a_cap(
     ("row", "hint"),
     [
         ('{"question": "?", "response": "yes"}', "a case has no field 'question': it is called 'query'"),
-        ('{"respnse": "yes"}', "a case has no field 'respnse': did you mean 'response'?"),
-        ('{"response": "yes", "tenant": "x"}', "a case has no field 'tenant': known are"),
+        ('{"respnse": "yes"}', "a case has no field 'respnse'; did you mean 'response'?"),
+        ('{"response": "yes", "tenant": "x"}', "a case has no field 'tenant'; known are"),
     ],
 )
 def test_unknown_columns_of_a_data_set_are_refused(

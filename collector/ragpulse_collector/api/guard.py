@@ -15,9 +15,10 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragpulse_collector.api.replies import MEDIA_TYPE, encoded
-from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings, is_loopback
+from ragpulse_collector.api.http import MEDIA_TYPE, encoded
+from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
+from ragpulse_evaluators.judges.protocol import is_loopback
 
 _OWN_SITES = frozenset({"same-origin", "none"})
 """`none`: the person typed the address or opened a bookmark. `same-site` is another port or another subdomain."""
@@ -202,7 +203,9 @@ class Guard:
             require(wanted, self._granted(key), name=key.name)
             if key.binding and wanted != "ingest":
                 raise Refusal(
-                    403, f"the key {key.name!r} is bound to services or environments: it reads over the API only"
+                    403,
+                    f"the key {key.name!r} is bound to services or environments: it reads over the API only"
+                    " (traces, metrics, exemplars, documents, check); pages need a key that is not bound",
                 )
         return key
 

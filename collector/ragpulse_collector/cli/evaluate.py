@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -131,9 +130,10 @@ def _mistake(error: Mapping[str, Any], known: list[str]) -> str:
     """Say what is wrong with a row: the columns of other packages bring their own hint."""
     place = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        nearest = get_close_matches(place, known, 1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}"
-        return f"a case has no field {place!r}: {hint} (other facts go into metadata)"
+        from ragpulse_evaluators.registry import nearest
+
+        hint = nearest(place, known) or f"; known are {', '.join(known)}"
+        return f"a case has no field {place!r}{hint} (other facts go into metadata)"
     return f"{place}: {error['msg']}" if place else str(error["msg"]).removeprefix("Value error, ")
 
 

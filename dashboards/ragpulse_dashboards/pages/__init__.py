@@ -4,11 +4,10 @@ from ragpulse_dashboards.pages import (
     alerts,
     compare,
     datasets,
-    demo,
     documents,
     evaluators,
-    exemplars,
     explain,
+    figures,
     health,
     label,
     overview,
@@ -22,8 +21,7 @@ __all__ = ["PAGES"]
 
 PAGES = (
     overview.routes,
-    demo.routes,
-    exemplars.routes,
+    figures.routes,
     traces.routes,
     trace.routes,
     sessions.routes,

@@ -26,7 +26,7 @@ SORTS: Final = {
 """The orders of each column: the one of the first click, and that of the second."""
 COLUMNS: Final = ("time", "answer", "scores", "latency", "tokens", "cost", "user", "session", "model", "version")
 SHOWN: Final = ("time", "answer", "scores", "latency", "tokens", "cost")
-OUTCOMES: Final = {"uncovered": "never selectable"}
+OUTCOMES: Final = {"uncovered": "left out of every rule"}
 """How the overview calls what became of an answer, where that differs from the API's word."""
 OWN: Final = (
     "evaluator", "failing", "outcome", "evaluated_from", "document", "min_score", "max_score", "sort", "cursor",

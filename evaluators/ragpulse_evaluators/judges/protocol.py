@@ -89,11 +89,11 @@ def transcript(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
 
 
-def is_loopback(url: str | None) -> bool:
-    """Whether a URL points to this machine, where neither key nor budget is needed."""
-    host = urlsplit(url).hostname if url else None
+def is_loopback(address: str | None) -> bool:
+    """Whether a URL or a host is this machine, where neither key nor budget is needed."""
+    host = urlsplit(address).hostname if address and "//" in address else address
     try:
-        return host == "localhost" or ip_address(host or "").is_loopback
+        return host == "localhost" or ip_address((host or "").strip("[]")).is_loopback
     except ValueError:  # a host name
         return False
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.analysis.cases import case_of
+from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
-from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
+from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum, decision
 from ragpulse_collector.store.queries import deciding
 from ragpulse_collector.store.queries.decisions import sampling_number
 
@@ -360,6 +361,47 @@ def test_a_deep_trace_is_decided_in_time_proportional_to_its_size(tmp_path: Path
         times.append(_deciding_s(other, size))
         other.close()
     assert times[1] < 6 * times[0]
+
+
+def test_bodies_are_stored_while_repeated_usage_is_looked_for(
+    kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is free: a body is on disk before the check ends. What it brings is late and makes a revision."""
+    store, usage = kit.store(), {"input_tokens": 10, "cost_usd": 0.5}
+    sampler = Sampler(store, lambda: [ALL])
+    kit.send(store, kit.span(1, kind="llm", **usage), kit.span(2, 1, "llm", **usage))
+    received = []
+
+    def checked(nodes: list[Node]) -> list[str]:
+        received.append(kit.send(store, kit.span(3 + len(received), 2, "llm", **usage)))
+        return token_spans(nodes)
+
+    monkeypatch.setattr(decision, "token_spans", checked)
+    facts = "SELECT revision, n_spans, late_spans, input_tokens FROM raw.trace_facts ORDER BY revision"
+    assert sampler.decide(kit.later(3)) == 1
+    assert (len(received), rows(store, facts)) == (1, [(0, 2, 0, 10)])
+    monkeypatch.setattr(decision, "token_spans", token_spans)
+    assert sampler.decide(kit.later(3)) == 1
+    assert rows(store, facts) == [(0, 2, 0, 10), (1, 3, 1, 10)]
+    assert rows(store, "SELECT revision, latest FROM raw.decisions ORDER BY 1") == [(0, False), (1, True)]
+
+
+def test_a_trace_that_is_forgotten_while_it_is_decided_leaves_nothing(
+    kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two transactions of a decision anything may be deleted."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="llm", input_tokens=1), kit.span(2, 1, "llm", input_tokens=1))
+
+    def forgotten(nodes: list[Node]) -> list[str]:
+        store.write(lambda transaction: transaction.execute("DELETE FROM raw.spans")).result(20)
+        return token_spans(nodes)
+
+    monkeypatch.setattr(decision, "token_spans", forgotten)
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    assert rows(store, "SELECT (SELECT count(*) FROM raw.trace_facts), (SELECT count(*) FROM raw.decisions)") == [
+        (0, 0)
+    ]
 
 
 def test_usage_in_a_very_large_trace_counts_for_each_span(kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`/exemplars`: the worst, median and best traces behind one point of a chart; `/worst`: those since a change."""
+"""`/figures`: a chart alone; `/exemplars`: the traces behind one point of it; `/worst`: those since a change."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.charts import LABELS, Chart, read_metrics
 from ragpulse_dashboards.evidence import find_sentences
 from ragpulse_dashboards.formats import iso, parse_time
 from ragpulse_dashboards.site import Site, segment
@@ -16,12 +17,47 @@ from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
+MOST: Final = 8
+"""Metrics of one chart."""
 WORST: Final = 5
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Pages of their own, and the drawer's content when a chart asks, or a card of the overview."""
-    return [site.page("/exemplars", exemplars), site.page("/worst", worst)]
+    """Pages of their own, and what is put below a chart, into the drawer or into a card of the overview."""
+    return [
+        site.page("/figures", figures),
+        site.page("/figures/rows", rows),
+        site.page("/exemplars", exemplars),
+        site.page("/worst", worst),
+    ]
+
+
+async def figures(site: Site, request: Request) -> Response:
+    """One chart with every row of its table twin."""
+    return site.render(request, "figures.html", await _alone(site, request))
+
+
+async def rows(site: Site, request: Request) -> Response:
+    """The newest rows of a chart's table twin, for the card that the chart is on."""
+    return site.render(request, "rows.html", await _alone(site, request))
+
+
+async def _alone(site: Site, request: Request) -> dict[str, Any]:
+    view, query = read_view(request), request.query_params
+    names = query.getlist("metric")[:MOST] or ["requests"]
+    corrected = query.get("corrected") == "true"
+    watched, answers = await asyncio.gather(
+        site.api("GET targets", view.params()),
+        read_metrics(site, view, names, group_by=view.group_by, corrected=corrected),
+    )
+    labelled = [
+        (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one) for name, one in answers.items()
+    ]
+    title = query.get("title") or ", ".join(name.replace("quality:", "") for name in names).replace("_", " ")
+    targets = watched.get("targets") or []
+    chart = Chart(key="only", name=title, answers=labelled, metric=names[0], targets=targets)
+    keep = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
+    return {"view": view, "chart": chart, "keep": keep}
 
 
 async def exemplars(site: Site, request: Request) -> Response:
