@@ -126,6 +126,14 @@ def _cases(path: Path) -> list[Any]:
     return cases
 
 
+def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]:
+    """Cases, a person's score of each, and the rows that they came from."""
+    rows = list(_rows(path))
+    if any("human" not in row for row in rows):
+        raise Failure(f"{path}: every line needs `human`: the person's score")
+    return _cases(path), [float(row["human"]) for row in rows], rows
+
+
 _BESIDE = ("human", "group", "kind")
 """Columns that stand beside a case: a person's score, the group it belongs to, how `perturb` changed it."""
 
@@ -179,14 +187,11 @@ def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, 
     from ragpulse_evaluators import calibrate as compare_with_people
     from ragpulse_evaluators import evaluate_sync
 
-    path = Path(labels)
-    rows = list(_rows(path))
-    if any("human" not in row for row in rows):
-        raise Failure(f"{path}: every line needs `human`: the person's score")
-    results = evaluate_sync(_cases(path), [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
+    cases, human, rows = _labelled(Path(labels))
+    results = evaluate_sync(cases, [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
     scores = [result.normalized for result in next(iter(results.values()))]
     groups = [row.get("group") for row in rows] if any("group" in row for row in rows) else None
-    _report(compare_with_people(scores, [float(row["human"]) for row in rows], groups), as_json)
+    _report(compare_with_people(scores, human, groups), as_json)
 
 
 @click.command("meta-evaluate")
@@ -213,9 +218,8 @@ def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: b
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import align
 
-    path = Path(labels)
-    labelled = list(zip(_cases(path), (float(row["human"]) for row in _rows(path)), strict=True))
-    _, report = align(Catalog(judge=judge).resolve(evaluator), labelled, seed=seed)
+    cases, human, _ = _labelled(Path(labels))
+    _, report = align(Catalog(judge=judge).resolve(evaluator), list(zip(cases, human, strict=True)), seed=seed)
     _report(report, as_json)
 
 

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from importlib import import_module
@@ -266,19 +266,22 @@ _COLUMNS = ("what", "estimate", "before (a)", "after (b)")
 _WORST = ("query", "change", "jaccard", "alike", "scores", "trace")
 
 
+def _blocks(report: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+    yield "", _COLUMNS, _lines(report)
+    if report["worst"]:
+        yield "most changed", _WORST, _changed(report)
+
+
 def _print(report: Mapping[str, Any]) -> None:
     click.echo(_counted(report))
-    table("", _COLUMNS, _lines(report))
-    if report["worst"]:
-        table("most changed", _WORST, _changed(report))
+    for block in _blocks(report):
+        table(*block)
     click.echo("\n".join(_verdicts(report)))
 
 
 def _markdown(report: Mapping[str, Any]) -> None:
     click.echo(f"{_counted(report)}\n")
-    blocks: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [(_COLUMNS, _lines(report))]
-    blocks += [(_WORST, _changed(report))] if report["worst"] else []
-    for columns, rows in blocks:
+    for _, columns, rows in _blocks(report):
         escaped = [[cell(value).replace("|", "\\|") for value in row] for row in rows]
         lines = [columns, ["---"] * len(columns), *escaped]
         click.echo("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
