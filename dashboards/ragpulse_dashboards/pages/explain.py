@@ -25,7 +25,7 @@ VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "var
 """Attributes that `/compare` takes, and its word for them."""
 VERBS: Final = {
     "document": "retrieved", "prompt_version": "used prompt", "model": "used model", "service": "came from",
-    "retriever": "searched with", "contexts retrieved": "retrieved so many contexts:", "error": "ended with error",
+    "retriever": "searched with", "contexts retrieved": "retrieved so many contexts:",
     "query script": "were asked in", "query length": "had so many characters in the question:",
 }  # fmt: skip
 
@@ -140,12 +140,19 @@ def _cause(
     kind = VERSIONS.get(name)
     return {
         **one,
-        "verb": VERBS.get(name, f"have the {name.replace('_', ' ')}"),
+        "verb": _verb(name, value),
         "folded": [other for other in found if other.get("explained_by") == key],
         "traces_url": view.url("/traces", group_by=None, **wanted, **bad, **own),
         "document_url": view.url("/documents", sort="worst") if name == "document" else "",
         "compare_url": view.url("/compare", b=f"{kind}:{value}", evaluator=evaluator) if kind else "",
     }
+
+
+def _verb(name: str, value: str) -> str:
+    """`retrieved`, before a document; of errors the whole of what is said."""
+    if name == "error":
+        return "failed" if value == "true" else "did not fail"
+    return VERBS.get(name, f"have the {name.replace('_', ' ')}")
 
 
 def _alert_url(metric: str, causes: Sequence[Mapping[str, Any]]) -> str:
