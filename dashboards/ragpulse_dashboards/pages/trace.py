@@ -63,13 +63,11 @@ async def trace(site: Site, request: Request) -> Response:
 
 def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     row = answer["trace"]
-    scores = sorted(
-        answer.get("scores") or [], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at")))
-    )
+    scores = sorted(answer["scores"], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at"))))
     sentences = find_sentences(reversed(scores))
-    spans = answer.get("spans") or []
+    spans = answer["spans"]
     most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
-    contexts = context_views(answer.get("contexts") or [], sentences)
+    contexts = context_views(answer["contexts"], sentences)
     seen = [one.row for one in contexts if one.index is not None]
     failed = failed_first(spans)
     return {
@@ -83,9 +81,9 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         "reranked": any(one.get("kind") == "reranker" for one in spans),
         "scores": scores,
         "chips": _chips(scores),
-        "decisions": answer.get("decisions") or [],
-        "labels": answer.get("labels") or [],
-        "unread": answer.get("unread") or [],
+        "decisions": answer["decisions"],
+        "labels": answer["labels"],
+        "unread": answer["unread"],
         "rows": waterfall(spans, most=most),
         "axis": time_axis(spans),
         "n_spans": len(spans),
@@ -103,7 +101,7 @@ def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 async def _span(site: Site, request: Request, span_id: str) -> Mapping[str, Any]:
     answer = await _fetch(site, request, spans=span_id)
-    found = next((one for one in answer.get("spans") or [] if one.get("span_id") == span_id), None)
+    found = next((one for one in answer["spans"] if one.get("span_id") == span_id), None)
     if found is None:
         raise ApiError(404, "This trace has no such span. It may have been pruned.")
     return {**found, "trace": answer["trace"]}
@@ -232,12 +230,10 @@ async def _suggested(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
 
 async def _full(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
     full = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]} if row.get("start_time") else {})
-    sentences = find_sentences(reversed(full.get("scores") or []))
+    sentences = find_sentences(reversed(full["scores"]))
     return {
         "row": row,
         "trace": full["trace"],
         "answer": render_answer(str(full["trace"].get("response") or "")),
-        "contexts": [
-            one for one in context_views(full.get("contexts") or [], sentences) if not one.row.get("superseded")
-        ],
+        "contexts": [one for one in context_views(full["contexts"], sentences) if not one.row.get("superseded")],
     }
