@@ -46,6 +46,7 @@ STEPS: dict[int, tuple[str, ...]] = {
     8: (
         "CREATE TABLE raw.datasets (name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP)",
     ),
+    9: ("ALTER TABLE raw.eval_jobs ADD COLUMN rule VARCHAR", "ALTER TABLE raw.ledger ADD COLUMN rule VARCHAR"),
 }
 """version → the statements that lead from version-1 to it; a step is never changed once released."""
 
