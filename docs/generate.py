@@ -21,7 +21,6 @@ from ragpulse_collector.api.models import Filters
 from ragpulse_collector.api.openapi import document, properties
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import cli
-from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.settings import Settings
 from ragpulse_evaluators import Entry, Scale, default_registry
 
@@ -115,7 +114,7 @@ def _filters() -> dict[str, Any]:
 
 def _document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb"}), more=offered)
+        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb", "port": 0}))
         collector.start(listen=False)
         try:
             return document(collector.components.operations, "")

@@ -131,6 +131,8 @@ class CollectorSettings(_Section):
     """File with the certificate, for HTTP and gRPC."""
     tls_key: str | None = None
     """File with its key."""
+    price_table: str = "ragpulse.prices.json"
+    """What `ragpulse prices update` writes; where the file is absent the installed table of genai-prices holds."""
     redact: tuple[str, ...] = ()
     """Regular expressions; matches in texts are masked before anything is stored."""
     log_format: Literal["text", "json"] = "text"
@@ -294,6 +296,8 @@ class RuleSettings(_Section):
     """The first that holds sets the rate."""
     unit: Literal["trace", "session"] = "trace"
     """`session`: the last turn of each session, once it has been quiet for `[collector] session_quiet_s`."""
+    budget_usd_per_day: float | None = Field(None, ge=0)
+    """What this rule may spend on judges, within `[judge] budget_usd_per_day`; None: only that limits it."""
 
     @field_validator("evaluators")
     @classmethod
@@ -363,7 +367,7 @@ class MonitorSettings(_Section):
     window: str = "1h"
     """The time that a look covers."""
     baseline: str = "7d"
-    """What `change` compares with."""
+    """What `change` compares with: the same hours of these days. Counts (requests, errors) need 4d or more."""
     false_alarms_per_year: float = Field(4, gt=0)
     """How many are acceptable."""
     webhook: str | None = None

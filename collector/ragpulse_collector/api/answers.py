@@ -628,6 +628,8 @@ class Rule(Answer):
     where: str | None = None
     strata: list[Stratum] = []
     unit: Literal["trace", "session"] = "trace"
+    budget_usd_per_day: float | None = None
+    spent_today_usd: float | None = None
     policy: str
     source: str
     enabled: bool
@@ -645,6 +647,7 @@ class RulePreview(Answer):
     traces_per_day: float
     selected_per_day: float
     cost_usd_per_day: float | None
+    budget_usd_per_day: float | None
     half_width_per_day: dict[str, float | None]
     uncovered_share: float | None
 

@@ -24,6 +24,7 @@ from ragpulse_collector.api.params import (
     Unit,
 )
 from ragpulse_collector.settings import MonitorSettings
+from ragpulse_collector.store import Store
 
 MAX_TEXT = 10_000
 DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
@@ -67,6 +68,10 @@ class Filters(Range):
     )
     dataset: str | None = Field(None, description="Only requests that ask a question of this dataset.")
     where: str | None = Field(None, description="One SQL boolean over the columns of `traces`.")
+
+    def limited(self, store: Store) -> Store:
+        """Return the store to ask: a `where` is answered under the limits of users' SQL."""
+        return store.limited() if self.where else store
 
     def given(self) -> dict[str, Any]:
         """Return the parameters that were given, and as `binding` what the caller's key is bound to."""
@@ -289,6 +294,7 @@ class RuleDraft(Params):
     where: str | None = None
     strata: Annotated[list[StratumDraft], JsonList] = []
     unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
+    budget_usd_per_day: float | None = Field(None, ge=0, description="What this rule may spend on judges in a day.")
 
 
 class Named(Params):

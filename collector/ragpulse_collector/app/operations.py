@@ -37,6 +37,7 @@ from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.evaluation import DriftWatch, External
 from ragpulse_collector.evaluation.drift.report import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
@@ -74,6 +75,7 @@ def operations(
             *_datasets(store),
             *_monitors(monitors, Targets(store, settings.target, known=lambda: catalog.registry.names)),
             *_data(store, settings, prices),
+            *offered(store),
         )
     )
 
@@ -86,28 +88,23 @@ def _given(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
     return lambda params: ask(params.given())
 
 
-def _limited(store: Store, params: models.Filters) -> Store:
-    """Return the store that answers: a `where` is answered under the limits of users' SQL."""
-    return store.limited() if params.where else store
-
-
 def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
     """Return the operation of a function of `analysis`."""
-    return lambda params: ask(_limited(store, params), params.given(), **more)
+    return lambda params: ask(params.limited(store), params.given(), **more)
 
 
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
-        Operation("GET traces", lambda params: trace_list(_limited(store, params), params),
-                  "Traces with their scores.", models.TraceList, answers.Traces, bound=True),
+        Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
+                  answers.Traces, bound=True),
         Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.",
                   models.TraceDetail, answers.Trace, bound=True),
         Operation("GET traces/{trace_id}/html", partial(trace_page, store),
                   "One trace as a self-contained, redacted page.", models.OneTrace, answers.TextFile, bound=True),
         Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
                   models.OneTrace, answers.TextFile, bound=True),
-        Operation("GET sessions", lambda params: session_list(_limited(store, params), params),
-                  "Conversations with their figures.", models.SessionList, answers.Sessions),
+        Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
+                  models.SessionList, answers.Sessions),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
                   models.OneSession, answers.SessionTurns, slashes=True),
         Operation("GET status", status, "Received, rejected, evaluated, dropped; and why.", Params, answers.Status),

@@ -11,7 +11,7 @@ from pathlib import Path
 from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.handlers.rules import Rules
 from ragpulse_collector.api.handlers.status import Status
-from ragpulse_collector.api.operations import Operation, Operations
+from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.operations import operations
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.evaluation import DriftWatch, Throttle, Worker
@@ -23,8 +23,6 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.sampling import Pacer, Sampler
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
-from ragpulse_collector.store.ingest.queue import Backlog
-from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
@@ -54,15 +52,12 @@ def wire(
     *,
     prices: Prices,
     counters: Counters,
-    backlog: Callable[[], Backlog] = Backlog,
-    queries: Callable[[], QueryTimes] = QueryTimes,
     waiting: Callable[[], int] = int,
     loads: Iterable[str] = (),
-    more: Iterable[Operation] = (),
 ) -> Components:
     """Make every part; nothing runs yet. Raises SettingsError for an evaluator or a rule that cannot run here.
 
-    `waiting` requests, like bodies of the backlog, make evaluation give way. `more` operations join those of the table.
+    `waiting` requests, like bodies of the backlog, make evaluation give way.
     """
     options = settings.collector
     gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
@@ -71,8 +66,11 @@ def wire(
     catalog = Catalog(settings, loads=loads, priced=priced, wrap=_recorded(store, gate), isolate=True)
     catalog.check()
     rules = Rules(settings, store, known=catalog.online)
-    caps = Caps(usd_per_day=settings.judge.budget_usd_per_day if price.limited else None)
-    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day)
+    caps = Caps(
+        usd_per_day=settings.judge.budget_usd_per_day if price.limited else None,
+        of_rule=lambda name: rules.budgets().get(name),
+    )
+    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day, rules=rules.effective)
     sampler = Sampler(
         store,
         rules.effective,
@@ -81,7 +79,7 @@ def wire(
         session_quiet_s=options.session_quiet_s,
         pi_scale=pacer.pi_scale,
     )
-    throttle = Throttle(busy=lambda: waiting() > 0 or backlog().bodies > 0)
+    throttle = Throttle(busy=lambda: waiting() > 0 or store.backlog().bodies > 0)
     poll_s = POLL_S[options.on_a_lake]
     skew = SKEW[options.on_a_lake]
     worker = Worker(
@@ -108,7 +106,7 @@ def wire(
         settings,
         catalog=catalog,
         rules=rules,
-        status=Status(store, settings, counters=counters, backlog=backlog, queries=queries),
+        status=Status(store, settings, counters, budgets=rules.budgets, prices=lambda: prices.table.about()),
         replays=Replays(store, catalog.resolve, price=price, wake=worker.wake),
         monitors=monitors,
         drift=drift,
@@ -123,7 +121,7 @@ def wire(
         worker=worker,
         monitors=monitors,
         drift=drift,
-        operations=Operations((*asked, *more)),
+        operations=asked,
     )
 
 

@@ -1,4 +1,4 @@
-"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `migrate`, `remap`, `doctor`, `key`: the data itself."""
+"""`ragpulse sql`, `export`, `snapshot`, `prune`, `vacuum`, `migrate`, `remap`, `doctor`, `key`, `prices`: the data."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import tarfile
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
-from ragpulse_collector.cli.options import Failure, asker, download, option, source
+from ragpulse_collector.cli.options import Failure, asker, config_path, download, option, source
 from ragpulse_collector.cli.tables import cell, dotted, print_json, table
 from ragpulse_collector.settings import ApiKey, Binding, Scope
 
@@ -191,3 +192,33 @@ def key(scopes: tuple[Scope, ...], name: str, services: tuple[str, ...], environ
     listed = ", ".join(f"{kind} = {json.dumps(list(values))}" for kind, values in lists.items() if values)
     click.echo(f"key (shown once): {secret}\n\nin ragpulse.toml:\n[collector]\napi_keys = [")
     click.echo(f'  {{ name = "{name}", {listed}, sha256 = "{made.sha256}" }},\n]')
+
+
+PRICES_URL = "https://raw.githubusercontent.com/pydantic/genai-prices/refs/heads/main/prices/new_data/v2/data.json"
+
+
+@click.group()
+def prices() -> None:
+    """The table of model prices; without an update it is that of the installed genai-prices."""
+
+
+@prices.command()
+@option("--from", "address", default=PRICES_URL, show_default=True, help="Where the table is.")
+@option("--config", env="RAGPULSE_CONFIG", type=click.Path(dir_okay=False), help="The configuration of the collector.")
+def update(address: str, config: str | None) -> None:
+    """Fetch the newest price table (one GET, nothing of yours is sent) and write it to `[collector] price_table`."""
+    import httpx
+
+    from ragpulse_collector.configuration import load_settings
+    from ragpulse_collector.store import StoreError
+    from ragpulse_collector.store.ingest.price_table import written
+
+    path = Path(load_settings(config_path(config)).collector.price_table)
+    click.echo(f"asking {address}: one GET, nothing of yours is sent")
+    try:
+        answer = httpx.get(address, timeout=30, follow_redirects=True).raise_for_status()
+        providers, models = written(path, address, answer.content, datetime.now(UTC))
+    except (httpx.HTTPError, httpx.InvalidURL, StoreError, OSError) as error:
+        raise Failure(f"{error}; the prices stay as they are") from error
+    click.echo(f"wrote {path}: {models:,} models of {providers} providers")
+    click.echo("the collector reads it when it starts or gets SIGHUP; `ragpulse remap` prices stored calls again")

@@ -83,7 +83,7 @@ def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
         settings = load_settings(config_path(None)).with_options("judge", {"model": model})
     except ValueError as error:
         raise Failure(str(error)) from error
-    price = JudgePrices(settings, Prices(settings.prices))
+    price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
     judge = Catalog(settings, priced=partial(PricedJudge, prices=price)).judge
     if judge is None:
         raise Failure("generate-questions needs a judge: name one with --judge or [judge] model in ragpulse.toml")

@@ -136,7 +136,7 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
     key, _, metric, sign, factor, limit = found
     metric = query.get("metric") or metric
     if metric.endswith(":"):
-        metric += next(iter(await _evaluators(site)), "groundedness")
+        metric += next(iter(await site.in_use()), "groundedness")
     if factor:
         answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
         points = [point for one in answer.get("series") or [] for point in one.get("points") or []]
@@ -145,15 +145,10 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
     return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {limit:.2g}"}
 
 
-async def _evaluators(site: Site) -> list[str]:
-    known = await site.api("GET evaluators", {})
-    return [str(one["name"]) for one in known.get("evaluators") or [] if one.get("online")]
-
-
 async def _form(
     site: Site, request: Request, draft: dict[str, Any], answer: Mapping[str, Any], *, existing: str, problem: str = ""
 ) -> Response:
-    metrics = [*(f"quality:{name}" for name in await _evaluators(site)), *TRAFFIC]
+    metrics = [*(f"quality:{name}" for name in await site.in_use()), *TRAFFIC]
     condition = str(draft.get("condition") or "< 0.8").strip()
     sign = condition if condition in ("change", "no data") else condition[:1]
     metric = draft.get("metric") or metrics[0]

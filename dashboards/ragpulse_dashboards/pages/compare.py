@@ -27,8 +27,9 @@ async def compare(site: Site, request: Request) -> Response:
     """The form alone, or the difference with its interval and the answers that changed sides."""
     view, query = read_view(request), request.query_params
     a, b, evaluator, by = (query.get(name, "").strip() for name in ("a", "b", "evaluator", "by"))
-    known, replays = await asyncio.gather(site.api("GET evaluators", {}), site.api("GET replays", {}))
-    evaluators = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
+    known, replays, evaluators = await asyncio.gather(
+        site.api("GET evaluators", {}), site.api("GET replays", {}), site.in_use()
+    )
     judged_by = evaluator or next(iter(evaluators), "")
     suggestions = await _suggestions(site, view, judged_by) if judged_by else {}
     answer, problem = None, None

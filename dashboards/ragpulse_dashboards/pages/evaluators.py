@@ -105,6 +105,7 @@ def _read_rule(form: QueryParams) -> dict[str, Any]:
         "rate": _rate(form.get("rate", ""), "the rate"),
         "where": form.get("where", "").strip() or None,
         "strata": strata,
+        **{name: form[name] for name in ("unit", "budget_usd_per_day") if form.get(name)},
     }
 
 
@@ -145,7 +146,7 @@ async def pause(site: Site, request: Request) -> Response:
     """Set a rule's rates to 0: its conditions stay for the day it is wanted again."""
     rule = await _rule(site, request.path_params["name"])
     strata = [{"where": one["where"], "rate": 0.0} for one in rule.get("strata") or []]
-    kept = {name: rule.get(name) for name in ("name", "evaluators", "where")}
+    kept = {name: rule.get(name) for name in ("name", "evaluators", "where", "unit", "budget_usd_per_day")}
     await site.api(f"PUT rules/{segment(str(rule['name']))}", {**kept, "rate": 0.0, "strata": strata})
     return see_other("/evaluators?done=saved")
 

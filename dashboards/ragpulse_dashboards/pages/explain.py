@@ -19,8 +19,6 @@ __all__ = ["Heatmap", "build_heatmap", "routes"]
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4
 METRICS: Final = ("latency_ms", "ttft_ms", "cost_usd", "input_tokens", "output_tokens", "error_rate")
-USUAL: Final = "quality:groundedness"
-"""What is explained where nothing was asked for: it is scored for every answer."""
 MOST: Final = 8
 CHANCE: Final = 0.05
 VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
@@ -72,9 +70,8 @@ def routes(site: Site) -> list[BaseRoute]:
 async def explain(site: Site, request: Request) -> Response:
     """Bars or heatmap with the marked stretch, the causes in sentences, and the attributes in the order of lift."""
     view, query = read_view(request), request.query_params
-    known = await site.api("GET evaluators", {})
-    scores = [f"quality:{one['name']}" for one in known.get("evaluators") or [] if one.get("online")]
-    metric = query.get("metric") or min(scores, key=lambda score: (score != USUAL, score), default=METRICS[0])
+    scores = [f"quality:{name}" for name in await site.in_use()]
+    metric = query.get("metric") or (*scores, *METRICS)[0]
     selection = {name: query[name] for name in SELECTION if query.get(name)}
     bounded = bool(selection.keys() & {"sel_lo", "sel_hi"})
     answer = await site.api(

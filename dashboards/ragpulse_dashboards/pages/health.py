@@ -44,6 +44,10 @@ def _problems(status: Mapping[str, Any]) -> list[str]:
             budget and spent is not None and spent >= budget,
             "The judge's budget of today is spent; sampling continues tomorrow.",
         ),
+        *(
+            (one["spent_today_usd"] >= one["budget_usd"], f"The budget of rule {one['name']} of today is spent.")
+            for one in judge.get("rules") or ()
+        ),
     ]
     listed = [f"{one['text']}: {one['fix']}." for one in status.get("problems") or ()]
     return listed + [text for wrong, text in found if wrong]

@@ -24,9 +24,8 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def label(site: Site, request: Request) -> Response:
     """The first suggestion in full, the others as a queue; `skip` moves down it, and from its end to its head."""
-    known = await site.api("GET evaluators", {})
-    names = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
-    evaluator = request.query_params.get("evaluator") or _preferred(names)
+    names = await site.in_use()
+    evaluator = request.query_params.get("evaluator") or next(iter(names), "groundedness")
     queue = await _suggested(site, evaluator)
     skip = request.query_params.get("skip", "0")
     at = int(skip) % max(len(queue), 1) if skip.isdecimal() else 0
@@ -51,13 +50,6 @@ async def _suggested(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
         if found := answer.get("traces"):
             return list(found)
     return []
-
-
-def _preferred(names: Sequence[str]) -> str:
-    """What people are asked about first: the judge's verdict, else the offline check of the same question."""
-    return next(
-        (name for name in ("faithfulness", "groundedness") if name in names), names[0] if names else "groundedness"
-    )
 
 
 async def _full(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:

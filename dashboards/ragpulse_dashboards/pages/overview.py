@@ -144,7 +144,7 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
     requests = (await read_metrics(site, asked, ["requests"], max_age=max_age))["requests"]
     view, width = _fitting(asked, requests), _width(_total(requests))
     strip, answer = await asyncio.gather(
-        site.api("GET overview", {**view.params(), "width": width, "max_age": max_age}),
+        site.api("GET overview", {**view.params(), "max_age": max_age}),  # a change is looked for in finer buckets
         site.api("GET targets", view.params()),
     )
     targets, shifts = answer.get("targets") or [], strip.get("changes") or []
@@ -233,7 +233,7 @@ async def steady(site: Site, request: Request) -> Response:
     """The sentences and facts alone, for a page that stays open."""
     view, width = read_view(request), request.query_params.get("width") or BUCKETS[0]
     strip, answer, latency = await asyncio.gather(
-        site.api("GET overview", {**view.params(), "width": width}),
+        site.api("GET overview", view.params()),
         site.api("GET targets", view.params()),
         read_metrics(site, view, ["latency_p95"], width=int(width)),
     )

@@ -187,8 +187,7 @@ async def evaluate(site: Site, request: Request) -> Response:
     form = await read_form(request)
     names = [name for name in form.get("evaluators", "").split(",") if name]
     if not names:
-        known = await site.api("GET evaluators", {})
-        names = [one["name"] for one in known.get("evaluators") or [] if one.get("online")]
+        names = await site.in_use()
     await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
     return see_other(_back(request, "evaluate"))
 

@@ -126,8 +126,7 @@ def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
 def _chosen(store: Store, params: DatasetDraft) -> tuple[list[dict[str, Any]], bool]:
     if params.trace_ids:
         return trace_rows(store, [one.hex for one in params.trace_ids]), False
-    limited = store.limited() if params.where else store
-    answer = trace_list(limited, params.model_copy(update={"limit": MAX_LIMIT}))
+    answer = trace_list(store, params.model_copy(update={"limit": MAX_LIMIT}))
     return answer["traces"], answer["next"] is not None
 
 
