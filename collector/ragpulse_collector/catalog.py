@@ -136,7 +136,7 @@ class Catalog:
         return [isolated(item, source, limits) for item in found]
 
     def _judge(self, model: str) -> Judge:
-        from ragpulse_evaluators.judges.names import as_judge
+        from ragpulse_evaluators.judges.litellm import as_judge
 
         configured = self._settings.judge
         api_base = configured.api_base if model == self.judge_model else None

@@ -134,7 +134,7 @@ def _bill(
 def _estimate(context: Context, instructions: str, judge: Judge, questions: int) -> Estimate:
     """One call, and one more where its reply cannot be read."""
     from ragpulse_evaluators.judges import max_tokens_of
-    from ragpulse_evaluators.judges.tokens import count_tokens
+    from ragpulse_evaluators.judges.protocol import count_tokens
     from ragpulse_evaluators.result import Estimate
 
     tokens, longest = count_tokens(instructions) + count_tokens(context.text), max_tokens_of(judge)
