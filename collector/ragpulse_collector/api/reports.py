@@ -31,6 +31,8 @@ class Measured(Estimate):
     """An estimate with what is missing from it: selected answers without a verdict."""
 
     missing: int = 0
+    replayed: int = 0
+    """Scores that a replay made, of `n`."""
     missing_share: float = 0.0
     bounds: list[float] | None = None
     """The value if all that is missing failed, and if all of it passed."""
@@ -49,6 +51,8 @@ class Point(Measured):
 class Series(Answer):
     """The points of one group, evaluator version and judge."""
 
+    online_since: datetime | None = None
+    """When rules began to score by this version and judge; points before rest on replays."""
     group: dict[str, Any]
     version: str | None
     judge: str | None
@@ -249,7 +253,11 @@ class Agreement(Answer):
     lo: float | None
     hi: float | None
     sensitivity: float | None
+    sensitivity_lo: float | None = None
+    sensitivity_hi: float | None = None
     specificity: float | None
+    specificity_lo: float | None = None
+    specificity_hi: float | None = None
     judged: float | None
     corrected: Interval | None
     note: str | None
