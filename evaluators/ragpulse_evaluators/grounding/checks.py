@@ -13,7 +13,7 @@ from rapidfuzz.distance import Levenshtein
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, OPINIONS, ORDINALS
-from ragpulse_evaluators.grounding.meanings import BOUNDS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
@@ -41,6 +41,7 @@ _BY = frozenset({"by", "von", "por", "par", "durch"})
 _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got", "wird", "wurde", "wurden", "est"})
 _FREE = frozenset({"free", "gratis", "kostenlos", "gratuit", "gratuito", "gratuita", "免费"})
 _NOTHING = frozenset({"no", "nothing", "without", "none", "kein", "keine", "nichts", "ohne"})
+_CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _AHEAD = frozenset({"before", "ahead", "advance", "prior"})
 """A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
@@ -81,8 +82,10 @@ def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[st
 def check_bounds(
     tokens: Sequence[Word], mine: Sequence[Quantity], evidence: Sequence[Word], theirs: Sequence[Quantity]
 ) -> list[str]:
-    """Object to "at least 5" where the evidence says "up to 5"."""
-    objections = []
+    """Object to "at least 5" where the evidence says "up to 5"; a negation on either side may turn a bound round."""
+    objections: list[str] = []
+    if any([t.negation for t in tokens]) or any([t.negation for t in evidence]):
+        return objections
     for quantity in mine:
         if any(t.norm in _AHEAD for t in tokens[quantity.end : quantity.end + 4]):
             continue
@@ -97,9 +100,7 @@ def _bound(tokens: Sequence[Word], position: int) -> str | None:
     """Tell whether a number is a lower or an upper bound, by the words before it."""
     before = [t for t in tokens[max(0, position - 5) : position] if t.kind != "sign"]
     phrase = " ".join(t.norm for t in before[-2:])
-    found = BOUNDS.get(phrase) or (BOUNDS.get(before[-1].norm) if before else None)
-    denied = found and any(t.negation and t.norm != "nothing" for t in before[-4:-1])
-    return {"least": "most", "most": "least"}[found] if found and denied else found
+    return BOUNDS.get(phrase) or (BOUNDS.get(before[-1].norm) if before else None)
 
 
 def check_quantifiers(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
@@ -172,15 +173,24 @@ def check_negation(
         return ["negated here, not in the evidence"]
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
-    denied = [i for i, t in enumerate(evidence) if t.negation or t.norm in IMPLICIT_NEGATIONS or _negative(t.norm)]
-    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine]
-    if any(_unmatched(scope, evidence, denied) for scope in scopes):
+    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
+    if any(_unmatched(scope, evidence, _denials(evidence, IMPLICIT_NEGATIONS)) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = _negations(covered, free=free)
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, mine) for i in theirs):
+    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, DENIALS)) for i in theirs):
         return ["negated in the evidence, not here"]
     return []
+
+
+def _denials(tokens: Sequence[Token], words: frozenset[str]) -> list[int]:
+    """Positions of whatever may deny something: a negation, one of these words, or one with a negative prefix."""
+    return [i for i, t in enumerate(tokens) if t.negation or t.norm in words or _negative(t.norm)]
+
+
+def _conditional(tokens: Sequence[Token], negation: int) -> bool:
+    """Tell whether a negation belongs to a condition ("if it does not ..."), which states nothing."""
+    return any(t.norm in _CONDITIONS for t in tokens[max(0, negation - _NEGATION_BEFORE) : negation])
 
 
 def _negations(tokens: Sequence[Token], *, free: bool) -> list[int]:
@@ -218,7 +228,7 @@ def _scope(position: int, here: Sequence[Token]) -> list[str]:
     nothing.
     """
     following = list(_clause(here[position : position + 8]))
-    if any(one.norm in _THAN and other.numeric for one, other in pairwise(following[:5])):
+    if any(one.norm in _THAN and other.numeric for one, other in pairwise(following)):
         return []
     return [
         t.key

@@ -28,7 +28,7 @@ _SHORTEST = 2
 _MOST_CLAUSES = 12
 _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
-_KNOWN_SHARE = 0.35
+_KNOWN_SHARE = 0.25
 _POINTING = frozenset({"this", "these", "that", "those", "such", "both", "it", "he", "she", "they"})
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
@@ -46,6 +46,7 @@ _SAYS = re.compile(
     r"|suggest(?:s|ed)|called|describe[sd])\b"
 )
 _MOST_SOURCE = 5
+_NEARLY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def _pieces(text: str) -> list[list[Word]]:
 def _foreign(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[str]:
     """Yield a clause of several words of which the contexts hold hardly one."""
     for tokens in pieces:
-        content = {t.key for t in tokens if t.content and t.kind != "number"}
+        content = {t.key for t in tokens if t.content and t.kind != "number" and t.norm not in LIGHT_WORDS}
         known = sum([key in index.keys or index.near(key) is not None for key in content])
         if len(content) >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * len(content):
             yield f"nothing in the contexts speaks of '{' '.join(t.text for t in tokens[:8])}'"
@@ -114,10 +115,19 @@ def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str
     """Yield a name from elsewhere where the evidence has another one."""
     if clause.cover < _ENOUGH:
         return
-    foreign = [t for t in clause.tokens if t.key in index.names and t.key in index.keys and t.key not in clause.near]
+    foreign = [
+        t
+        for t in clause.tokens
+        if t.key in index.names and t.key in index.keys and t.key not in clause.near and not _fits(t.key, clause, index)
+    ]
     left_out = [t for t in clause.best.tokens if t.key in index.names and t.key not in said]
     if foreign and left_out:
         yield f"'{foreign[0].text}' here, '{left_out[0].text}' in the evidence"
+
+
+def _fits(key: str, clause: Clause, index: EvidenceIndex) -> bool:
+    """Tell whether a sentence with this key says nearly as much of the clause as the best one."""
+    return any(key in s.keys and index.cover(clause.tokens, s) >= _NEARLY * clause.cover for s in index.sentences)
 
 
 def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
@@ -138,7 +148,8 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
     """
     keys = [index.spelled(t.key) for t in clause.tokens]
     start = next((i for i, t in enumerate(clause.tokens) if t.content and keys[i] in clause.best.keys), None)
-    if start is None or clause.cover < _ENOUGH:
+    shared = {key for t, key in zip(clause.tokens, keys, strict=True) if t.content and key in clause.best.keys}
+    if start is None or clause.cover < _ENOUGH or len(shared) < _SHORTEST:
         return
     place = next(i for i, t in enumerate(clause.best.tokens) if t.key == keys[start])
     theirs = [t for t in clause.best.tokens[:place] if t.content and t.key not in said]
