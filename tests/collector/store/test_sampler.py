@@ -204,6 +204,32 @@ def test_a_span_with_a_wrong_clock_does_not_move_its_trace(kit: Any, rows: Any, 
     assert found == [(request, 2, 1, 7, 1.0)]
 
 
+@pytest.mark.parametrize("days", [-4, 4])
+def test_a_root_with_a_wrong_clock_is_where_its_trace_was_received(kit: Any, rows: Any, days: int) -> None:
+    """List, decisions and scores have it at its child's time, or at its receipt where it came alone and is ahead."""
+    store = kit.store()
+    wrong = kit.start_ns + days * 86_400 * 10**9
+    texts = ContentRecord(trace_id=kit.trace, span_id=f"{1:016x}", time_ns=wrong, query="q", response="a")
+    root, other = (kit.span(n, kind="rag", trace_id=trace, start_ns=wrong, end_ns=wrong + 10**8)
+                   for n, trace in ((1, kit.trace), (3, trace_of(9))))  # fmt: skip
+    kit.send(store, root, kit.span(2, 1, "llm"), other, contents=[texts])
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(31)) == 2
+    child = rows(store, "SELECT start_time FROM spans WHERE span_id = ?", f"{2:016x}")[0][0]
+    alone = kit.start + timedelta(days=days) if days < 0 else kit.start
+    found = rows(store, "SELECT start_time, latency_ms, misdated_spans FROM traces ORDER BY n_spans DESC")
+    assert found[0] == (child, 100.0, 1)
+    assert (abs(found[1][0] - alone) < timedelta(minutes=1), found[1][2]) == (True, int(days > 0))
+    assert rows(store, "SELECT request_time FROM decisions ORDER BY trace_id = ?", trace_of(9))[0] == (child,)
+    thumbs = ScoreRecord(trace_id=kit.trace, span_id=None, time_ns=kit.start_ns, name="thumbs", score=1.0)
+    kit.send(store, scores=[thumbs])
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(31)) == 1
+    assert rows(store, "SELECT start_time, feedback, n_spans FROM traces WHERE feedback > 0") == [(child, 1.0, 2)]
+    assert rows(store, "SELECT request_time FROM scores") == [(child,)]
+    case = case_of(store, kit.trace, f"{1:016x}", request_time=child)
+    assert case is not None
+    assert (case.query, case.response) == ("q", "a")
+
+
 def test_test_runs_are_marked(kit: Any, rows: Any) -> None:
     """Spans of `ragpulse regress` are evaluated like others, and their decisions say what they are."""
     store = kit.store()

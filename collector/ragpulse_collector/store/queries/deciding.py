@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragpulse_collector.store.queries.decisions import U_SQL
+from ragpulse_collector.store.queries.undecided import BEGUN
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
 
 
@@ -33,7 +34,11 @@ MAX_DEDUPLICATED_SPANS = 10_000
 wait for the check."""
 
 MISDATED_US = 86_400 * 10**6
-"""A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted."""
+"""A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted.
+
+So has one that starts so long after it was received, and one that starts so long before where other spans of its trace
+do not: a trace that is wholly old was sent late, or imported.
+"""
 
 _PLACED_COLUMNS = ", ".join(
     f"s.{name}"
@@ -70,12 +75,19 @@ REMOVE_DOUBLES = [
 ]
 """Of a span that was stored again only the first copy stays, with its texts and contexts."""
 
-PLACED = """
+_AHEAD = "epoch_us(start_time) - epoch_us(received_at)"
+PLACED = f"""
     CREATE OR REPLACE TEMP TABLE placed AS
-    SELECT m.*, p.span_id IS NULL AS local_root,
+    WITH near AS (
+        SELECT trace_id, min(start_time) FILTER (abs({_AHEAD}) <= {MISDATED_US}) AS near FROM mine
+        WHERE trace_id IN (SELECT trace_id FROM mine WHERE abs({_AHEAD}) > {MISDATED_US}) GROUP BY trace_id)
+    SELECT m.*, CASE WHEN abs(epoch_us(m.start_time) - epoch_us(m.received_at)) <= {MISDATED_US} THEN m.start_time
+                     ELSE coalesce(n.near, least(m.start_time, m.received_at)) END AS clocked,
+           p.span_id IS NULL AS local_root,
            CASE WHEN p.span_id IS NOT NULL AND m.kind = 'rag' THEN m.parent_span_id END AS climb_from
     FROM mine m LEFT JOIN mine p
-      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id"""
+      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id
+    LEFT JOIN near n ON n.trace_id = m.trace_id"""
 
 INSIDE = """
     CREATE OR REPLACE TEMP TABLE inside AS
@@ -93,8 +105,8 @@ INSIDE = """
 UNIT = f"""
     CREATE OR REPLACE TEMP TABLE unit AS
     WITH marked AS (
-        SELECT p.trace_id, p.span_id, p.start_time, p.duration_us, p.ttft_ms, p.name, p.service, p.environment,
-               p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
+        SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.name, p.service,
+               p.environment, p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
                p.metadata, p.service_version, p.kind = 'rag' AS is_rag
         FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
@@ -147,13 +159,14 @@ FACT = f"""
         WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
     dated AS (
         SELECT p.*, x.start_time IS NOT NULL
-                    AND abs(epoch_us(p.start_time) - epoch_us(x.start_time)) > {MISDATED_US} AS misdated,
-               CASE WHEN misdated THEN x.start_time ELSE p.start_time END AS begun
+                    AND abs(epoch_us(p.clocked) - epoch_us(x.start_time)) > {MISDATED_US} AS away,
+               away OR p.clocked <> p.start_time AS misdated,
+               CASE WHEN away THEN x.start_time ELSE p.clocked END AS begun
         FROM placed p LEFT JOIN unit x ON x.trace_id = p.trace_id AND x.is_first),
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
                any_value(known_late) AS known_late,
-               min(begun) AS start_time, min(start_time) AS spans_from, count(*) AS n_spans,
+               min(begun) AS start_time, min({BEGUN}) AS spans_from, count(*) AS n_spans,
                count_if(misdated) AS misdated_spans, min(upstream_pi) AS upstream_pi,
                arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
                arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
@@ -290,7 +303,7 @@ SETTLE_FEEDBACK = """
     INSERT INTO raw.scores BY NAME
     SELECT replace(b.feedback_id::VARCHAR, '-', '') AS score_key, b.feedback_id AS job_id, b.trace_id,
            coalesce(b.span_id, f.unit_span_id) AS span_id,
-           coalesce(x.start_time, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
+           coalesce(x.clocked, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
            b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
            b.received_at AS created_at
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragpulse_collector.store.protocol import Transaction
 
-__all__ = ["NEWS", "SET_LOW_WATER", "Due", "find_due"]
+__all__ = ["BEGUN", "NEWS", "SET_LOW_WATER", "Due", "find_due"]
 
 _log = logging.getLogger("ragpulse.collector")
 _LONG_AGO = datetime(1970, 1, 1)
@@ -29,17 +29,19 @@ _STAMPED = (
     ("eval_jobs", "created_at"),
 )
 """Columns that hold the store's own clock and that decide what is looked at."""
+BEGUN = "least(start_time, received_at)"
+"""The latest time at which a span can have begun: the clock of its sender may be ahead."""
 
 NEWS = """
     SELECT 1 FROM raw.spans WHERE received_at >= $low
     UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
     UNION ALL SELECT 1 FROM raw.content_events WHERE received_at >= $low LIMIT 1"""
 
-_WAITING = """
+_WAITING = f"""
     CREATE OR REPLACE TEMP TABLE waiting AS
     WITH seen AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
-               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo, count(*) AS spans
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min({BEGUN}) AS lo, count(*) AS spans
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
     told AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
