@@ -163,6 +163,7 @@ class Units:
         revision: int = 0,
         decided: datetime | None = None,
         capped: bool = False,
+        rule: str = "r",
     ) -> bool:
         """Gather a decision; returns whether the unit was drawn, and was not left out by a cap."""
         u = uniform(number) if u is None else u
@@ -174,7 +175,7 @@ class Units:
             span_id=_SPAN,
             request_time=at,
             evaluator=evaluator,
-            rule="r",
+            rule=rule,
             policy="p",
             pi=pi,
             u=u,
@@ -187,7 +188,14 @@ class Units:
         return sampled
 
     def job(
-        self, number: int, evaluator: str, *, at: datetime = T0, run_id: str | None = None, u: float | None = None
+        self,
+        number: int,
+        evaluator: str,
+        *,
+        at: datetime = T0,
+        run_id: str | None = None,
+        u: float | None = None,
+        rule: str | None = None,
     ) -> str:
         """Gather a job; returns its id."""
         job_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{number} {evaluator} {run_id}").hex
@@ -202,6 +210,7 @@ class Units:
             source="replay" if run_id else "online",
             u=uniform(number) if u is None else u,
             created_at=at,
+            rule=rule,
         )
         return job_id
 

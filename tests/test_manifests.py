@@ -13,6 +13,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from ragpulse_collector.configuration import load_settings
+from ragpulse_collector.settings import SettingsError
+
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
 
@@ -61,6 +64,14 @@ def test_kustomize_renders(name: str, kinds: dict[str, int]) -> None:
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= offered
     (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
     assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+
+
+@pytest.mark.parametrize("name", ["file", "lake"])
+def test_the_key_must_be_replaced(name: str) -> None:
+    """With the Secret as it is the collector refuses to start and says what stands in the way."""
+    secret = yaml.safe_load((DEPLOY / "kubernetes" / name / "secret.yaml").read_text())["stringData"]
+    with pytest.raises(SettingsError, match="'ops:admin:put-the-hash-here' is not NAME:SCOPES:SHA256"):
+        load_settings(None, {"RAGPULSE_API_KEYS": secret["RAGPULSE_API_KEYS"]})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ def leave(command: list[str], folder: Path, stop: signal.Signals = signal.SIGTER
 
     The application makes the file `closed` when its stream has been closed.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and what it starts, ignores it
     closed = Path("closed")
     closed.unlink(missing_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -32,15 +33,16 @@ def leave(command: list[str], folder: Path, stop: signal.Signals = signal.SIGTER
 
 
 def _reads(port: int) -> bool:
+    """Whether the server answered; its listening socket may be there before it is."""
+    received = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), 5) as reader:
+        with socket.create_connection(("127.0.0.1", port), _LIMIT_S) as reader:
             reader.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-            received = b""
-            while b"Paris" not in received:
-                received += reader.recv(4096)
-    except ConnectionRefusedError:
+            while b"Paris" not in received and (part := reader.recv(4096)):
+                received += part
+    except ConnectionError:
         return False
-    return True
+    return b"Paris" in received
 
 
 def _wait(until: Callable[[], bool]) -> None:

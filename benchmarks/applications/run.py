@@ -125,15 +125,18 @@ def run(application: Application, python: Path, collector: str, model: LoopbackM
     }
     command = [part.format(python=python, file=application.file) for part in application.command]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env={**os.environ, **variables},
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            return f"not done after {_LIMIT_S} s: {(late.stderr or b'').decode()[-3000:]}"
     return f"exit {done.returncode}: {(done.stdout + done.stderr)[-3000:]}" if done.returncode else ""
 
 

@@ -64,11 +64,17 @@ def routes(api: Api, *, root: str = "", needs_key: bool = True) -> list[BaseRout
 async def _login(site: Site, request: Request) -> Response:
     """The form that exchanges a key for a cookie; `POST /login` is the application's.
 
-    A refused key leads back here with `failed`, one that may not do it with the scope it `lacks`. `to` is the page that
+    A refused key leads back here with `failed`, one that is `bound` with that, one that may not with the scope it
+    `lacks`. `to` is the page that
     was asked for; whether it is one of ours is for the application to say.
     """
     query = request.query_params
-    values = {"failed": "failed" in query, "lacks": query.get("lacks", ""), "to": query.get("to", "/")}
+    values = {
+        "failed": "failed" in query,
+        "bound": "bound" in query,
+        "lacks": query.get("lacks", ""),
+        "to": query.get("to", "/"),
+    }
     return site.render(request, "login.html", {**values, "needs_key": site.needs_key})
 
 

@@ -204,3 +204,19 @@ def test_the_command_prints_a_bound_key_for_the_file(tmp_path: Path) -> None:
     assert (key.scopes, key.binding) == (("read",), Binding(("helpdesk",), ("prod",)))
     refused = CliRunner().invoke(cli, ["key", "--scope", "admin", "--service", "helpdesk"])
     assert refused.exit_code != 0
+
+
+def test_signing_in_with_a_bound_key_says_what_works(mixed: Collector) -> None:
+    """No session: pages show everything. The sentence names every operation that the key may ask."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    request = urllib.request.Request(f"{mixed.url}/login", b"key=ours", form)
+    with urllib.request.urlopen(request, timeout=60) as page:  # follows the redirect to the form
+        text, cookie = page.read().decode(), page.headers["set-cookie"]
+        assert page.url.endswith("/login?bound=1&to=%2F")
+    assert cookie is None
+    status, refusal = ask(mixed.url, "GET", "/traces", "ours")
+    assert status == 403
+    reads = {one.path.partition("/")[0] for one in mixed.components.operations if one.bound and one.method == "GET"}
+    for said in (text, refusal):
+        assert "bound to services or environments" in said
+        assert all(name in said for name in reads)

@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from waiting import eventually, until
+from waiting import WITHIN_S, eventually, until
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import run
@@ -174,7 +174,7 @@ def kill_half_way(arguments: list[str], client: Client) -> None:
         threading.Thread(target=relay.serve_forever).start()
         command = [sys.executable, "-m", "ragpulse_collector", *arguments, "--url"]
         process = subprocess.Popen([*command, f"http://127.0.0.1:{relay.server_port}"], stderr=subprocess.DEVNULL)
-        assert waits.wait(60)
+        assert waits.wait(WITHIN_S)
         process.kill()
         assert process.wait(60) == -signal.SIGKILL
         killed.set()

@@ -29,11 +29,7 @@ from ragpulse_collector.cli.serve import serve
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.settings import Settings
 
-def more(store):
-    from ragpulse_collector.demo.offer import offered
-    return offered(store)
-
-collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}), more=more)
+collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}))
 listening = sorted(sys.modules)
 collector.start()
 idle = sorted(sys.modules)

@@ -203,7 +203,9 @@ class Guard:
             require(wanted, self._granted(key), name=key.name)
             if key.binding and wanted != "ingest":
                 raise Refusal(
-                    403, f"the key {key.name!r} is bound to services or environments: it reads over the API only"
+                    403,
+                    f"the key {key.name!r} is bound to services or environments: it reads over the API only"
+                    " (traces, metrics, exemplars, documents, check); pages need a key that is not bound",
                 )
         return key
 

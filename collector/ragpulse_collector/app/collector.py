@@ -22,23 +22,12 @@ from ragpulse_collector.store import Prices, open_store
 from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
-    from ragpulse_collector.api.operations import Operation
     from ragpulse_collector.app.background import BackgroundTasks
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.otlp.intake import Flight, Limits
     from ragpulse_collector.receiver_grpc import GrpcReceiver
-    from ragpulse_collector.store import Store
 
 _log = logging.getLogger("ragpulse.collector")
-
-More = Callable[["Store"], Iterable["Operation"]]
-"""Further operations over a collector's store."""
-
-
-def no_more(store: Store) -> Iterable[Operation]:
-    """None."""
-    del store
-    return ()
 
 
 class Collector:
@@ -49,28 +38,26 @@ class Collector:
         settings: Settings,
         *,
         loads: Iterable[str] = (),
-        more: More = no_more,
         usual_grpc_port: int | None = None,
     ) -> None:
         """Open the store and bind the port; raises SettingsError, StoreError or OSError with the fix.
 
-        `more` makes further operations over the store, which the API and the pages then have. `usual_grpc_port` is
-        taken where the settings name none; if it is in use, there is no OTLP/gRPC.
+        `usual_grpc_port` is taken where the settings name none; if it is in use, there is no OTLP/gRPC.
         """
         settings.check()
         self.settings = settings
-        self._loads, self._more, self._usual_grpc_port = tuple(loads), more, usual_grpc_port
+        self._loads, self._usual_grpc_port = tuple(loads), usual_grpc_port
         options = settings.collector
         with ExitStack() as undo:
             self._socket = bind(options.host, options.port)
             undo.callback(self._socket.close)
-            self._prices = Prices(settings.prices)
+            self._prices = Prices(settings.prices, options.price_table)
             self.store = open_store(options.db, decode=redacting(_decode, options.redact), price=self._prices)
             undo.pop_all()
         self._keys, self._web = Keys(options), Future[ASGIApp]()
         self._starting = StartingApp(self._web)
         guard = Guard(SecurityHeaders(self._starting), settings=options, keys=self._keys)
-        self.app: ASGIApp = PublicAddress(guard, options)
+        self.app: ASGIApp = PublicAddress(guard, options) if options.root or options.trusted_proxies else guard
         self._server = Server(self.app, self._socket, options, stopping=self.store.end_queries)
         self._grpc: GrpcServer | None = None
         self._background: BackgroundTasks | None = None
@@ -91,20 +78,17 @@ class Collector:
     @cached_property
     def components(self) -> Components:
         """What is made behind the open door; raises SettingsError for a rule that cannot run here."""
-        from ragpulse_collector.app.wiring import wire
+        from ragpulse_collector.app.wiring import Components
         from ragpulse_collector.otlp.intake import Counters
 
         self.counters = Counters()
-        return wire(
+        return Components(
             self.store,
             self.settings,
             prices=self._prices,
             counters=self.counters,
-            backlog=self.store.backlog,
-            queries=lambda: self.store.query_times,
             waiting=lambda: self._starting.waiting,
             loads=self._loads,
-            more=self._more(self.store),
         )
 
     def start(self, *, listen: bool = True) -> None:
@@ -137,18 +121,19 @@ class Collector:
             raise failed[0]
 
     def reload(self, wanted: Settings) -> list[str]:
-        """Put rules, monitors, prices and keys of changed settings in force, all or none; raises SettingsError.
+        """Put rules, monitors, prices and keys of changed settings in force, all or none.
 
-        Returns the other settings that differ: they need a restart.
+        Raises SettingsError, and StoreError for a price table that cannot be read. Returns
+        the other settings that differ: they need a restart.
         """
         wanted.check()
         options = self.settings.collector.model_copy(update={"api_keys": wanted.collector.api_keys})
         changed = {name: getattr(wanted, name) for name in ("rule", "monitor", "prices")}
         settings = self.settings.model_copy(update={**changed, "collector": options})
         apply = [part.reload(settings) for part in (self.components.rules, self.components.monitors.definitions)]
+        self._prices.replace(settings.prices, options.price_table)
         for put_in_force in apply:
             put_in_force()
-        self._prices.replace(settings.prices)
         self._keys.replace(options)
         self.settings = settings
         return list(_different(settings, wanted))
@@ -196,11 +181,7 @@ class Collector:
         self._background = BackgroundTasks(
             self.store,
             options,
-            sampler=parts.sampler,
-            pacer=parts.pacer,
-            worker=parts.worker,
-            monitors=parts.monitors,
-            drift=parts.drift,
+            parts,
             arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
         self._background.start()

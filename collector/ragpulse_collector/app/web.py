@@ -217,8 +217,8 @@ async def _login(settings: Settings, keys: Keys, request: Request) -> Response:
     to = given.get("to", ["/"])[0]
     if not _OWN_PAGE.fullmatch(to):
         to = "/"
-    if key is None:
-        return RedirectResponse(f"/login?failed=1&to={quote(to, safe='')}", 303)
+    if key is None or key.binding:  # pages show everything: a bound key gets no session
+        return RedirectResponse(f"/login?{'bound' if key else 'failed'}=1&to={quote(to, safe='')}", 303)
     answer = RedirectResponse(to, 303)
     collector = settings.collector
     secure = by_tls(request.url.scheme, request.headers) or (collector.public_url or "").startswith("https:")

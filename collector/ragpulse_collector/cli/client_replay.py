@@ -38,7 +38,7 @@ class Caller:
             settings = load_settings(config_path(None))
             settings = settings.with_options("judge", {"model": request["judge"]})
             gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
-            price = JudgePrices(settings, Prices(settings.prices))
+            price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
             around: dict[str, Any] = {
                 "priced": partial(PricedJudge, prices=price),
                 "wrap": partial(GatedJudge, gate=gate),

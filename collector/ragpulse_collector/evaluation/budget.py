@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.work import Work
@@ -25,6 +25,7 @@ from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of
 
 __all__ = [
     "COSTS",
+    "Account",
     "Caps",
     "Ledger",
     "OverBudget",
@@ -52,8 +53,27 @@ def most_tokens(estimate: Estimate, judge: Judge | None) -> tuple[int, int]:
     return max(estimate.input_tokens, estimate.max_input_tokens), max(estimate.output_tokens, longest)
 
 
+class Account(NamedTuple):
+    """What a cap applies to: a replay, or a UTC day of one rule or of all."""
+
+    run_id: str | None = None
+    day: date | None = None
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        if self.run_id is not None:
+            return f"replay {self.run_id}"
+        return f"the day's judge budget{'' if self.rule is None else f' of rule {self.rule}'}, at this hour,"
+
+
 class OverBudget(Exception):
-    """The cap refuses this call; the message says which cap and what is left."""
+    """A cap refuses this call; the message says which cap and what is left."""
+
+    account: Account | None = None
+
+
+def _no_cap(_rule: str) -> float | None:
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +81,12 @@ class Caps:
     """What may be spent on online evaluation in one UTC day; None means unlimited (a judge on loopback)."""
 
     usd_per_day: float | None = None
+    of_rule: Callable[[str], float | None] = _no_cap
+    """The rule's own cap, within that of the day."""
+
+    def of(self, rule: str | None) -> float | None:
+        """Return the cap of a rule, None without one, and of the whole day for None."""
+        return self.usd_per_day if rule is None else self.of_rule(rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +101,16 @@ class Reservation:
     run_id: str | None = None
     run_cap: float | None = None
     """The replay's own cap; a replay with one does not draw on the online budget."""
+    rule: str | None = None
+    """The rule that selected the job."""
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """What it is booked on: the replay, or the day and the rule's day."""
+        if self.run_id is not None:
+            return (Account(run_id=self.run_id),)
+        day = Account(day=self.day.date())
+        return (day,) if self.rule is None else (day, day._replace(rule=self.rule))
 
     @property
     def left_of_day(self) -> float:
@@ -91,9 +127,10 @@ class Ledger:
         self._left: dict[str, list[Entry]] | None = None
         self._dearest: dict[str, float] = {}
 
-    def limits(self, run: Run | None = None) -> bool:
-        """Whether a cap applies to calls of this replay (None: online), so that they must be reserved first."""
-        return (self.caps.usd_per_day if run is None else run.max_usd) is not None
+    def limits(self, run: Run | None = None, rule: str | None = None) -> bool:
+        """Whether a cap applies to calls of this replay (None: online, for this rule): they must be reserved first."""
+        caps = (self.caps.usd_per_day, self.caps.of(rule)) if run is None else (run.max_usd,)
+        return any(cap is not None for cap in caps)
 
     def at_most(self, evaluator: Evaluator, case: Case) -> float:
         """What the calls for a case may cost, each reply as long as it may be and repaired once; 0 without a call.
@@ -113,7 +150,7 @@ class Ledger:
     def reserve(self, tx: Transaction, wanted: Sequence[Reservation]) -> list[OverBudget | None]:
         """Set money aside for each that every cap on it allows, in their order; the answer refuses the others."""
         self._read_left(tx)
-        spent: dict[str | date, float] = {}
+        spent: dict[Account, float] = {}
         refusals = [self._refusal(tx, spent, reservation) for reservation in wanted]
         granted = [one for one, refusal in zip(wanted, refusals, strict=True) if refusal is None]
         entries = [_entry(reservation, "reserve", reservation.usd) for reservation in granted]
@@ -140,9 +177,9 @@ class Ledger:
         left, entries = self._read_left(tx), list[Entry]()
         for job_id, calls in finished:
             for release in left.pop(job_id, []):
-                day, evaluator, _, run_id, _, usd = release
-                spent = min(-usd, self._unrecorded_usd(calls) or -usd)
-                entries += [release, (day, evaluator, job_id, run_id, "spend", spent)]
+                *_, reserved_usd = release
+                spent = min(-reserved_usd, self._unrecorded_usd(calls) or -reserved_usd)
+                entries += [release, (*release[:5], "spend", spent)]
         add_entries(tx, entries, at=utc_now())
 
     def _read_left(self, tx: Transaction) -> dict[str, list[Entry]]:
@@ -159,28 +196,32 @@ class Ledger:
         """USD spent or set aside online on a UTC day."""
         return spent_usd(self._store.read, day=day.date())
 
-    def _refusal(self, tx: Transaction, spent: dict[str | date, float], wanted: Reservation) -> OverBudget | None:
-        """Book what is wanted on the account that limits it (a replay, or a UTC day), or say why it cannot be."""
-        run_id, day = wanted.run_id, wanted.day.date()
-        if run_id is None:
-            whole, whose = self.caps.usd_per_day, "the day's judge budget, at this hour,"
-            cap = None if whole is None else whole * (1.0 - HELD_BACK * wanted.left_of_day)
-        else:
-            cap, whose = wanted.run_cap, f"replay {run_id}"
-        if cap is None:
-            return None
-        account = run_id or day
-        if account not in spent:
-            spent[account] = spent_usd(tx.execute, day=None if run_id else day, run_id=run_id)
-        if spent[account] + wanted.usd > cap * (1 + 1e-12):
-            left = max(0.0, cap - spent[account])
-            return OverBudget(f"{whose} is {cap:.4g} USD, {left:.4g} left, this needs {wanted.usd:.4g}")
-        spent[account] += wanted.usd
+    def _refusal(self, tx: Transaction, spent: dict[Account, float], wanted: Reservation) -> OverBudget | None:
+        """Book what is wanted on every account that limits it, or say why it cannot be."""
+        caps = [(account, self._cap(account, wanted)) for account in wanted.accounts]
+        limited = [(account, cap) for account, cap in caps if cap is not None]
+        for account, cap in limited:
+            if account not in spent:
+                spent[account] = spent_usd(tx.execute, **account._asdict())
+            if spent[account] + wanted.usd > cap * (1 + 1e-12):
+                left = max(0.0, cap - spent[account])
+                refusal = OverBudget(f"{account} is {cap:.4g} USD, {left:.4g} left, this needs {wanted.usd:.4g}")
+                refusal.account = account
+                return refusal
+        for account, _ in limited:
+            spent[account] += wanted.usd
         return None
+
+    def _cap(self, account: Account, wanted: Reservation) -> float | None:
+        if account.run_id is not None:
+            return wanted.run_cap
+        whole = self.caps.of(account.rule)
+        return None if whole is None else whole * (1.0 - HELD_BACK * wanted.left_of_day)
 
 
 def _entry(reservation: Reservation, kind: Literal["reserve", "release", "spend"], usd: float) -> Entry:
-    return (reservation.day.date(), reservation.evaluator, reservation.job_id, reservation.run_id, kind, usd)
+    whose = (reservation.day.date(), reservation.evaluator, reservation.job_id, reservation.run_id, reservation.rule)
+    return (*whose, kind, usd)
 
 
 COSTS = ("cost_usd", "cost_usd_low", "cost_usd_at_most")
@@ -244,12 +285,12 @@ class Reservations:
     def __init__(self, store: Store, ledger: Ledger, clock: Callable[[], datetime]) -> None:
         self._store, self._ledger, self._clock = store, ledger, clock
         self._reserve = Batcher(self._reserved, every_s=0.02)
-        self._open: Counter[str | None] = Counter()
+        self._open: Counter[Account | None] = Counter()
         self._freed = asyncio.Event()
 
     async def take(self, work: Work) -> Reservation | None:
         """Reserve on disk; None where nothing limits the job or nothing is asked. Raises OverBudget."""
-        if work.case is None or not self._ledger.limits(work.run):
+        if work.case is None or not self._ledger.limits(work.run, work.job.rule):
             return None
         usd = self._ledger.at_most(work.evaluator, work.case)
         if usd == 0.0:
@@ -261,20 +302,21 @@ class Reservations:
             day=self._clock(),
             run_id=work.job.run_id,
             run_cap=None if work.run is None else work.run.max_usd,
+            rule=work.job.rule,
         )
         freed = self._freed
         while refusal := await self._reserve(reservation):
-            if not self._open[reservation.run_id] and not freed.is_set():
+            if not self._open[refusal.account] and not freed.is_set():
                 raise refusal
             await freed.wait()
             freed = self._freed
-        self._open[reservation.run_id] += 1
+        self._open.update(reservation.accounts)
         return reservation
 
     def ended(self, reservation: Reservation | None) -> None:
         """Say that nothing more will be asked for it: what was not spent is free on disk by now."""
         if reservation is not None:
-            self._open[reservation.run_id] -= 1
+            self._open.subtract(reservation.accounts)
             self._freed.set()
             self._freed = asyncio.Event()
 

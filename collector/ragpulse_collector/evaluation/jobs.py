@@ -42,6 +42,8 @@ class Job:
     created_at: datetime
     attempts: int = 0
     """Errors so far."""
+    rule: str | None = None
+    """The rule that selected it; None: a replay or a person did."""
 
     @property
     def stream(self) -> str:
@@ -118,9 +120,9 @@ def _from_both_ends(
 
 
 def _job(row: Sequence[Any]) -> Job:
-    job_id, trace_id, span_id, request_time, evaluator, run_id, u, created_at, attempts = row[:9]
+    job_id, trace_id, span_id, request_time, evaluator, run_id, u, created_at, attempts, rule = row[:10]
     unit = Unit(trace_id.hex, f"{span_id:016x}", request_time)
-    return Job(job_id.hex, unit, evaluator, run_id, u, created_at, attempts)
+    return Job(job_id.hex, unit, evaluator, run_id, u, created_at, attempts, rule)
 
 
 def by_ids(read: Callable[..., Rows], job_ids: Sequence[str]) -> list[Job]:

@@ -64,7 +64,12 @@ class Verdict:
         """Nothing set aside, for what a metric of another package spent: its cost is known only afterwards."""
         job = self.job
         return Reservation(
-            evaluator=job.evaluator, usd=0.0, job_id=job.job_id, day=self.created_at, run_id=job.run_id, run_cap=None
+            evaluator=job.evaluator,
+            usd=0.0,
+            job_id=job.job_id,
+            day=self.created_at,
+            run_id=job.run_id,
+            rule=job.rule,
         )
 
     def score_row(self, result: EvaluationResult) -> dict[str, Any]:
@@ -135,6 +140,6 @@ def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]
     add_results(
         tx, [verdict.score_row(result) for verdict, result in scored], [verdict.item_row() for verdict in joined]
     )
-    booked = [v for v in verdicts if v.reservation or (v.spent_usd and ledger.limits())]
+    booked = [v for v in verdicts if v.reservation or (v.spent_usd and ledger.limits(rule=v.job.rule))]
     ledger.settle(tx, [(v.reservation or v.unreserved, v.spent_usd) for v in booked])
     ledger.settle_left(tx, [(v.job.job_id, v.result.calls if v.result else ()) for v in verdicts if v.final or v.dead])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.ledger import HELD_BACK, selected_usd, spent_usd
 
@@ -37,7 +39,7 @@ class Controller:
 
 
 class Pacer:
-    """Moves the inclusion probabilities so that the day's budget (None: no limit) lasts the day.
+    """Moves the inclusion probabilities so that the day's budget (None: no limit), and those of rules, last the day.
 
     `pi_scale(evaluator)` multiplies every designed pi of a costly evaluator. It follows the demand and what is left,
     minus the tenth that is released over the day. It never falls below `floor`, which that tenth pays for. Since pi is
@@ -49,10 +51,11 @@ class Pacer:
         store: Store,
         usd_per_day: float | None,
         *,
+        rules: Callable[[], Sequence[Rule]] = tuple,
         floor: float = 0.02,
         first: timedelta = timedelta(minutes=15),
     ) -> None:
-        self._store, self._usd_per_day = store, usd_per_day
+        self._store, self._usd_per_day, self._rules = store, usd_per_day, rules
         self.floor, self._first = floor, first
         self._controllers: dict[str, Controller] = {}
         self._seen: datetime | None = None
@@ -84,10 +87,23 @@ class Pacer:
         return {name: controller.scale for name, controller in self._controllers.items()}
 
     def _budget(self, name: str, midnight: datetime) -> float | None:
-        """This evaluator's share of what may still be spent today, the tenth held back; None without a cap."""
-        if self._usd_per_day is None:
+        """What this evaluator may still spend today, by the day's budget and its rules' budgets; None without a cap.
+
+        A rule without a budget may spend for the evaluator whatever the day allows.
+        """
+        mine = [rule for rule in self._rules() if name in rule.evaluators]
+        of_rules = [self._share(name, rule.evaluators, rule.budget_usd_per_day, midnight, rule.name) for rule in mine]
+        of_day = self._share(name, self._controllers, self._usd_per_day, midnight)
+        bounds = [of_day, sum(left for left in of_rules if left is not None) if mine and None not in of_rules else None]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def _share(
+        self, name: str, among: Iterable[str], usd: float | None, midnight: datetime, rule: str | None = None
+    ) -> float | None:
+        """This evaluator's share, by demand, of what is left of a budget, the tenth held back; None without one."""
+        if usd is None:
             return None
-        left = self._usd_per_day * (1.0 - HELD_BACK) - spent_usd(self._store.read, day=midnight.date())
-        demands = {key: controller.demand or 0.0 for key, controller in self._controllers.items()}
+        left = usd * (1.0 - HELD_BACK) - spent_usd(self._store.read, day=midnight.date(), rule=rule)
+        demands = {key: self._controllers[key].demand or 0.0 for key in among if key in self._controllers}
         whole = sum(demands.values())
-        return max(0.0, left * demands.get(name, 0.0) / whole if whole and demands.get(name) else left)
+        return max(0.0, left * demands[name] / whole if whole and demands.get(name) else left)

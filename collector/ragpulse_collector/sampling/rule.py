@@ -15,6 +15,9 @@ from ragpulse_collector.store.queries.deciding import latest_score, literal
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT
 from ragpulse_collector.store.sql.where import condition, holds, quoted, scores_in
 
+_USUAL = (("unit", "trace"), ("budget_usd_per_day", None))
+"""Keys that came later, with the value that is not written: the policy of older rules stays."""
+
 
 class RuleError(ValueError):
     """The rule cannot be used; the message says what is wrong."""
@@ -86,8 +89,9 @@ class Rule(settings.RuleSettings):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the rule as written in `ragpulse.toml`; the unit only where it is not the usual one."""
-        return self.model_dump(mode="json", exclude={"unit"} if self.unit == "trace" else None)
+        """Return the rule as written in `ragpulse.toml`; unit and budget only where they are not the usual ones."""
+        written = self.model_dump(mode="json")
+        return {name: value for name, value in written.items() if (name, value) not in _USUAL}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 TABLES: dict[str, str] = {
     "meta": "key VARCHAR, value VARCHAR",
@@ -52,7 +52,7 @@ TABLES: dict[str, str] = {
         latest BOOLEAN""",
     "eval_jobs": """
         job_id UUID, trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, run_id VARCHAR,
-        source VARCHAR, u DOUBLE, created_at TIMESTAMP""",
+        source VARCHAR, u DOUBLE, created_at TIMESTAMP, rule VARCHAR""",
     "scores": """
         score_key VARCHAR, job_id UUID, trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR,
         version VARCHAR, label_version VARCHAR, judge VARCHAR, source VARCHAR, status VARCHAR, score DOUBLE,
@@ -66,7 +66,7 @@ TABLES: dict[str, str] = {
     "judge_calls": "key VARCHAR, judge VARCHAR, reply VARCHAR, created_at TIMESTAMP",
     "ledger": """
         entry_id UUID, day DATE, evaluator VARCHAR, job_id UUID, run_id VARCHAR, kind VARCHAR, usd DOUBLE,
-        created_at TIMESTAMP""",
+        created_at TIMESTAMP, rule VARCHAR""",
     "labels": """
         trace_id UUID, span_id UBIGINT, request_time TIMESTAMP, evaluator VARCHAR, score DOUBLE, passing BOOLEAN,
         comment VARCHAR, annotator VARCHAR, label_pi DOUBLE, created_at TIMESTAMP""",

@@ -12,24 +12,33 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ragpulse_collector.analysis.selection import instant
+from ragpulse_collector.api.drafts import Prune
 from ragpulse_collector.api.handlers.traces import listed
-from ragpulse_collector.api.models import Export, Prune, Sql, TraceFile
+from ragpulse_collector.api.models import Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Rows, Store
+from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.outbox import Format
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import EVENTS
 from ragpulse_collector.store.queries.trace_list import with_scores
+from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
 from ragpulse_collector.store.rows import utc_now
 
 
-class Exporting(Protocol):
-    """A store whose data can be copied out while it is written."""
+class StoreWithCopies(Store, Protocol):
+    """A store that can be copied out while it is written, and that says how busy it is."""
+
+    query_times: QueryTimes
+
+    def backlog(self) -> Backlog:
+        """Return what was accepted and is not on disk yet."""
+        ...
 
     def purge(self) -> None:
         """Write the files anew that hold deleted rows, where the store can do so while it is used."""
@@ -48,10 +57,6 @@ class Exporting(Protocol):
         ...
 
 
-class StoreWithCopies(Store, Exporting, Protocol):
-    """A store that can be asked and copied."""
-
-
 @dataclass(frozen=True)
 class Download:
     """A file made for one answer; whoever sends it calls `discard` afterwards."""
@@ -64,14 +69,14 @@ class Download:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def snapshot_file(store: Exporting, params: Params) -> Download:
+def snapshot_file(store: StoreWithCopies, params: Params) -> Download:
     """Answer `GET snapshot`: the whole database as one file."""
     del params
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
     return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
 
 
-def export_archive(store: Exporting, params: Export) -> Download:
+def export_archive(store: StoreWithCopies, params: Export) -> Download:
     """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
     archive = folder / "ragpulse.tar"

@@ -63,6 +63,8 @@ def _status(status: Mapping[str, Any]) -> Iterator[str]:
         yield from _family(name, description, samples)
     problems = [({"name": one["name"]}, 1) for one in status["problems"]]
     yield from _family("problem", "1: `GET status` has a problem of this name.", problems)
+    spent = [({"rule": one["name"]}, one["spent_today_usd"]) for one in status["judge"]["rules"]]
+    yield from _family("rule_spent_usd", "Spent today (UTC) by rules with a budget of their own.", spent)
     yield from _query_times(status["queries"])
 
 

@@ -12,14 +12,17 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from ragpulse_collector.api.models import Named, Replay, RuleDraft
+from ragpulse_collector.api.drafts import Replay, RuleDraft
+from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.configuration import place
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
+from ragpulse_collector.store.queries.ledger import spent_usd
 from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
+from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import planned_half_width
 
 DEFAULT_JUDGED = Rule(name="faithfulness", evaluators=("faithfulness",), rate=0.05, source="built-in")
@@ -65,10 +68,20 @@ class Rules:
         built_in = (rule for rule in self._built_in if rule.name not in self._deleted | stored)
         return (*built_in, *self._fixed, *self._stored)
 
+    def budgets(self) -> dict[str, float]:
+        """Return what the rules with a budget of their own may spend in a day, by name."""
+        return {rule.name: rule.budget_usd_per_day for rule in self.effective() if rule.budget_usd_per_day is not None}
+
     def list(self, params: Params) -> dict[str, Any]:
         """Answer `GET rules`."""
         del params
-        return {"rules": [_shown(rule) for rule in self.effective()]}
+        today = utc_now().date()
+        return {
+            "rules": [
+                _shown(rule) | {"spent_today_usd": spent_usd(self._store.read, day=today, rule=rule.name)}
+                for rule in self.effective()
+            ]
+        }
 
     def create(self, params: RuleDraft) -> dict[str, Any]:
         """Answer `POST rules`; raises ValueError naming the mistake, PermissionError where the name is taken."""
@@ -112,6 +125,7 @@ class Rules:
             "traces_per_day": traces,
             "selected_per_day": selected,
             "cost_usd_per_day": None if None in costs else selected * sum(filter(None, costs)),
+            "budget_usd_per_day": rule.budget_usd_per_day,
             "half_width_per_day": {
                 name: None if deviation is None else planned_half_width(float(deviation), float(selected))
                 for name, deviation in zip(rule.evaluators, deviations, strict=True)
@@ -158,7 +172,8 @@ _LAST_TURN = {
 
 
 def _shown(rule: Rule) -> dict[str, Any]:
-    return rule.as_json() | {"policy": rule.policy, "source": rule.source, "enabled": True}
+    own = {"budget_usd_per_day": rule.budget_usd_per_day}
+    return rule.as_json() | own | {"policy": rule.policy, "source": rule.source, "enabled": True}
 
 
 def evaluators(

@@ -13,16 +13,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.ingest.prices import price_table
-from ragpulse_collector.store.ingest.queue import Backlog
+from ragpulse_collector.store.ingest.price_table import PriceTable
 from ragpulse_collector.store.log import damaged_logs, log_path
 from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.ledger import spent_usd
-from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.rows import utc_now
 
 VERSION = version("ragpulse")
@@ -40,15 +39,15 @@ class Status:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreWithCopies,
         settings: Settings,
-        *,
         counters: Counters,
-        backlog: Callable[[], Backlog] = Backlog,
-        queries: Callable[[], QueryTimes] = QueryTimes,
+        *,
+        budgets: Callable[[], Mapping[str, float]] = dict,
+        prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._backlog, self._queries = backlog, queries
+        self._budgets, self._prices = budgets, prices
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -64,13 +63,13 @@ class Status:
             "db": sizes | {"problem": self._store.problem()},
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
-            "queue": asdict(self._backlog()),
+            "queue": asdict(self._store.backlog()),
             "disk": disk(self._store, collector, now, used),
             "undecided": self._undecided(),
             **self._evaluated(now),
             "unknown_price": unknown_price(self._store, now),
-            "queries": asdict(self._queries()),
-            "prices": price_table(),
+            "queries": asdict(self._store.query_times),
+            "prices": self._prices(),
             "roles": list(collector.roles),
         }
         return found | {"problems": problems(found)}
@@ -100,7 +99,7 @@ class Status:
         return {"traces": traces, "oldest_s": _age_s(oldest)}
 
     def _evaluated(self, now: datetime) -> dict[str, Any]:
-        by_status, judge = health.results_by_status(self._store), self._settings.judge
+        by_status = health.results_by_status(self._store)
         jobs, oldest = health.pending_jobs(self._store)
         recent = health.results_since(self._store, now - RECENT)
         evaluations = {
@@ -112,8 +111,19 @@ class Status:
             "dropped": health.dropped_by_reason(self._store),
             "by_status": by_status,
         }
-        spent = {"spent_today_usd": spent_usd(self._store.read, day=now), "budget_usd": judge.budget_usd_per_day}
-        return {"evaluations": evaluations, "judge": {"model": judge.model, **spent, **judge_state(recent)}}
+        return {"evaluations": evaluations, "judge": self._judge(now) | judge_state(recent)}
+
+    def _judge(self, now: datetime) -> dict[str, Any]:
+        judge, read = self._settings.judge, self._store.read
+        return {
+            "model": judge.model,
+            "spent_today_usd": spent_usd(read, day=now),
+            "budget_usd": judge.budget_usd_per_day,
+            "rules": [
+                {"name": name, "spent_today_usd": spent_usd(read, day=now, rule=name), "budget_usd": usd}
+                for name, usd in self._budgets().items()
+            ],
+        }
 
 
 def _age_s(oldest: datetime | None) -> float:

@@ -44,7 +44,7 @@ _SORTS = {
 
 def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer the operation; raises ValueError for a cursor or a condition that is none."""
-    limit, sort = params.limit, params.sort
+    limit, sort, store = params.limit, params.sort, params.limited(store)
     keep, parameters = _conditions(params, clock())
     page = _page(params, parameters)
     offset = 0 if sort == "time" else _offset(params)
@@ -189,7 +189,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def session_list(store: Store, params: SessionList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer the operation: sessions of which a turn passes the filters, with the figures of all their turns."""
-    keep = filter_of(params.given())
+    keep, store = filter_of(params.given()), params.limited(store)
     times, parameters = time_range(params, clock())
     parameters |= keep.parameters
     if params.evaluator:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Score
 from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import trace_list
-from ragpulse_collector.api.models import MAX_LIMIT, ById, DatasetDraft, Evaluate, Label, Score
+from ragpulse_collector.api.models import MAX_LIMIT, ById
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
@@ -126,8 +127,7 @@ def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
 def _chosen(store: Store, params: DatasetDraft) -> tuple[list[dict[str, Any]], bool]:
     if params.trace_ids:
         return trace_rows(store, [one.hex for one in params.trace_ids]), False
-    limited = store.limited() if params.where else store
-    answer = trace_list(limited, params.model_copy(update={"limit": MAX_LIMIT}))
+    answer = trace_list(store, params.model_copy(update={"limit": MAX_LIMIT}))
     return answer["traces"], answer["next"] is not None
 
 

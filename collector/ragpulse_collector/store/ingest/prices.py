@@ -1,20 +1,15 @@
-"""What a call cost, settled when its span arrives: the provider's own figure, else a dated price table, else unknown.
-
-The table (genai-prices) is imported with the first call to be priced: 5 MB that an idle collector does without, and
-0.05 s (0.3 s where Python may not keep bytecode).
-"""
+"""What a call cost, settled when its span arrives: the provider's own figure, else a dated table, else unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
-from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ragpulse_collector.records import SpanBatch
+from ragpulse_collector.store.ingest.price_table import PriceTable
 
 _CALLS = frozenset({"llm", "embedding", "reranker"})
 _PER_MILLION = 1e-6
@@ -88,13 +83,13 @@ class Cost(NamedTuple):
 class Prices:
     """Prices calls: by what the provider states, else by the settings, else by the table."""
 
-    def __init__(self, overrides: Mapping[str, PriceOverride] | None = None) -> None:
-        self._overrides = dict(overrides or {})
+    def __init__(self, overrides: Mapping[str, PriceOverride] | None = None, table: str | None = None) -> None:
         self._rates = lru_cache(maxsize=1024)(self._find)
+        self.replace(overrides or {}, table)
 
-    def replace(self, overrides: Mapping[str, PriceOverride]) -> None:
-        """Price the calls that are settled from now on by these settings."""
-        self._overrides = dict(overrides)
+    def replace(self, overrides: Mapping[str, PriceOverride], table: str | None = None) -> None:
+        """Price the calls settled from now on by these settings and the table in this file; raises StoreError."""
+        self.table, self._overrides = PriceTable(None if table is None else Path(table)), dict(overrides)
         self._rates.cache_clear()
 
     def settle(self, batch: SpanBatch) -> None:
@@ -136,13 +131,13 @@ class Prices:
             return Cost(cost_unknown_reason=f"no price for {call.model}")
         whole, output = call.input_tokens or 0, call.output_tokens or 0
         if whole > rates.up_to:
-            return Cost(_tiered(call, whole, output), rates.source)
+            return Cost(self._tiered(call, whole, output), rates.source)
         return Cost(rates.dollars(whole, output, call.cached_tokens, call.cache_write_tokens), rates.source)
 
     def _find(self, model: str, provider: str | None, tier: str | None) -> Rates | None:
         override = self._overrides.get(model) or self._overrides.get(f"{provider}/{model}")
         if override is None:
-            return _from_table(model, provider, tier)
+            return _rates(self.table, model, provider, tier)
         price: TierPrice = override.tiers.get(tier or "", override)
         return Rates(
             input=price.input,
@@ -151,6 +146,20 @@ class Prices:
             cache_write=price.input if price.cache_write is None else price.cache_write,
             source="settings",
         )
+
+    def _tiered(self, call: Call, whole: int, output: int) -> float | None:
+        """Return what the table says of a call above its price tier."""
+        read = min(call.cached_tokens or 0, whole)
+        found = self.table.calculated(
+            call.model or "",
+            call.provider,
+            call.service_tier,
+            input_tokens=whole,
+            output_tokens=output,
+            cache_read_tokens=read,
+            cache_write_tokens=min(call.cache_write_tokens or 0, whole - read),
+        )
+        return None if found is None else float(found.total_price)
 
 
 _NONE = Cost()
@@ -169,8 +178,8 @@ def _missing(call: Call) -> str | None:
     return None
 
 
-def _from_table(model: str, provider: str | None, tier: str | None) -> Rates | None:
-    found = _calculated(model, provider, tier, input_tokens=1)
+def _rates(table: PriceTable, model: str, provider: str | None, tier: str | None) -> Rates | None:
+    found = table.calculated(model, provider, tier, input_tokens=1)
     if found is None:
         return None
     price = found.model_price
@@ -184,7 +193,7 @@ def _from_table(model: str, provider: str | None, tier: str | None) -> Rates | N
         output=output or 0.0,
         cached=whole if read is None else read,
         cache_write=whole if write is None else write,
-        source=f"genai-prices {version('genai-prices')}",
+        source=table.name,
         up_to=min(starts, default=float("inf")),
     )
 
@@ -192,39 +201,3 @@ def _from_table(model: str, provider: str | None, tier: str | None) -> Rates | N
 def _base(value: Any) -> float | None:
     base = getattr(value, "base", value)
     return None if base is None else float(base)
-
-
-def _calculated(model: str, provider: str | None, tier: str | None, **usage: int) -> Any:
-    """Ask the table; a provider that it does not know (a proxy's name) is no reason to give up."""
-    from genai_prices import Usage, calc_price
-
-    context = {"processing": tier, "service_tier": tier} if tier else None
-    for known in dict.fromkeys((provider, None)):
-        try:
-            return calc_price(Usage(**usage), model_ref=model, provider_id=known, price_context=context)
-        except LookupError:
-            continue
-    return None
-
-
-def _tiered(call: Call, whole: int, output: int) -> float | None:
-    """Return what the table says of a call above its price tier."""
-    read = min(call.cached_tokens or 0, whole)
-    found = _calculated(
-        call.model or "",
-        call.provider,
-        call.service_tier,
-        input_tokens=whole,
-        output_tokens=output,
-        cache_read_tokens=read,
-        cache_write_tokens=min(call.cache_write_tokens or 0, whole - read),
-    )
-    return None if found is None else float(found.total_price)
-
-
-def price_table() -> dict[str, str | None]:
-    """Return the table's version and the day it was installed; it has no date of its own."""
-    package = distribution("genai-prices")
-    data = Path(str(package.locate_file("genai_prices/data.py")))
-    installed = datetime.fromtimestamp(data.stat().st_mtime, UTC).date().isoformat() if data.exists() else None
-    return {"table": f"genai-prices {package.version}", "installed": installed}

@@ -287,7 +287,8 @@ ADD_DECISIONS = """
 _JOBS = """
     INSERT INTO raw.eval_jobs BY NAME
     SELECT md5(d.trace_id::VARCHAR || d.span_id || d.evaluator)::UUID AS job_id,
-           d.trace_id, d.span_id, d.request_time, d.evaluator, 'online' AS source, d.u, $at::TIMESTAMP AS created_at
+           d.trace_id, d.span_id, d.request_time, d.evaluator, 'online' AS source, d.u, $at::TIMESTAMP AS created_at,
+           d.rule
     FROM drawn d WHERE d.sampled"""
 
 ADD_JOBS = f"{_JOBS} ORDER BY d.request_time"

@@ -88,7 +88,7 @@ def pending(jobs: str = "true", *, scores: str = "true", decisions: str = "true"
     return f"SELECT * FROM ({unfinished(jobs, scores=scores, decisions=decisions)}) WHERE pending"
 
 
-_JOB = "f.job_id, f.trace_id, f.span_id, f.request_time, f.evaluator, f.run_id, f.u, f.created_at, f.attempts"
+_JOB = "f.job_id, f.trace_id, f.span_id, f.request_time, f.evaluator, f.run_id, f.u, f.created_at, f.attempts, f.rule"
 """The columns by which the worker knows a job."""
 _NEXT = f"""
     WITH found AS (SELECT *, min(created_at) OVER () AS oldest FROM ({{pending}}))
@@ -197,7 +197,7 @@ def stored_keys(
     return {key for (key,) in rows}
 
 
-_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "created_at")
+_COLUMNS = ("job_id", "trace_id", "span_id", "request_time", "evaluator", "run_id", "source", "u", "rule", "created_at")
 
 
 def add_replay_jobs(
@@ -205,7 +205,7 @@ def add_replay_jobs(
 ) -> None:
     """Append one job of a replay for each unit, given as trace id, span id, request time and u."""
     rows = [
-        (_replay_job_id(run_id, trace, span), trace, span, at, evaluator, run_id, "replay", u, tx.at)
+        (_replay_job_id(run_id, trace, span), trace, span, at, evaluator, run_id, "replay", u, None, tx.at)
         for trace, span, at, u in units
     ]
     if rows:
@@ -237,7 +237,7 @@ def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:
 
 
 _DEAD = f"""
-    SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, s.explanation,
+    SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, o.rule, s.explanation,
            (SELECT count(*) FROM raw.scores e WHERE e.job_id = s.job_id AND e.status = 'error') AS attempts,
            s.created_at
     FROM raw.scores s JOIN raw.eval_jobs o ON o.job_id = s.job_id

@@ -12,18 +12,20 @@ from ragpulse_collector.store.protocol import Rows, Transaction
 Read = Callable[..., Rows]
 HELD_BACK = 0.1
 """Share of the day's budget that is released evenly over the day: a burst cannot spend it."""
-Entry = tuple[date, str, str, str | None, Literal["reserve", "release", "spend"], float]
-"""Day, evaluator, job id, run id, kind, USD."""
-_COLUMNS = ("entry_id", "day", "evaluator", "job_id", "run_id", "kind", "usd", "created_at")
+Entry = tuple[date, str, str, str | None, str | None, Literal["reserve", "release", "spend"], float]
+"""Day, evaluator, job id, run id, rule, kind, USD."""
+_COLUMNS = ("entry_id", "day", "evaluator", "job_id", "run_id", "rule", "kind", "usd", "created_at")
 
 
-def spent_usd(read: Read, *, day: date | datetime | None = None, run_id: str | None = None) -> float:
-    """Return USD spent or reserved by a replay, or online on a UTC day."""
+def spent_usd(
+    read: Read, *, day: date | datetime | None = None, run_id: str | None = None, rule: str | None = None
+) -> float:
+    """Return USD spent or reserved by a replay, or online on a UTC day, by one rule or by all."""
     sql = (
         "SELECT coalesce(sum(usd), 0) FROM raw.ledger WHERE run_id IS NOT DISTINCT FROM $run"
-        " AND ($day IS NULL OR day = $day::DATE)"
+        " AND ($day IS NULL OR day = $day::DATE) AND ($rule IS NULL OR rule = $rule)"
     )
-    return float(read(sql, {"run": run_id, "day": day}).rows[0][0])
+    return float(read(sql, {"run": run_id, "day": day, "rule": rule}).rows[0][0])
 
 
 def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> None:
@@ -35,8 +37,8 @@ def add_entries(tx: Transaction, entries: Iterable[Entry], *, at: datetime) -> N
 def reserved(read: Read) -> dict[str, list[Entry]]:
     """Return by job id what is reserved and not settled, as the entries that release it."""
     rows = read(
-        "SELECT day, evaluator, job_id, run_id, 'release', -sum(usd) FROM raw.ledger WHERE kind <> 'spend'"
-        " GROUP BY day, evaluator, job_id, run_id HAVING sum(usd) > 1e-9"
+        "SELECT day, evaluator, job_id, run_id, rule, 'release', -sum(usd) FROM raw.ledger WHERE kind <> 'spend'"
+        " GROUP BY day, evaluator, job_id, run_id, rule HAVING sum(usd) > 1e-9"
     ).rows
     found: dict[str, list[Entry]] = {}
     for day, evaluator, job_id, *rest in rows:

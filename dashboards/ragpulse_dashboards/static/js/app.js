@@ -130,19 +130,6 @@ function moveRow(step) {
   return true;
 }
 
-function focusSearch() {
-  const visible = [...document.querySelectorAll("[data-search]")].find((field) => field.offsetParent);
-  if (visible) {
-    visible.focus();
-    return true;
-  }
-  const menu = document.querySelector("[data-filter-menu]");
-  if (!menu) return false;
-  menu.open = true;
-  menu.querySelector("[data-search]").focus();
-  return true;
-}
-
 function openMenu(selector, first) {
   const menu = document.querySelector(selector);
   if (!menu) return false;
@@ -153,7 +140,7 @@ function openMenu(selector, first) {
 
 const actions = new Map([
   ["?", () => !document.getElementById("help").showModal()],
-  ["/", focusSearch],
+  ["/", () => openMenu(".find", "input")],
   ["j", () => moveRow(1)],
   ["k", () => moveRow(-1)],
   ["[", () => click("[data-prev]")],

@@ -104,6 +104,14 @@ def read(source: Any, name: str) -> Any:
         return None
 
 
+def parsed(text: Any) -> Any:
+    """The value of a text in JSON; anything else stays as it is."""
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return text
+
+
 def fields_of(source: Any) -> Mapping[str, Any]:
     """The named values of a dict or an object, without calling properties or methods; empty for anything else."""
     if type(source) is dict:

@@ -17,7 +17,6 @@ _LIST_KEYS = ("replies", "answers", "messages")
 _UNSEEN_DELTAS = ("reasoning", "thinking", "refusal", "tool", "argument", "audio", "input")
 """In the type of an event whose `delta` is no text that the user sees."""
 _SAID_BY_MODEL = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
-_SSE_STARTS = ("data:", "event:", "id:", "retry:", ":")
 _SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
 
 
@@ -66,6 +65,10 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "RunResultBase": lambda run: {"response": run.final_output, "usage": run.context_wrapper.usage},  # openai-agents
     "RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
     "AgentRunResult": _pydantic_ai_run,
+    "AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
+    "End": lambda node: {"response": node.data.output},  # of a run of pydantic-ai
+    "StreamedRunResult": lambda result: None,  # pydantic-ai: not read yet
+    "StreamedRunResultSync": lambda result: None,
     "PartStartEvent": lambda event: {
         "text": event.part.content if event.part.part_kind == "text" else ""
     },  # pydantic-ai
@@ -74,11 +77,20 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "BaseAPIResponse": lambda result: result.http_response.json(),
     "ChatMessage": _chat_message,
     "GeneratedAnswer": lambda it: {"response": it.data, "documents": it.documents, "metadata": it.meta},  # Haystack
+    "QueryReturn": lambda result: {"documents": result.objects},  # Weaviate
+    "GroupByReturn": lambda result: {"documents": result.objects},
+    "GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},  # Weaviate
     "JSONResponse": lambda result: json.loads(result.body),  # Starlette, FastAPI
     "PlainTextResponse": lambda result: result.body.decode(),
     "ObjectApiResponse": lambda result: result.body,  # Elasticsearch
 }
-"""Name of a class (or of one that it inherits from) → the mapping that its result is read from."""
+"""Name of a class (or of one that it inherits from) → the mapping that its result is read from; None: it has none."""
+_FINAL = frozenset({"Prediction", "RunResultBase", "AgentRunResult", "AgentRunResultEvent"})
+
+
+def is_final(item: Any) -> bool:
+    """Whether an item at the end of a stream repeats the whole of it: dspy, pydantic-ai, openai-agents."""
+    return not _FINAL.isdisjoint([cls.__name__ for cls in type(item).__mro__])
 
 
 def opened(result: Any) -> Any:
@@ -153,11 +165,12 @@ def _listed_text(items: Sequence[Any]) -> str | None:
     """Texts line by line; of a conversation what the model said last."""
     if items and all([isinstance(item, str) for item in items]):
         return "\n".join(items)
-    last = _last_said(items)
+    last = last_said(items)
     return None if last is None else reply_text_of(last)
 
 
-def _last_said(items: Sequence[Any]) -> Mapping[str, Any] | None:
+def last_said(items: Sequence[Any]) -> Mapping[str, Any] | None:
+    """The fields of the model's last message in a conversation."""
     for item in reversed(items):
         fields = fields_of(opened(item))
         role = fields.get("role") or fields.get("type")
@@ -180,8 +193,10 @@ def reply_text_of(fields: Mapping[str, Any]) -> str | None:
     candidates = fields.get("candidates")
     if isinstance(candidates, list):
         return _content(fields_of(candidates[0]).get("content")) if candidates else None
-    if "data" in fields and _SSE_KEYS.issuperset(fields):
-        return sse_text(f"data: {fields['data']}")
+    if isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
+        return data_text(fields["data"])
+    if "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
+        return reply_text(fields_of(fields["data"]).get("chunk")) if "model_stream" in fields["event"] else ""
     return _keyed_text(fields)
 
 
@@ -243,105 +258,15 @@ def _content(found: Any) -> str | None:
     return None
 
 
-# --- server-sent events ----------------------------------------------------------------------------------------------
-def is_sse(text: str) -> bool:
-    """Whether a stream's text is made of server-sent events."""
-    return text.startswith(_SSE_STARTS) and ("\n\n" in text or "\r\n\r\n" in text)
-
-
-def sse_text(text: str) -> str:
-    """The text in server-sent events: of each its data, or the reply in its data where that is JSON."""
-    said = []
-    for frame in text.replace("\r\n", "\n").split("\n\n"):
-        lines = [line[5:].removeprefix(" ") for line in frame.split("\n") if line.startswith("data:")]
-        data = "\n".join(lines)
-        if lines and data != "[DONE]":
-            said.append(_data_text(data))
-    return "".join(said)
-
-
-def _data_text(data: str) -> str:
+def data_text(data: str) -> str:
+    """The text in the data of one event or line: the reply in it where it is JSON."""
+    if data == "[DONE]":
+        return ""
     if data[:1] not in ("{", '"'):
         return data
     try:
         value = json.loads(data)
     except ValueError:
         return data
-    if isinstance(value, dict) and isinstance(value.get("token"), str):
-        return str(value["token"])
-    return reply_text(value) or ""
-
-
-# --- calls of tools --------------------------------------------------------------------------------------------------
-def tool_calls(found: Any) -> list[dict[str, Any]]:
-    """The calls of tools that an opened result asks for: id, name, arguments."""
-    fields = fields_of(found)
-    message: Mapping[str, Any] | None = fields
-    if isinstance(fields.get("choices"), list) and fields["choices"]:
-        message = fields_of(fields_of(fields["choices"][0]).get("message"))
-    elif isinstance(fields.get("messages"), list):
-        message = _last_said(fields["messages"])
-    elif fields.get("message") is not None:
-        message = fields_of(opened(fields["message"]))
-    return [] if message is None else calls_of_message(message)
-
-
-def calls_of_message(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of tools in one message: apart, or among the parts of its content."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, (list, tuple)) or not calls:
-        parts = message.get("output") or message.get("content")
-        calls = [part for part in parts if is_call(part)] if isinstance(parts, (list, tuple)) else []
-    return [_call(fields_of(call)) for call in calls]
-
-
-def is_call(part: Any) -> bool:
-    """Whether a part of a message's content asks for a call of a tool."""
-    return not isinstance(part, str) and read(part, "type") in ("tool_use", "function_call", "tool_call")
-
-
-def _call(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One call; arguments that a provider sends as JSON text become the value."""
-    inner = fields_of(fields.get("function")) or fields
-    name = inner.get("name") or inner.get("tool_name")
-    given = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
-    return {"id": fields.get("call_id") or fields.get("id"), "name": name, "arguments": parsed_arguments(given)}
-
-
-def parsed_arguments(given: Any) -> Any:
-    """The value of arguments in JSON; a text that is none stays."""
-    try:
-        return json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return given
-
-
-def add_tool_calls(known: dict[Any, dict[str, Any]], chunk: Any) -> None:
-    """Adds the parts of calls in one chunk of a stream: OpenAI's deltas, Anthropic's blocks, items of responses."""
-    fields = fields_of(opened(chunk))
-    choices = fields.get("choices")
-    if isinstance(choices, list) and choices:
-        for part in fields_of(fields_of(choices[0]).get("delta")).get("tool_calls") or ():
-            part_of_call = fields_of(part)
-            function = fields_of(part_of_call.get("function"))
-            _grow(
-                known,
-                part_of_call.get("index"),
-                part_of_call.get("id"),
-                function.get("name"),
-                function.get("arguments"),
-            )
-    elif fields.get("type") == "response.output_item.done" and is_call(fields.get("item")):
-        call = _call(fields_of(fields["item"]))
-        known[fields.get("output_index")] = {**call, "arguments": json.dumps(call["arguments"])}
-    elif fields.get("type") == "content_block_start" and is_call(fields.get("content_block")):
-        block = fields_of(fields["content_block"])
-        _grow(known, fields.get("index"), block.get("id"), block.get("name"), None)
-    elif fields.get("type") == "content_block_delta" and fields.get("index") in known:
-        _grow(known, fields["index"], None, None, read(fields["delta"], "partial_json"))
-
-
-def _grow(known: dict[Any, dict[str, Any]], at: Any, identity: Any, name: Any, arguments: Any) -> None:
-    call = known.setdefault(at, {"id": None, "name": None, "arguments": ""})
-    call["id"], call["name"] = identity or call["id"], name or call["name"]
-    call["arguments"] += arguments or ""
+    pieces = [value[key] for key in ("token", "chunk") if isinstance(value, dict) and isinstance(value.get(key), str)]
+    return pieces[0] if pieces else reply_text(value) or ""

@@ -44,7 +44,9 @@ def quoting(marks: bytes) -> Callable[[str], str]:
     return _quote if marks.strip(_PLAIN_ESCAPES) else _quote_ordinary
 
 
-_ID_KEYS = (*DOCUMENT_ID_KEYS, "_id")
+_ID_KEYS = (*DOCUMENT_ID_KEYS, "_id", "uuid")
+_FIELDS = ("_source", "properties", "entity")
+"""Where a hit has its fields: Elasticsearch and OpenSearch, Weaviate, Milvus."""
 _PLACES = ("index", "corpus_id")
 """Where a reranker names a document by its place in what it was given (Cohere, Voyage, sentence-transformers)."""
 
@@ -66,9 +68,16 @@ def documents_in(value: Any) -> tuple[Document, ...] | None:
     """The contexts in a retriever's result, in rank order; None when no documents are found in it."""
     if not isinstance(value, (list, tuple)):
         return _documents_within(opened(value))
-    found = tuple([document(item) for item in value])
+    found = tuple([document(item) for item in _of_each_query(value)])
     unknown = found and found[0] == NOTHING and all([item == NOTHING for item in found])
     return None if unknown else found
+
+
+def _of_each_query(value: Sequence[Any]) -> Sequence[Any]:
+    """The hits of one or several queries in one list: Milvus returns a list for each query."""
+    if value and all([isinstance(hits, list) and hits and isinstance(hits[0], Mapping) for hits in value]):
+        return [hit for hits in value for hit in hits]
+    return value
 
 
 def _documents_within(value: Any) -> tuple[Document, ...] | None:
@@ -104,10 +113,10 @@ def nested_documents(value: Any) -> Sequence[Any] | None:
 
 
 def _rows(value: Any) -> list[dict[str, Any]] | None:
-    """The rows of a data frame (pandas, polars); None for anything else."""
+    """The rows of a data frame (pandas, polars) or a table of Arrow; None for anything else."""
     if read(value, "columns") is None or isinstance(value, Mapping):
         return None
-    by_row = read(value, "to_dicts")
+    by_row = read(value, "to_dicts") or read(value, "to_pylist")
     try:
         found = by_row() if callable(by_row) else value.to_dict("records")
     except Exception:  # noqa: BLE001 - something else that has columns
@@ -199,9 +208,10 @@ def _pair_or_row(item: tuple[Any, ...]) -> Document:
 
 
 def _described(outer: Any, inner: Any) -> Document:
-    source = read(inner, "_source")
-    if isinstance(source, Mapping):
-        return _hit(inner, source)
+    for key in _FIELDS:
+        fields = read(inner, key)
+        if isinstance(fields, Mapping) and fields:
+            return _hit(inner, fields)
     metadata = _first(inner, DOCUMENT_METADATA_KEYS)
     has_metadata = isinstance(metadata, Mapping) and bool(metadata)
     score = _number(_first(outer, DOCUMENT_SCORE_KEYS))
@@ -227,13 +237,16 @@ def _identity(value: Any) -> str:
     return found if isinstance(found, str) else str(found) if isinstance(found, int) else str(to_json(found))
 
 
-def _hit(hit: Any, source: Mapping[str, Any]) -> Document:
-    """A hit of Elasticsearch or OpenSearch; where no field is called a text, the longest one is it."""
-    text = _text(source)
+def _hit(hit: Any, fields: Mapping[str, Any]) -> Document:
+    """A hit whose fields lie together; where none is called a text, the longest one is it."""
+    text = _text(fields)
     if text is None:
-        text = max([keep(value) for value in source.values() if isinstance(value, str)], key=len, default=None)
-    rest = {key: value for key, value in source.items() if value != text}
-    return Document(_identity(read(hit, "_id")), _number(read(hit, "_score")), text, to_json(rest) if rest else None)
+        text = max([keep(value) for value in fields.values() if isinstance(value, str)], key=len, default=None)
+    rest = {key: value for key, value in fields.items() if value != text}
+    score = _first(hit, DOCUMENT_SCORE_KEYS)
+    if score is None:
+        score = _first(read(hit, "metadata"), DOCUMENT_SCORE_KEYS)
+    return Document(_identity(_first(hit, _ID_KEYS)), _number(score), text, to_json(rest) if rest else None)
 
 
 def _text(source: Any) -> str | None:

@@ -1,0 +1,23 @@
+import mlflow
+import openai
+from asking import DOCUMENTS, MODEL, ask
+from mlflow.entities import Document, SpanType
+
+mlflow.openai.autolog()  # the exporter is the one that OTEL_EXPORTER_OTLP_ENDPOINT names
+client = openai.OpenAI(max_retries=0)
+
+
+@mlflow.trace(span_type=SpanType.RETRIEVER)
+def search(query):
+    return [Document(page_content=text, id=f"d{at}") for at, text in enumerate(DOCUMENTS)]
+
+
+@mlflow.trace
+def answer(question):
+    texts = "\n".join(one.page_content for one in search(question))
+    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+
+
+ask(answer)
+mlflow.flush_trace_async_logging()
