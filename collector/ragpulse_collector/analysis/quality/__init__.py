@@ -10,7 +10,7 @@ from ragpulse_collector.analysis.quality.buckets import (
     point,
     version_markers,
 )
-from ragpulse_collector.analysis.quality.estimates import estimates, estimates_and_whole
+from ragpulse_collector.analysis.quality.reading import estimates, estimates_and_whole
 
 __all__ = [
     "NO_POINT",
