@@ -12,10 +12,11 @@ from typing import Any
 
 import duckdb
 
+from ragpulse_collector.store import schema
 from ragpulse_collector.store.connection import attach_file, first_line, settings
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import StoreError
-from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES
+from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
 from ragpulse_collector.store.views import create_views, views_digest
 
 Execute = Callable[[str], Any]
@@ -74,14 +75,19 @@ def is_older(version: int) -> bool:
     return 0 < version < SCHEMA_VERSION
 
 
-def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
-    """Bring an open file to this version in one transaction; returns the version it had. Raises StoreError."""
+def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False) -> int:
+    """Bring an open file (or a lake) to this version in one transaction; returns the version it had.
+
+    Raises StoreError.
+    """
     version = file_version(fetch)
     check_version(version, name=name)
     if version == SCHEMA_VERSION and _views_in_file(fetch) == views_digest():
         return version
     execute("BEGIN TRANSACTION")
     try:
+        if version == 0:
+            _create(execute, in_file=in_file)
         _upgrade(execute, version)
         execute("COMMIT")
     except BaseException:
@@ -91,8 +97,6 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
 
 
 def _upgrade(execute: Execute, version: int) -> None:
-    if version == 0:
-        _create(execute)
     for step in range(version + 1, SCHEMA_VERSION + 1) if version else ():
         for statement in STEPS[step]:
             execute(statement)
@@ -109,10 +113,11 @@ def _views_in_file(fetch: Fetch) -> str | None:
     return None if found is None else str(found)
 
 
-def _create(execute: Execute) -> None:
+def _create(execute: Execute, *, in_file: bool) -> None:
     execute("CREATE SCHEMA IF NOT EXISTS raw")
     for name, columns in TABLES.items():
-        execute(f"CREATE TABLE IF NOT EXISTS raw.{name} ({columns})")
+        declared = schema.in_file(name, column_types(name)) if in_file else columns
+        execute(f"CREATE TABLE IF NOT EXISTS raw.{name} ({declared})")
 
 
 _log = logging.getLogger(__name__)
@@ -146,7 +151,7 @@ def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple
         check_version(version, name=str(path))
         if is_older(version) and not in_place:
             connection = _copy_and_open(path, version, connection, attach)
-        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path))
+        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path), in_file=True)
     except BaseException:
         connection.close()
         raise
