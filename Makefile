@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := collector,judge,text,grpc,arrow,semantic,mcp
 
-.PHONY: demo test foreign check wheel bench house format docs site clean applications clients
+.PHONY: demo test foreign check wheel dist bench house format docs site clean applications clients
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragpulse needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -23,7 +23,7 @@ demo: $(VENV)/.collector
 	$(BIN)/ragpulse demo
 
 test: $(VENV)/.development
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The genuine metrics of other packages, each in a cached environment of its own; FOREIGN=ragas for one.
 foreign: $(VENV)/.development
@@ -36,15 +36,20 @@ check: $(VENV)/.development
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 
-# The built wheel, in an empty environment: the SDK alone imports and names its extra, the collector runs the demo.
+# The built wheel, in an empty environment: the SDK alone imports, names its extra and runs a program, the collector runs the demo.
 wheel: $(VENV)/.development
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/uv build --quiet --wheel --out-dir build/wheel .
 	$(PYTHON) -m venv build/wheel/env
 	$(BIN)/uv pip install --quiet --python build/wheel/env/bin/python --constraint constraints.txt build/wheel/*.whl
-	cd build/wheel && env/bin/python -c 'import ragpulse' && ! env/bin/ragpulse demo
+	cd build/wheel && env/bin/python -c 'import ragpulse' && ! env/bin/ragpulse demo && env/bin/ragpulse run -m this
 	$(BIN)/uv pip install --quiet --python build/wheel/env/bin/python --constraint constraints.txt "$$(ls build/wheel/*.whl)[collector]"
 	cd build/wheel && env/bin/ragpulse demo
+
+# The wheel and the source distribution of a release.
+dist: $(BIN)/uv
+	rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist .
 
 format: $(VENV)/.development
 	$(BIN)/ruff format

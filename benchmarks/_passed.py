@@ -114,22 +114,24 @@ def main() -> None:
         plain = plain.with_options("collector", {"roles": ["ingest"]})
         running = Collector(plain)
         running.start()
-        sent_and_listed(running.url, 1)
-        body = recorder.record(lambda number: sent_and_listed(running.url, number))
-        get(running.url, "traces?service=house")
-        parameter = recorder.record(lambda _: get(running.url, "traces?service=house"))
+        url = running.url
+        sent_and_listed(url, 1)
+        body = recorder.record(lambda number: sent_and_listed(url, number))
+        get(url, "traces?service=house")
+        parameter = recorder.record(lambda _: get(url, "traces?service=house"))
         running.stop()
 
         ruled = load_settings(config).with_options("collector", given | {"db": f"{folder}/ruled.duckdb"})
         running = Collector(ruled)
         running.start()
+        ruled_url = running.url
 
         def scored(number: int) -> bool:
             sql = f"SELECT 1 FROM scores WHERE trace_id = '{number:032x}'"
             return bool(running.store.read(sql).rows)
 
         def sent_and_scored(number: int) -> None:
-            post(running.url, number)
+            post(ruled_url, number)
             eventually(lambda: scored(number))
 
         sent_and_scored(1)

@@ -38,11 +38,11 @@ Floats = NDArray[np.float64]
 SYSTEMS = ("t5", "gpt2", "doha", "ctrl")
 RESAMPLES = 1000
 PENALTY = 20.0
-REPHRASED = 0.3
+REPHRASED = 0.1
 """What a rephrased answer weighs in the fit, beside a human label."""
-ALARMS = 0.3
-"""The threshold lies where this share of the freely rephrased answers of the tuning half does not pass: a choice
-between them and the labels of people (docs/grounding.md)."""
+ALARMS = 0.07
+"""Wording alone fails this share of the freely rephrased answers of the tuning half: a choice between them and the
+labels of people (docs/grounding.md)."""
 OBJECTION = -1.0
 """An objection weighs at least this, besides the ceiling that it puts on the score."""
 

@@ -27,7 +27,6 @@ from ragpulse_collector.analysis.quality import estimates
 from ragpulse_collector.analysis.selection import Filter, Window
 from ragpulse_collector.app import Collector
 from ragpulse_collector.demo.traffic import traffic, visits
-from ragpulse_collector.monitoring.conditions import find_change
 from ragpulse_collector.records import Batch
 from ragpulse_collector.sampling import Rule, Sampler, Stratum
 from ragpulse_collector.sampling.pacing import Controller
@@ -390,25 +389,6 @@ def assisted(seeds: int) -> list[Promise]:
     return found
 
 
-def change_delay(runs: int) -> list[Promise]:
-    """CUSUM at one false alarm in 1,000 buckets: how often it alarms without a change, how soon with one."""
-    chance = np.random.default_rng(7)
-    times = [NOON + timedelta(hours=hour) for hour in range(200)]
-    false, delays = 0, []
-    for _ in range(runs):
-        quiet = chance.normal(0.0, 1.0, size=200).tolist()
-        false += find_change(times, quiet, [1.0] * 200, target=0.0, run_length=1000) is not None
-        shifted = chance.normal(1.0, 1.0, size=60).tolist()
-        found = find_change(times[:60], shifted, [1.0] * 60, target=0.0, run_length=1000)
-        delays.append(60.0 if found is None else (found.noticed - times[0]).total_seconds() / 3600 + 1)
-    expected = 1.0 - math.exp(-200 / 1000)
-    slack = 3.0 * math.sqrt(expected * (1 - expected) / runs)
-    return [
-        Promise("change: false alarms in 200 buckets at 1 in 1,000", false / runs, high=expected + slack),
-        Promise("change: buckets until a shift of one standard error is noticed", float(np.mean(delays)), high=13.0),
-    ]
-
-
 def salts(count: int) -> list[Promise]:
     """Traffic through a real collector, all scored; drawn again with each salt, the series equals the estimator."""
     with tempfile.TemporaryDirectory() as folder:
@@ -477,7 +457,6 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
     "peeking": (peeking, 12, 400),
     "labels": (labels, 60, 2000),
     "assisted": (assisted, 40, 2000),
-    "change": (change_delay, 100, 2000),
     "salts": (salts, 2, 20),
 }
 """Name → simulation, how many draws in the short form (the tests) and in the whole one."""

@@ -21,7 +21,6 @@ from ragpulse_collector.api.models import Filters
 from ragpulse_collector.api.openapi import document, properties
 from ragpulse_collector.app import Collector
 from ragpulse_collector.cli import cli
-from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.settings import Settings
 from ragpulse_evaluators import Entry, Scale, default_registry
 
@@ -115,7 +114,7 @@ def _filters() -> dict[str, Any]:
 
 def _document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb"}), more=offered)
+        collector = Collector(Settings().with_options("collector", {"db": f"{folder}/ragpulse.duckdb", "port": 0}))
         collector.start(listen=False)
         try:
             return document(collector.components.operations, "")
@@ -206,10 +205,11 @@ def _note(model: type[BaseModel], name: str, notes: Mapping[tuple[str, str], str
 
 def _field_notes() -> dict[tuple[str, str], str]:
     """The text below each field of the settings, by class and field."""
-    tree = ast.parse(inspect.getsource(ragpulse_collector.settings))
+    modules = Path(ragpulse_collector.settings.__file__).parent.glob("*.py")
+    classes = [owner for module in modules for owner in ast.parse(module.read_text(encoding="utf-8")).body]
     return {
         (owner.name, field.target.id): " ".join(text.value.value.split())
-        for owner in tree.body
+        for owner in classes
         if isinstance(owner, ast.ClassDef)
         for field, text in zip(owner.body, owner.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)

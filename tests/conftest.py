@@ -40,6 +40,18 @@ if importlib.util.find_spec("hypothesis"):  # the lake's environment has none
     settings.load_profile("ragpulse")
 
 
+# Files that take long and hold few tests; xdist hands out files in order, so that these do not begin last.
+_FIRST = (
+    "test_lake", "test_lake_contract", "test_importing", "test_isolated", "test_examples", "test_upgrade",
+    "test_serve_files", "test_huge_trace", "test_serve", "test_reader_process",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first."""
+    items.sort(key=lambda item: _FIRST.index(item.path.stem) if item.path.stem in _FIRST else len(_FIRST))
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Run async tests on asyncio only."""

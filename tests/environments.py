@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("collector", "evaluators", "sdk", "dashboards", "tests"))
 """The PYTHONPATH of a process in such an environment: this checkout, not the installed package."""
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
 
 
 def environment(name: str, extra: str, *packages: str, constraints: Path | None = None) -> Path:
@@ -23,17 +25,24 @@ def environment(name: str, extra: str, *packages: str, constraints: Path | None 
     """
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = repr((extras, constraints.read_text() if constraints else "", packages)).encode()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
-    place = cache / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    place = CACHE / f"{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
     python = place / "bin" / "python"
-    if not (place / "complete").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        uv = shutil.which("uv", path=str(Path(sys.executable).parent))
-        pip = [uv, "pip", "install", "--python", str(python)] if uv else [str(python), "-m", "pip", "install"]
-        _run([sys.executable, "-m", "venv", str(place)])
-        _run([*pip, "-q", *(("-c", str(constraints)) if constraints else ()), f"{ROOT}[{extra}]", *packages])
-        (place / "complete").touch()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test files that run side by side want the same environment
+        if not (place / "complete").exists():
+            _make(place, [*(("-c", str(constraints)) if constraints else ()), f"{ROOT}[{extra}]", *packages])
     return python
+
+
+def _make(place: Path, wanted: list[str]) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(place)])
+    python = str(place / "bin" / "python")
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent))
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    _run([*pip, "-q", *wanted])
+    (place / "complete").touch()
 
 
 def _run(command: list[str]) -> None:

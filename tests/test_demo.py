@@ -17,7 +17,6 @@ from waiting import until
 from ragpulse_collector.app import Collector
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.demo.corpus import QUESTIONS, Index, guides, passages
-from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.demo.traffic import TURNS, visits
 from ragpulse_collector.settings import Settings
 
@@ -57,7 +56,7 @@ def test_visits_are_spread_over_hours_and_change_their_prompt_half_way() -> None
 def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:
     """Requests of hours, all of the service demo; nothing of it is left behind, and other data stays."""
     settings = Settings().with_options("collector", {"db": str(tmp_path / "t.duckdb"), "port": 0, "settle_s": 0.0})
-    running = Collector(settings, more=offered)
+    running = Collector(settings)
     running.start()
     try:
         client = connect(running.url)
@@ -81,7 +80,7 @@ def test_demo_data_can_be_loaded_once_and_removed(tmp_path: Path) -> None:
 def test_the_traffic_looks_like_a_service(tmp_path: Path) -> None:
     """Priced calls of two models, seconds of latency, a few failures and slow calls, sessions, thumbs up and down."""
     settings = Settings().with_options("collector", {"db": str(tmp_path / "t.duckdb"), "port": 0, "settle_s": 0.0})
-    running = Collector(settings, more=offered)
+    running = Collector(settings)
     running.start()
     try:
         client = connect(running.url)

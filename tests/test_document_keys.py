@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ragpulse import attributes
-from ragpulse._record.contexts import document
+from ragpulse._reading.contexts import document
 from ragpulse_collector.conventions.documents import documents
 from ragpulse_collector.conventions.rules import Alone
 from ragpulse_evaluators import Case, case

@@ -38,6 +38,35 @@ answer("What is the capital of France?")
 assert ragpulse.flush(20)
 """
 
+TOGETHER = """
+import asyncio, openai, ragpulse
+ragpulse.configure()
+ragpulse.instrument("openai", "langchain")
+from langchain_core.language_models import SimpleChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.prompts import ChatPromptTemplate
+
+class Model(SimpleChatModel):
+    _llm_type = "chat"
+
+    def _call(self, messages, stop=None, run_manager=None, **options):
+        raise NotImplementedError
+
+    async def _agenerate(self, messages, stop=None, run_manager=None, **options):
+        asked = [{"role": "user", "content": messages[0].content}]
+        said = await openai.AsyncOpenAI().chat.completions.create(model="gpt-4o-mini", messages=asked)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(said.choices[0].message.content))])
+
+async def main():
+    chain = ChatPromptTemplate.from_template("{question}") | Model() | StrOutputParser()
+    await asyncio.gather(*(chain.ainvoke({"question": f"Question {number}?"}) for number in range(4)))
+
+asyncio.run(main())
+assert ragpulse.flush(20)
+"""
+
 
 def _trace(running: Collector, program: list[str], **environment: str) -> dict[str, Any]:
     """The only trace with the query, after the program has run."""
@@ -55,6 +84,21 @@ def test_a_call_that_is_decorated_and_instrumented_is_paid_once(collector: Start
     assert (trace["response"], trace["model"]) == ("Paris.", "gpt-4o-mini")
     assert (trace["input_tokens"], trace["output_tokens"]) == (120, 5)
     assert 0 < trace["cost_usd"] < 0.001
+
+
+def test_async_chains_keep_their_clients_apart(collector: Start, loopback_model: StartModel) -> None:
+    """Of four chains at once each has its own call of the instrumented client in its trace, and its tokens once."""
+    running = collector()
+    model = loopback_model(lambda prompt: f"It is {prompt}")
+    environment = os.environ | {"RAGPULSE_URL": running.url, "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "k"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", TOGETHER], env=environment, check=True, timeout=100)
+    client = connect(running.url)
+    found = until(client, "select response, input_tokens from traces where decided order by 1", 4)
+    assert [row["input_tokens"] for row in found] == [120] * 4
+    assert [row["response"] for row in found] == [f"It is Question {number}?" for number in range(4)]
+    calls = "select s.response, t.response as of_trace from spans s join traces t using (trace_id)"
+    for row in client.sql(f"{calls} where s.name = 'ChatCompletion'").rows():
+        assert row["response"] == row["of_trace"]
 
 
 def test_a_chain_without_a_decorator_is_scored(collector: Start) -> None:

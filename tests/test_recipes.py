@@ -21,7 +21,7 @@ from ragpulse_collector.api.operations import ApiError, Operations
 from ragpulse_collector.conventions.dialects import DIALECTS
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import RuleBook
-from ragpulse_collector.otlp import Scope, WireRows
+from ragpulse_collector.otlp.wire import Scope, WireRows
 from ragpulse_dashboards.assets import load_assets
 from ragpulse_dashboards.mount import environment
 from ragpulse_dashboards.site import Site

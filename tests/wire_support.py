@@ -26,8 +26,7 @@ from starlette.applications import Starlette
 
 from ragpulse_collector import receiver
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.otlp.answers import JSON, PROTOBUF
-from ragpulse_collector.otlp.intake import Counters, Flight, Limits
+from ragpulse_collector.otlp.intake import JSON, PROTOBUF, Counters, Flight, Limits
 from ragpulse_collector.records import Batch, RawBody, Receipt
 from ragpulse_collector.store import Rows, Transaction
 

@@ -1,5 +1,7 @@
-"""dspy: a program's prediction, with the usage that dspy tracks."""
+"""dspy: a program's prediction, whole and streamed, with the usage that dspy tracks."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import dspy
@@ -11,6 +13,7 @@ REQUIREMENTS = ["dspy"]
 EXPECTED = {
     "answer": {"kind": "rag", "query": "Where is Paris?", "response": "Paris is the capital of France."},
     "predict": {"response": "Paris is the capital of France.", "input_tokens": 120, "output_tokens": 5, "model": ...},
+    "stream": {"response": "Paris is the capital of France.", "input_tokens": 120, "output_tokens": 5, "ttft_ms": ...},
     "search": {"contexts": ["Paris is the capital of France."]},
 }
 
@@ -31,8 +34,23 @@ def answer(question: str) -> Any:
     return predict(question)
 
 
+@ragpulse.rag
+async def stream(question: str) -> AsyncIterator[Any]:
+    """Pieces of the field, and the whole prediction at the end."""
+    listener = dspy.streaming.StreamListener(signature_field_name="answer")
+    program = dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[listener])
+    async for piece in program(question=question):
+        yield piece
+
+
+async def read() -> None:
+    """Read the stream to its end: dspy's pieces are more than one."""
+    assert len([piece async for piece in stream("Where is Paris?")]) > 2
+
+
 if __name__ == "__main__":
     ragpulse.configure()
     dspy.configure(lm=dspy.LM("openai/gpt-5-mini", temperature=1.0, max_tokens=16000, cache=False), track_usage=True)
     answer("Where is Paris?")
+    asyncio.run(read())
     ragpulse.flush()

@@ -18,7 +18,11 @@ EXPECTED = {
     "chat": {"kind": "llm", "parent": "answer", "model": "gpt-5-mini", "input_tokens": 120, "output_tokens": 5},
     "raw_chat": {"response": "Paris is the capital of France.", "input_tokens": 120},
     "respond": {"response": "Paris is the capital of France.", "input_tokens": 120},
-    "call_tool": {"response": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}', "input_tokens": 120},
+    "call_tool": {
+        "response": None,  # a call of a tool is no answer; it stays on the span
+        "attributes": {"output.value": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
+        "input_tokens": 120,
+    },
     "trace": {"model": "gpt-5-mini", "input_tokens": 480, "output_tokens": 20, "cost_usd": ..., "scores": ...},
 }
 

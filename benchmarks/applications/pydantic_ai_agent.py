@@ -1,5 +1,7 @@
-"""pydantic-ai: an agent's output, text and model, and its usage."""
+"""pydantic-ai: an agent's output, text and model, and its usage; each of its ways to stream."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,6 +14,10 @@ REQUIREMENTS = ["pydantic-ai-slim[openai]"]
 EXPECTED = {
     "run": {"kind": "agent", "response": "Paris is the capital of France.", "input_tokens": 120, "output_tokens": 5},
     "extract": {"response": '{"name":"Paris","size":1}', "input_tokens": 120, "model": "gpt-5-mini"},
+    "texts": {"response": "Paris is the capital of France.", "ttft_ms": ...},
+    "texts_so_far": {"response": "Paris is the capital of France."},
+    "events": {"response": "Paris is the capital of France.", "input_tokens": 120, "model": "gpt-5-mini"},
+    "not_read_yet": {"response": None, "attributes": {"ragpulse.result.unread": ...}},
 }
 
 
@@ -30,8 +36,44 @@ def extract(question: str) -> Any:
     return Agent("openai-chat:gpt-5-mini", output_type=City).run_sync(question)
 
 
+@ragpulse.rag
+async def texts(question: str) -> AsyncIterator[str]:
+    async with Agent("openai-chat:gpt-5-mini").run_stream(question) as result:
+        async for text in result.stream_text(delta=True, debounce_by=None):
+            yield text
+
+
+@ragpulse.rag
+async def texts_so_far(question: str) -> AsyncIterator[str]:
+    """Without `delta` each item has all before it."""
+    async with Agent("openai-chat:gpt-5-mini").run_stream(question) as result:
+        async for text in result.stream_text(debounce_by=None):
+            yield text
+
+
+@ragpulse.rag
+async def events(question: str) -> AsyncIterator[Any]:
+    async with Agent("openai-chat:gpt-5-mini").run_stream_events(question) as found:
+        async for event in found:
+            yield event
+
+
+@ragpulse.rag
+def not_read_yet(question: str) -> Any:
+    """The stream itself is no answer, and no iterator either."""
+    return Agent("openai-chat:gpt-5-mini").run_stream_sync(question)
+
+
+async def read() -> None:
+    """Read each to its end."""
+    for stream in (texts, texts_so_far, events):
+        assert len([item async for item in stream("Where is Paris?")]) > 2
+
+
 if __name__ == "__main__":
     ragpulse.configure()
     run("Where is Paris?")
     extract("Which city?")
+    asyncio.run(read())
+    assert list(not_read_yet("Where is Paris?").stream_text())
     ragpulse.flush()

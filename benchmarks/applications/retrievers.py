@@ -1,23 +1,36 @@
-"""Search engines, tables and rerankers: genuine results of Cohere, Elasticsearch, pandas, polars, Qdrant."""
+"""Search, tables, rerankers: genuine results of Cohere, Elasticsearch, Milvus, pandas, polars, Qdrant, Weaviate."""
 
 from typing import Any
+from uuid import UUID
 
 import pandas
 import polars
 from cohere import V2RerankResponse, V2RerankResponseResultsItem
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, ObjectApiResponse
+from pymilvus import MilvusClient
 from qdrant_client import QdrantClient
 from qdrant_client.models import Distance, PointStruct, VectorParams
+from weaviate.collections.classes.internal import MetadataReturn, Object, QueryReturn
 
 import ragpulse
 
 GROUP = "retrievers"
-REQUIREMENTS = ["cohere", "elasticsearch", "pandas", "polars", "qdrant-client"]
+REQUIREMENTS = [
+    "cohere",
+    "elasticsearch",
+    "pandas",
+    "polars",
+    "pymilvus[milvus-lite]",
+    "qdrant-client",
+    "weaviate-client",
+]
 EXPECTED = {
     "with_pandas": {"contexts": ["Paris is a city.", "Rome is a city."]},
     "with_polars": {"contexts": ["Paris is a city.", "Rome is a city."]},
     "with_elasticsearch": {"contexts": ["Paris is a city."]},
     "with_qdrant": {"contexts": ["Paris is a city."]},
+    "with_milvus": {"contexts": ["Paris is a city.", "Rome is a city."]},
+    "with_weaviate": {"contexts": ["Paris is a city."]},
     "with_cohere": {"contexts": ["Rome is a city.", "Paris is a city."]},
     "not_understood": {"contexts": [], "attributes": {"ragpulse.result.unread": ...}},
 }
@@ -51,6 +64,23 @@ def with_qdrant(query: str) -> Any:
     return client.query_points("cities", query=[1.0, 0.0])
 
 
+@ragpulse.retriever
+def with_milvus(query: str) -> Any:
+    client = MilvusClient("./cities.db")
+    client.create_collection("cities", dimension=2)
+    rows = [{"id": at, "vector": [1.0, float(at)], "passage": text} for at, text in enumerate(TEXTS)]
+    client.insert("cities", rows)
+    return client.search("cities", data=[[1.0, 0.0]], limit=2, output_fields=["passage"])
+
+
+@ragpulse.retriever
+def with_weaviate(query: str) -> Any:
+    found: Any = {"text": TEXTS[0], "country": "France"}
+    metadata = MetadataReturn(score=0.75)
+    hit = Object(UUID(int=7), metadata=metadata, properties=found, references=None, vector={}, collection="Cities")
+    return QueryReturn(objects=[hit])
+
+
 @ragpulse.reranker
 def with_cohere(query: str, documents: list[str]) -> Any:
     places = [V2RerankResponseResultsItem(index=at, relevance_score=0.9 - at) for at in (1, 0)]
@@ -64,7 +94,15 @@ def not_understood(query: str) -> Any:
 
 if __name__ == "__main__":
     ragpulse.configure()
-    for search in (with_pandas, with_polars, with_elasticsearch, with_qdrant, not_understood):
+    for search in (
+        with_pandas,
+        with_polars,
+        with_elasticsearch,
+        with_qdrant,
+        with_milvus,
+        with_weaviate,
+        not_understood,
+    ):
         search("Which city?")
     with_cohere("Which city?", TEXTS)
     ragpulse.flush()

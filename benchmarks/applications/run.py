@@ -1,9 +1,10 @@
 """Runs real applications against a collector and prints what arrived beside what each expects.
 
-An application is one file of this folder:
+An application is one file of this folder (a name with an underscore is what several share):
 
     GROUP = "clients"                      # applications of one group share an environment, made once and kept
-    REQUIREMENTS = ["openai", "anthropic"] # added to the group's environment; the SDK itself comes by PYTHONPATH
+    REQUIREMENTS = ["openai", "anthropic"] # added to the group's environment; the SDK itself comes by PYTHONPATH,
+                                           # or as a package by "--editable={root}[instrument]"
     COMMAND = ["{python}", "{file}"]       # optional: another way to start it (a server, `ragpulse run`)
     EXPECTED = {"answer": {"kind": "rag", "response": "Paris."}, "trace": {"input_tokens": 120}}
 
@@ -64,7 +65,7 @@ class Application:
 
 def applications(names: list[str]) -> list[Application]:
     """Every application of the folder, or those named."""
-    found = [_application(file) for file in sorted(HERE.glob("*.py")) if file.name != "run.py"]
+    found = [_application(file) for file in sorted(HERE.glob("[!_]*.py")) if file.name != "run.py"]
     unknown = set(names) - {each.name for each in found}
     if unknown:
         sys.exit(f"no application {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in found)}")
@@ -85,7 +86,7 @@ def _application(file: Path) -> Application:
 
 def environment(group: str, requirements: list[str]) -> Path:
     """The Python of a group's environment, installed once for each set of requirements."""
-    wanted = sorted({*requirements, *_ALL})
+    wanted = sorted({requirement.format(root=ROOT) for requirement in (*requirements, *_ALL)})
     known = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:12]
     folder = CACHE / f"applications-{group}-{known}"
     python, complete = folder / "bin" / "python", folder / ".complete"
@@ -124,15 +125,18 @@ def run(application: Application, python: Path, collector: str, model: LoopbackM
     }
     command = [part.format(python=python, file=application.file) for part in application.command]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env={**os.environ, **variables},
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            return f"not done after {_LIMIT_S} s: {(late.stderr or b'').decode()[-3000:]}"
     return f"exit {done.returncode}: {(done.stdout + done.stderr)[-3000:]}" if done.returncode else ""
 
 
@@ -222,6 +226,7 @@ def main() -> None:
         eventually(
             lambda: client.sql("SELECT count(*) AS n FROM traces WHERE NOT decided").rows()[0]["n"], lambda n: n == 0
         )
+        eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda jobs: jobs == 0)
         wrong = {each.name: report(each, Arrived(client, each.name), failures[each.name]) for each in chosen}
     model.close()
     print("\n".join(f"{name:24} {'ok' if not count else f'{count} differ'}" for name, count in wrong.items()))

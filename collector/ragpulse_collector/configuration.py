@@ -1,19 +1,31 @@
-"""Reads `ragpulse.toml` and the environment; a mistake is refused with the line and the nearest valid name."""
+"""Reads `ragpulse.toml` and the environment; a mistake is refused with the line and the nearest valid name.
+
+`RAGPULSE_<KEY>` is a key of `[collector]`, `RAGPULSE_<SECTION>_<KEY>` one of another table. Lists are separated by
+commas; tables and lists of tables are JSON. The environment wins over the file, the command line over both.
+"""
 
 from __future__ import annotations
 
-import difflib
+import json
+import logging
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from ragpulse_collector import environment
 from ragpulse_collector.settings import Settings, SettingsError
+
+__all__ = ["Variable", "load_settings", "place", "variables"]
+
+_log = logging.getLogger(__name__)
+_PREFIX = "RAGPULSE_"
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
+"""Kubernetes sets RAGPULSE_PORT=tcp://... in every pod beside a Service that is named `ragpulse`."""
+_KEY = re.compile(r"(?P<name>[^:,\s]+):(?P<scopes>[a-z+]+):(?P<sha256>[0-9a-f]{64})")
 
 
 def place(settings: Settings, *location: str | int) -> str:
@@ -29,7 +41,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
     """
     text, data = ("", {}) if path is None else _read(path)
     try:
-        given = environment.read(os.environ if environ is None else environ, Settings)
+        given = read_environment(os.environ if environ is None else environ)
     except ValueError as error:
         raise SettingsError(str(error)) from error
     for variable, value in given.items():
@@ -53,9 +65,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         raise SettingsError(f"{path}: {error}") from error
 
 
-def _explain_all(
-    path: Path | None, text: str, given: Mapping[environment.Variable, Any], error: Mapping[str, Any]
-) -> str:
+def _explain_all(path: Path | None, text: str, given: Mapping[Variable, Any], error: Mapping[str, Any]) -> str:
     """Name the variable where the value came from one, else the line of the file."""
     location = tuple(str(part) for part in error["loc"])
     variable = next((each for each in given if location[: len(each.place)] == each.place), None)
@@ -70,9 +80,11 @@ def _explain(path: Path, text: str, error: Mapping[str, Any]) -> str:
     dotted = ".".join(str(part) for part in location)
     if error["type"] != "extra_forbidden":
         return f"{where}: {dotted}: {error['msg']} (got {error['input']!r})"
-    near = difflib.get_close_matches(str(location[-1]), _valid_names(location[:-1]), n=1, cutoff=0.5)
-    fix = f"; did you mean {near[0]!r}?" if near else f"; valid: {', '.join(sorted(_valid_names(location[:-1])))}"
-    return f"{where}: unknown key {dotted!r}{fix}"
+    from ragpulse_evaluators.registry import nearest
+
+    known = sorted(_valid_names(location[:-1]))
+    hint = nearest(str(location[-1]), known) or f"; valid: {', '.join(known)}"
+    return f"{where}: unknown key {dotted!r}{hint}"
 
 
 def _valid_names(location: Sequence[str | int]) -> list[str]:
@@ -107,3 +119,67 @@ def _line_of(text: str, location: Sequence[str | int]) -> int:
         if re.match(rf'^\s*"?{re.escape(keys[-1])}"?\s*[=.]', line):
             return number
     return start
+
+
+class Variable(NamedTuple):
+    """One environment variable and the setting that it gives."""
+
+    name: str
+    place: tuple[str, ...]
+    """Table and key; a table alone for `[prices]` and lists of tables."""
+    annotation: Any
+
+
+def variables() -> Iterator[Variable]:
+    """Yield every variable that gives a setting."""
+    for table, field in Settings.model_fields.items():
+        model = field.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            prefix = _PREFIX if table == "collector" else f"{_PREFIX}{table.upper()}_"
+            for key, inner in model.model_fields.items():
+                yield Variable(prefix + key.upper(), (table, key), inner.annotation)
+        elif table != "source":
+            yield Variable(_PREFIX + table.upper(), (table,), model)
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[Variable, Any]:
+    """Return the settings that the environment gives; raises ValueError that names the variable and the form."""
+    found: dict[Variable, Any] = {}
+    for variable in variables():
+        text = environ.get(variable.name, "")
+        if _SERVICE_LINK.match(text):
+            _log.warning("%s=%s is ignored: Kubernetes sets it for a Service named ragpulse", variable.name, text)
+        elif text:
+            found[variable] = _value(variable, text)
+    return found
+
+
+def _value(variable: Variable, text: str) -> Any:
+    if variable.place == ("collector", "api_keys") and not text.startswith("["):
+        return _api_keys(variable.name, text)
+    if get_origin(variable.annotation) not in (tuple, dict):
+        return text
+    item = get_args(variable.annotation)[0]
+    if get_origin(variable.annotation) is tuple and not _is_table(item) and not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        example = "{...}" if get_origin(variable.annotation) is dict else "[{...}]"
+        raise ValueError(f"{variable.name} is not JSON ({error}): write {example}") from error
+
+
+def _is_table(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _api_keys(name: str, text: str) -> list[dict[str, Any]]:
+    keys = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _KEY.fullmatch(part)
+        if match is None:
+            raise ValueError(
+                f"{name}: {part[:40]!r} is not NAME:SCOPES:SHA256 (scopes joined by +, as in app:ingest+read:<64 hex>)"
+            )
+        keys.append({**match.groupdict(), "scopes": match["scopes"].split("+")})
+    return keys

@@ -15,9 +15,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ragpulse_collector.otlp.answers import JSON, PROTOBUF, ContentType, Signal, failure, success
 from ragpulse_collector.otlp.inflate import ENCODINGS, inflate_aside
-from ragpulse_collector.otlp.intake import Counters, Flight, Limits, Refusal, Ticket, hand_over
+from ragpulse_collector.otlp.intake import (
+    JSON,
+    PROTOBUF,
+    ContentType,
+    Counters,
+    Flight,
+    Limits,
+    Refusal,
+    Signal,
+    Ticket,
+    failure,
+    hand_over,
+    success,
+)
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store.protocol import Store
 

@@ -97,6 +97,10 @@ class SpanBatch:
     def __len__(self) -> int:
         return len(self.span_ids)
 
+    def keys(self) -> list[int]:
+        """Return what each span is known by (`span_key`)."""
+        return list(map(hash, zip(self.trace_ids, self.span_ids, strict=True)))
+
     def column(self, name: str) -> Values:
         """Return a column, constant where the batch does not carry it."""
         found = self.columns.get(name)
@@ -139,6 +143,11 @@ class SpanBatch:
         )
 
 
+def span_key(trace_id: bytes, span_id: bytes) -> int:
+    """Return by what memory knows a span: Python's keyed 64-bit hash, which nobody outside can aim for."""
+    return hash((trace_id, span_id))
+
+
 @dataclass(slots=True, kw_only=True)
 class ContentRecord:
     """What a log event said of a span, before or after the span itself: texts, or the exception that ended it."""
@@ -152,6 +161,11 @@ class ContentRecord:
     error_type: str | None = None
     """Counts only where the span says that it failed: an exception that was handled is logged too."""
     status_message: str | None = None
+
+    @property
+    def key(self) -> int:
+        """The key of its span."""
+        return span_key(bytes.fromhex(self.trace_id), bytes.fromhex(self.span_id))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A metric's answer as a chart: columns for the browser to draw, and the same figures as table rows.
 
 Gaps stay gaps: where a bucket was not measured the column holds null, and a version never joins another version's line.
+A target is a line to stay above or below, and a word in each row.
 """
 
 import json
@@ -10,10 +11,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
-from ragpulse_dashboards.formats import iso, parse_time, unit_of
-from ragpulse_dashboards.targets import Bound, bounds_of
+from ragpulse_dashboards.formats import by_unit, iso, parse_time, snippet, unit_of
+from ragpulse_dashboards.site import Site
+from ragpulse_dashboards.view import View
 
-__all__ = ["MAX_LINES", "PER", "THIN", "Chart", "build_chart"]
+__all__ = ["LABELS", "MAX_LINES", "PER", "THIN", "WIDTH", "Chart", "read_metrics"]
 
 THIN: Final = 10
 """Buckets with fewer scored answers are drawn hollow, where the collector does not say itself which are thin."""
@@ -25,105 +27,183 @@ PER: Final = {
     "requests": _MINUTE, "errors": _MINUTE, "cost_usd": _HOUR, "input_tokens": _MINUTE, "output_tokens": _MINUTE,
 }  # fmt: skip
 """Sums are drawn as rates, so that a chart says the same however long its buckets are."""
+LABELS: Final = {
+    "latency_p50": "p50", "latency_p95": "p95", "latency_p99": "p99", "requests": "", "error_rate": "",
+    "cost_usd": "", "input_tokens": "input", "output_tokens": "output",
+}  # fmt: skip
+"""What metrics of traffic are called where a chart has several."""
+WIDTH: Final = 120
+"""Points a chart asks for at most: a card is about 500 px wide, and a point with an interval needs 4."""
+_EXPLAINED: Final = {"latency": "latency_ms", "ttft": "ttft_ms", "error": "error_rate", "errors": "error_rate"}
+"""What Explain calls the figure that a family of metrics is made of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """One side of a target on one metric."""
+
+    metric: str
+    limit: float
+    at_least: bool
+    text: str
+    """`at least 0.900`, and where it holds if not everywhere."""
+
+    def judged(self, row: Mapping[str, Any]) -> str:
+        """Whether a table row meets it: by its whole interval where it has one, else by its value."""
+        edges = [row[name] for name in ("lo", "value", "hi") if row.get(name) is not None]
+        if row.get("value") is None:
+            return ""
+        beyond = [edge >= self.limit if self.at_least else edge <= self.limit for edge in (edges[0], edges[-1])]
+        return "met" if all(beyond) else "undecided" if any(beyond) else "missed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """One figure on a page with its table twin."""
+    """One figure on a page with its table twin: the answers of `GET metrics` (label, answer) joined."""
 
     key: str
     """Unique on the page; also the anchor."""
-    title: str
-    unit: str
+    name: str
     metric: str
     """The metric a click asks exemplars for."""
-    metrics: Sequence[str]
-    """All metrics of the chart."""
-    data: str
-    """JSON for the drawing module."""
-    lines: Sequence[Mapping[str, Any]]
-    """What was answered, by line; `rows` makes the table of it."""
-    latest: Mapping[str, Any] | None
-    """The newest measured row."""
-    names: Sequence[str]
-    bars: bool
-    hidden_lines: int
-    """Lines in the table that are not drawn."""
-    step: int
-    bounds: Sequence[Bound] = ()
-    """Targets of its metrics."""
+    answers: Sequence[tuple[str, Mapping[str, Any]]]
+    """Labels tell the metrics apart."""
+    targets: Sequence[Mapping[str, Any]] = ()
+    """As in `GET targets`; those of the chart's metrics are drawn."""
     note: str = ""
+    bars: bool = False
     level: float | None = None
     """The level before a change, drawn dashed."""
     tall: bool = False
+
+    @cached_property
+    def title(self) -> str:
+        """The name, and what a sum is drawn per."""
+        _, per = PER.get(self.metric, (0, ""))
+        return self.name if self.name.endswith(per) else f"{self.name} {per}"
+
+    @cached_property
+    def unit(self) -> str:
+        """The unit of every line."""
+        of_score = self.metric.startswith("quality:")
+        return unit_of(self.metric) if of_score else str(self.answers[0][1].get("unit") or "count")
+
+    @cached_property
+    def step(self) -> int:
+        """Seconds of a bucket."""
+        return int(self.answers[0][1].get("step") or 60)
+
+    @cached_property
+    def metrics(self) -> Sequence[str]:
+        """All metrics of the chart."""
+        return [str(answer.get("name") or self.metric) for _, answer in self.answers]
+
+    @cached_property
+    def lines(self) -> Sequence[Mapping[str, Any]]:
+        """What was answered, by line, the one that stands on most answers first."""
+        long, _ = PER.get(self.metric, (0, ""))
+        scale = long / self.step if long else 1.0
+        lines = [line for at, (label, answer) in enumerate(self.answers) for line in _lines(at, label, answer, scale)]
+        return sorted(lines, key=lambda line: -line["n"])
+
+    @cached_property
+    def drawn(self) -> Sequence[Mapping[str, Any]]:
+        """As many lines as can be told apart, in the order of the answers."""
+        return sorted(self.lines[:MAX_LINES], key=lambda line: line["order"])
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The drawn lines by name."""
+        return [line["label"] for line in self.drawn]
+
+    @property
+    def hidden_lines(self) -> int:
+        """Lines in the table that are not drawn."""
+        return len(self.lines) - len(self.drawn)
+
+    @cached_property
+    def span(self) -> Sequence[int | None]:
+        """Where the range starts and ends."""
+        return [_epoch(self.answers[0][1].get(edge)) for edge in ("from", "to")]
+
+    @cached_property
+    def bounds(self) -> Sequence[Bound]:
+        """Targets of its metrics; a bound of a sum is one of the whole range and is not drawn."""
+        return [] if self.metric in PER else _bounds(self.targets, self.metrics, self.unit)
+
+    @cached_property
+    def latest(self) -> Mapping[str, Any] | None:
+        """The newest measured row of the chart's metric."""
+        own = [line for line in self.lines if line["metric"] == self.metric]
+        return _latest(own, over_by=self.span[1] and self.span[1] - self.step)
 
     @cached_property
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The figures of all lines, newest first: t, line, value, lo, hi, n, n_eff, not_scored."""
         return _rows(self.lines)[:MAX_ROWS]
 
+    @cached_property
+    def why(self) -> Mapping[str, Any]:
+        """What to ask Explain about a stretch of it; of a count, what differs among all requests of the stretch."""
+        family, _, evaluator = self.metric.partition(":")
+        if evaluator:
+            return {"metric": self.metric} if family == "quality" else {}
+        if family == "requests":
+            return {"metric": "latency_ms", "sel_lo": 0}
+        return {"metric": _EXPLAINED.get(family.partition("_")[0], family)}
 
-def build_chart(
+    @cached_property
+    def data(self) -> str:
+        """JSON for the drawing module."""
+        grid = _grid([line["points"] for line in self.drawn], self.step)
+        data = {
+            "metric": self.metric,
+            "title": self.title,
+            "unit": self.unit,
+            "step": self.step,
+            "range": self.span,
+            "bars": self.bars,
+            "t": grid,
+            "lines": [_columns(line, grid) for line in self.drawn],
+            "markers": _markers(self.answers),
+            "tall": self.tall,
+            "level": None if self.level is None else {"value": self.level},
+            "targets": [{"value": one.limit, "text": one.text} for one in self.bounds],
+        }
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+async def read_metrics(
+    site: Site,
+    view: View,
+    names: Sequence[str],
     *,
-    key: str,
-    title: str,
-    answers: Sequence[tuple[str, Mapping[str, Any]]],
-    metric: str,
-    targets: Sequence[Mapping[str, Any]] = (),
-    note: str = "",
-    bars: bool = False,
-    level: float | None = None,
-    tall: bool = False,
-) -> Chart:
-    """Join the answers of `GET metrics` (label, answer) into one chart; labels tell the metrics apart.
+    group_by: Sequence[str] = (),
+    corrected: bool = False,
+    width: int = WIDTH,
+    step: str = "auto",
+    max_age: float = 0.0,
+) -> dict[str, Mapping[str, Any]]:
+    """The answers for several metrics by name; all in one question, as each waits for a thread of its own."""
+    params = {**view.params(), "name": list(names), "step": step, "width": width, "group_by": list(group_by)}
+    params |= {"max_age": max_age} if max_age else {}
+    answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
+    return {name: {**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)}
 
-    Of `targets` (as in `GET targets`) those of the chart's metrics are drawn, and `level`, which was before a change.
-    """
-    first = answers[0][1]
-    long, per = PER.get(metric, (0, ""))
-    unit = unit_of(metric) if metric.startswith("quality:") else str(first.get("unit") or "count")
-    step = int(first.get("step") or 60)
-    scale = long / step if long else 1.0
-    lines = [line for at, (label, answer) in enumerate(answers) for line in _lines(at, label, answer, scale)]
-    lines.sort(key=lambda line: line["n"], reverse=True)
-    drawn = sorted(lines[:MAX_LINES], key=lambda line: line["order"])
-    grid = _grid([line["points"] for line in drawn], step)
-    start, end = _epoch(first.get("from")), _epoch(first.get("to"))
-    metrics = [str(answer.get("name") or metric) for _, answer in answers]
-    bounds = [] if per else bounds_of(targets, metrics, unit)  # a bound of a sum is one of the whole range
-    title = title if title.endswith(per) else f"{title} {per}"
-    data = {
-        "metric": metric,
-        "title": title,
-        "unit": unit,
-        "step": step,
-        "range": [start, end],
-        "bars": bars,
-        "t": grid,
-        "lines": [_columns(line, grid) for line in drawn],
-        "markers": _markers(answers),
-        "tall": tall,
-        "level": None if level is None else {"value": level},
-        "targets": [{"value": one.limit, "text": one.text} for one in bounds],
-    }
-    return Chart(
-        key=key,
-        title=title,
-        unit=unit,
-        metric=metric,
-        metrics=metrics,
-        data=json.dumps(data, separators=(",", ":"), allow_nan=False),
-        lines=lines,
-        latest=_latest([line for line in lines if line["metric"] == metric], over_by=end and end - step),
-        names=[line["label"] for line in drawn],
-        bars=bars,
-        hidden_lines=len(lines) - len(drawn),
-        step=step,
-        bounds=bounds,
-        note=note,
-        level=level,
-        tall=tall,
-    )
+
+def _bounds(targets: Sequence[Mapping[str, Any]], metrics: Sequence[str], unit: str) -> list[Bound]:
+    return [
+        Bound(metric=one["metric"], limit=float(one[side]), at_least=side == "min", text=_bound_text(one, side, unit))
+        for one in targets
+        if one.get("metric") in metrics
+        for side in ("min", "max")
+        if one.get(side) is not None
+    ]
+
+
+def _bound_text(target: Mapping[str, Any], side: str, unit: str) -> str:
+    where = f" where {snippet(target['where'], 40)}" if target.get("where") else ""
+    return f"{'at least' if side == 'min' else 'at most'} {by_unit(target[side], unit)}{where}"
 
 
 def _epoch(value: Any) -> int | None:
@@ -133,34 +213,32 @@ def _epoch(value: Any) -> int | None:
 
 def _lines(at: int, label: str, answer: Mapping[str, Any], scale: float) -> list[dict[str, Any]]:
     """One line per (group, version, judge): different versions are never one line."""
-    series = answer.get("series") or []
-    versions = {(one.get("version"), one.get("judge")) for one in series}
-    lines = []
-    for order, one in enumerate(series):
-        group = one.get("group") or {}
-        words = [label] if label else []
-        words += [
-            str(value) if value not in (None, "") else f"no {name.replace('_', ' ')}" for name, value in group.items()
-        ]
-        if len(versions) > 1:
-            words.append(_version(one))
-        points = {
-            moment: _scaled(point, scale)
-            for point in one.get("points") or []
-            if (moment := _epoch(point.get("t"))) is not None
+    series = answer["series"]
+    several = len({(one.get("version"), one.get("judge")) for one in series}) > 1
+    return [
+        {
+            "label": " · ".join([*([label] if label else []), *_group(one), *([_version(one)] if several else [])]),
+            "order": (at, order),
+            "points": (points := _points(one, scale)),
+            "n": sum(point.get("n") or 0 for point in points.values()),
+            "group": one.get("group") or {},
+            "metric": answer.get("name"),
         }
-        total = sum(point.get("n") or 0 for point in points.values())
-        lines.append(
-            {
-                "label": " · ".join(words),
-                "order": (at, order),
-                "points": points,
-                "n": total,
-                "group": group,
-                "metric": answer.get("name"),
-            }
-        )
-    return lines
+        for order, one in enumerate(series)
+    ]
+
+
+def _group(series: Mapping[str, Any]) -> list[str]:
+    group = series.get("group") or {}
+    return [str(value) if value not in (None, "") else f"no {name.replace('_', ' ')}" for name, value in group.items()]
+
+
+def _points(series: Mapping[str, Any], scale: float) -> dict[int, Mapping[str, Any]]:
+    return {
+        moment: _scaled(point, scale)
+        for point in series.get("points") or []
+        if (moment := _epoch(point.get("t"))) is not None
+    }
 
 
 def _scaled(point: Mapping[str, Any], scale: float) -> Mapping[str, Any]:
@@ -214,7 +292,7 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
     """Version changes and change points, each once."""
     found = {}
     for _, answer in answers:
-        for marker in answer.get("markers") or []:
+        for marker in answer["markers"]:
             moment = _epoch(marker.get("t"))
             if moment is not None:
                 text = str(marker.get("text") or "")

@@ -37,9 +37,7 @@ def _sentence(view: View, shift: Mapping[str, Any]) -> dict[str, Any]:
         "title": f"{shift['sureness']:.1f} standard errors; {shift['before']['n']:,} answers before,"
         f" {shift['after']['n']:,} after",
         "tone": "bad" if shift["worse"] else "good",
-        "why": view.url(
-            "/explain", metric=metric, sel_from=shift["t"], **({"sel_lo": 0, "sel_hi": 0.5} if evaluator else {})
-        ),
+        "why": view.url("/explain", metric=metric, sel_from=shift["t"]),
         "worst": view.url("/traces", from_=shift["t"], **order, **({"error": "true"} if "error" in metric else {})),
     }
 
@@ -55,7 +53,13 @@ def _steady(
     facts = [
         ("Cost", "cost_usd", usd(strip["cost_usd"]), f"unknown for {percent(unknown)}" if unknown else "", cost_url),
         ("Errors", "error_rate", percent(strip["error_rate"]), failing, view.url("/traces", error="true")),
-        ("p95", "latency_p95", ms(latency and latency["value"]), "", view.url("/traces", sort="slow")),
+        (
+            "p95",
+            "latency_p95",
+            ms(latency and latency["value"]),
+            latency and f"since {clock(latency['t'])}",
+            view.url("/traces", sort="slow"),
+        ),
         ("Traffic", "requests", counted(strip["n_traces"], "answer"), "", view.url("/traces")),
     ]
     shifts = {one["metric"]: one["worse"] for one in strip.get("changes") or []}

@@ -26,6 +26,8 @@ Api = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 Handler = Callable[["Site", Request], Awaitable[Response]]
 
 MAX_FORM_BYTES: Final = 64 * 1024
+USUAL: Final = ("faithfulness", "groundedness")
+"""What people ask about first: a judge's verdict, else the offline check of the same question."""
 WHOLE: Final = "base.html"
 TITLE: Final = "<title>"
 _OWN_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-[a-z]+|data-(?:live|later|root|url))=")/(?!/)')
@@ -91,6 +93,12 @@ class Site:
     def _page(self, known: Mapping[str, Any], template: str, context: Mapping[str, Any]) -> bytes:
         text = self.templates.get_template(template).render({**known, **context})
         return self.linked(text).encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
+
+    async def in_use(self) -> list[str]:
+        """The evaluators that rules run; first the one that people ask about."""
+        known = await self.api("GET evaluators", {})
+        names = [str(one["name"]) for one in known["evaluators"] if one.get("online")]
+        return sorted(names, key=lambda name: (USUAL.index(name) if name in USUAL else len(USUAL), name))
 
     def linked(self, page: str) -> str:
         """Put the root path in front of the page's own links; quotes in texts are escaped, so none looks like one."""

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-__all__ = ["FILTERS", "GROUPS", "RANGES", "View", "read_view"]
+__all__ = ["FILTERS", "GROUPS", "METADATA", "RANGES", "View", "read_view"]
 
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",

@@ -6,7 +6,7 @@ import copy
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -16,7 +16,7 @@ from typing import Any
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
-from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
 
 __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")
@@ -66,6 +66,8 @@ class Entry:
     """Packages the evaluator imports; where one is missing, it stays listed and is refused when it is configured."""
     install: str = ""
     """What to install for those packages, e.g. `ragpulse[text]`."""
+    former: Mapping[str, str] = field(default_factory=dict)
+    """Label of an earlier version to how its scores meant something else; said where a limit may stem from it."""
 
     @classmethod
     def of(

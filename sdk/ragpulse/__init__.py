@@ -11,7 +11,7 @@ from ._decorators import CurrentSpan, agent, current_span, embedding, llm, rag, 
 from ._export.batch import Stats
 from ._instrument import instrument
 from ._propagation import attributes, extract, inject, traced_executor, variant
-from ._record.usage import Usage
+from ._reading.usage import Usage
 
 __all__ = [
     "CurrentSpan",

@@ -29,6 +29,7 @@ from ._record.tracer import SDK_VERSION, Sampler, Tracer
 from ._settings import Settings, is_disabled, names_destination, read_settings
 
 if TYPE_CHECKING:
+    from ._export.spool import DiskSpool
     from ._record.attach import Forwarder
 
 PROVIDER = Provider()
@@ -51,23 +52,18 @@ class Runtime:
         self._lock = threading.Lock()
         self._forwarder: Forwarder | None = None
         self._resource = self._identified()
-        spool = None
-        if settings.spool_dir:
-            from ._export.spool import DiskSpool  # few applications need it
-
-            spool = DiskSpool(settings.spool_dir)
         self.exporter = Exporter(
             self._encode,
             self.connect,
             max_bytes=settings.max_queue_bytes,
             gzip=settings.destination.gzip,
-            spool=spool,
+            spool=_spool(settings.spool_dir),
             on_start=self._started,
         )
         self.own = Tracer(
             self.exporter.offer,
             policy=settings.policy,
-            sampler=_sampler(settings),
+            sampler=Sampler.named(settings.sampler, settings.sampler_arg),
             resource=settings.resource,
             processors=PROVIDER.processors,
             isolated=settings.isolated,
@@ -118,13 +114,16 @@ class Runtime:
     def _started(self) -> None:
         """Runs when the exporting thread has started: by now a server has installed its signal handlers."""
         PROCESS.lifecycle.watch_workers()
-        PROCESS.lifecycle.watch_sigterm()
+        if not PROCESS.lifecycle.watch_sigterm():
+            self.exporter.be_wary()
         if PROCESS.lifecycle.ends_unannounced():
             self.exporter.hurry()
 
-    def terminate(self) -> None:
-        """Has what is finished delivered now, and from here on each span as it ends: SIGTERM was received."""
+    def terminate(self, timeout: float = 0.0) -> None:
+        """Delivers what is finished, within `timeout` or meanwhile, and from here on each span as it ends."""
         self.exporter.terminate()
+        if timeout:
+            self.exporter.flush(timeout, give_up=True)
 
     def shutdown(self, timeout: float) -> bool:
         """Delivers within `timeout` seconds and stops."""
@@ -147,10 +146,12 @@ class Runtime:
         self.exporter.forked()
 
 
-def _sampler(settings: Settings) -> Sampler:
-    name = settings.sampler
-    ratio = settings.sampler_arg if name.endswith("traceidratio") else 0.0 if name.endswith("always_off") else 1.0
-    return Sampler(min(max(ratio, 0.0), 1.0), follow_parent=name.startswith("parentbased"))
+def _spool(folder: str | None) -> "DiskSpool | None":
+    if not folder:
+        return None
+    from ._export.spool import DiskSpool  # few applications need it
+
+    return DiskSpool(folder)
 
 
 class Process:

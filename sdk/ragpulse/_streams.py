@@ -12,9 +12,9 @@ import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
+from ._reading.values import read
 from ._record.call import Call
 from ._record.scope import current, enter, leave, restore
-from ._record.values import read
 
 _PLAIN = frozenset({str, dict, list, tuple, type(None), int, float, bool, bytes})
 

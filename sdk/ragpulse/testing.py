@@ -12,11 +12,11 @@ from typing import Any
 
 from . import attributes as names
 from ._guard import GUARD
+from ._reading.usage import USAGE_NAMES, Usage
 from ._record.call import STATE
 from ._record.content import ContentPolicy, Score, all_attributes
 from ._record.span import Span
 from ._record.tracer import Ids, Sampler, Tracer
-from ._record.usage import USAGE_NAMES, Usage
 
 _EPOCH_NS = 1_700_000_000_000_000_000
 _TICK_NS = 1_000_000

@@ -24,11 +24,10 @@ def demo_data(tmp_path: Path) -> Iterator[Client]:
     """A client of a collector that holds the demo's traffic, evaluated."""
     from ragpulse_collector.app import Collector
     from ragpulse_collector.client import connect
-    from ragpulse_collector.demo.offer import offered
     from ragpulse_collector.settings import Settings
 
     settings = Settings().with_options("collector", {"db": str(tmp_path / "demo.duckdb"), "port": 0, "settle_s": 0.0})
-    running = Collector(settings, more=offered)
+    running = Collector(settings)
     running.start()
     try:
         client = connect(running.url)

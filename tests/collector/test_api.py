@@ -16,10 +16,9 @@ from traffic import rag_trace, send
 from waiting import until
 
 import ragpulse_dashboards
-from ragpulse_collector.api import http
 from ragpulse_collector.api.guard import Guard, Keys
 from ragpulse_collector.api.models import TraceDetail
-from ragpulse_collector.api.operations import Operation, Operations
+from ragpulse_collector.api.operations import Operation, Operations, routes
 from ragpulse_collector.client import Client, ClientError, connect
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Busy
@@ -133,7 +132,7 @@ def test_the_filtered_list_is_a_parquet_file(collector: Start, tmp_path: Path) -
     running = collector(sql_max_rows=3)
     for number in range(5):
         send(running.url, rag_trace(number, prompt_version="v8" if number < 2 else "v7"))
-    until(connect(running.url), "select 1 from scores where evaluator = 'groundedness' and status = 'ok' limit 3", 3)
+    until(connect(running.url), "select 1 from scores where evaluator = 'groundedness' having count(*) = 5")
     for given, count in (("prompt_version=v8&format=parquet", 2), ("sort=slow", 3)):
         file = tmp_path / f"{count}.parquet"
         with urllib.request.urlopen(f"{running.url}/api/v1/export/traces?{given}") as answer:
@@ -234,9 +233,9 @@ def test_a_busy_store_tells_readers_when_to_come_again() -> None:
     def run(params: object) -> None:
         raise Busy(f"busy with {len(str(params))} letters", retry_after_s=3)
 
-    asked = Operation(method="GET", path="traces/{trace_id}", run=run, params=TraceDetail, summary="Never answers.")
+    asked = Operation("GET traces/{trace_id}", run, "Never answers.", TraceDetail)
     table = Operations([asked])
-    app = Starlette(routes=[*http.routes(table), *ragpulse_dashboards.routes(table.call)])
+    app = Starlette(routes=[*routes(table), *ragpulse_dashboards.routes(table.call)])
     guard = Guard(app, settings=CollectorSettings(), keys=Keys(CollectorSettings()))
     client = TestClient(guard, base_url="http://127.0.0.1")
     for path in ("/api/v1/traces/", "/traces/"):

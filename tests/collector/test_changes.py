@@ -112,3 +112,15 @@ def test_only_what_an_evaluator_fails_is_failing(store: EmbeddedStore) -> None:
 
     assert listed(failing="true") == [trace_id(1)]
     assert listed(failing="false") == [trace_id(0)]
+
+
+def test_a_level_that_only_seems_to_change_again_is_one(store: EmbeddedStore) -> None:
+    """A step that is not sure does not part what came after the change, and takes nothing from its sureness."""
+    units = Units(store)
+    for number in range(TOTAL):
+        passing = 0.96 if number < 240 else 0.62 if number < 300 else 0.78
+        score = float(uniform(number, "score") < passing)
+        units.scored(number, "judge", score, at=T0 + timedelta(minutes=number))
+    units.save()
+    (one,) = found(store)
+    assert (one["before"]["n"], one["after"]["n"]) == (240, 240)

@@ -24,7 +24,7 @@ from waiting import eventually, until
 from ragpulse_collector.api.guard import OPEN_PATHS, Guard, Keys, Refusal
 from ragpulse_collector.cli import cli
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.environment import variables
+from ragpulse_collector.configuration import variables
 from ragpulse_collector.settings import CollectorSettings, Settings
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ FILES = [*MANIFESTS, DEPLOY / "compose.yaml", DEPLOY / "Dockerfile", DEPLOY / "D
 def test_variables_and_probes_are_those_of_the_collector() -> None:
     """Each RAGPULSE_ variable is a setting, and each probed path is a route that needs no key."""
     text = "\n".join(path.read_text() for path in FILES)
-    settings = {variable.name for variable in variables(Settings)}
+    settings = {variable.name for variable in variables()}
     assert set(re.findall(r"\b(RAGPULSE_[A-Z_]+[A-Z])\b(?!=tcp)", text)) - settings == set()
     assert set(re.findall(r"path: (/\w+z)", text)) <= OPEN_PATHS
 

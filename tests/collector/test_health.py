@@ -10,10 +10,11 @@ import pytest
 from traffic import rag_trace, send
 from waiting import eventually
 
-from ragpulse_collector.api.handlers.health import disk, pace, problems
+from ragpulse_collector.api.handlers.status import RECENT, disk, pace, problems
 from ragpulse_collector.cli.diagnosis import diagnose
 from ragpulse_collector.client import connect
 from ragpulse_collector.settings import CollectorSettings
+from ragpulse_collector.store.queries.health import results_since
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -84,9 +85,9 @@ def test_rates_are_those_of_the_stored_rows(collector: Callable[..., Collector])
     client = connect(running.url)
     status = eventually(lambda: client.call("GET status"), lambda status: status["evaluations"]["done"] == 4)
     now = datetime.fromisoformat(status["newest_span"].rstrip("Z")) + timedelta(seconds=30)
-    found = pace(running.store, now, 0)
+    found = pace(results_since(running.store, now - RECENT), 0)
     assert found == {"new_per_s": 4 / 600, "done_per_s": 4 / 600, "clears_in_s": 0.0}
-    assert pace(running.store, now, 3)["clears_in_s"] is None
+    assert pace(results_since(running.store, now - RECENT), 3)["clears_in_s"] is None
     settings = CollectorSettings(db=running.settings.collector.db, retention_gb=1e6)
     assert disk(running.store, settings, now, 1000)["growth_bytes_per_day"] is None
     later = disk(running.store, settings, now + timedelta(hours=12), 1000)

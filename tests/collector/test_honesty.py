@@ -20,7 +20,6 @@ NAMES = (
     "peeking",
     "labels",
     "assisted",
-    "change",
     "salts",
 )
 

@@ -15,7 +15,7 @@ import pytest
 from served import Served
 from waiting import eventually
 
-from ragpulse_collector.app.logs import MAX_ALIKE, WINDOW_S, RateLimit
+from ragpulse_collector.app.process import MAX_ALIKE, WINDOW_S, RateLimit
 
 NO_DESCRIPTOR = "socket.accept() out of system resource"
 

@@ -11,9 +11,10 @@ import pytest
 from spans import spans_of
 from wire_support import SPAN, both_ways, decode_json, otlp_json
 
+from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.mapper import Mapper
 from ragpulse_collector.conventions.rules import Rule, RuleBook
-from ragpulse_collector.otlp import Scope, WireRows
+from ragpulse_collector.otlp.wire import Scope, WireRows
 
 RECORDED = Path(__file__).parent / "fixtures" / "recorded"
 PEERS = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -123,9 +124,27 @@ def test_a_rule_that_raises_costs_its_span_alone() -> None:
     assert orjson.loads(spans_of(mapped.spans)[0].mapped_from) == {"flags": ["unmapped"]}
 
 
-def test_a_short_question_stays_in_a_long_prompt() -> None:
-    """It is stored twice: taking it out would mean to write the whole prompt again, to compare it byte by byte."""
-    messages = json.dumps([{"role": "system", "content": "x" * 3_000}, {"role": "user", "content": "Why?"}])
+@pytest.mark.parametrize(
+    "question", ["Why?", ', "role": "user"', "Wie spät?", "Wie sp\u00e4t?\n", "\U0001f600", '"', "\\", "x"]
+)
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", ":"), (" ,\n", " : ")])
+def test_a_text_is_cut_out_of_json_however_it_is_written(
+    question: str, ensure_ascii: bool, separators: tuple[str, str]
+) -> None:
+    """What is stored holds the text once, and gives the attribute back to the byte."""
+    messages = json.dumps(
+        [{"role": "system", "content": f"{question} {'x' * 3_000}"}, {"role": "user", "content": question}],
+        ensure_ascii=ensure_ascii, separators=separators,
+    )  # fmt: skip
     (span,) = spans_of(decode_json({"attributes": {"gen_ai.input.messages": messages}}))
-    assert span.query == "Why?"
-    assert orjson.loads(span.attributes) == {"gen_ai.input.messages": messages}
+    assert span.query == question
+    assert span.attributes.count("$lifted") == 1
+    assert restore_attributes(span.attributes, question, None, None) == {"gen_ai.input.messages": messages}
+
+
+def test_references_of_earlier_versions_are_read() -> None:
+    """They held JSON texts parsed, with the style they were written in."""
+    template = '{"a": {"$json": [{"role": "user", "content": {"$lifted": "query"}}], "style": "spaced"}}'
+    restored = restore_attributes(template, "Wie spät?", None, None)
+    assert restored == {"a": '[{"role": "user", "content": "Wie sp\\u00e4t?"}]'}

@@ -129,7 +129,7 @@ def test_answers_fit_the_document(client: Client) -> None:
 
 
 def test_every_json_operation_is_asked(client: Client) -> None:
-    """Those left out need a caller's evaluator, a judge or a monitor; their tests are elsewhere."""
+    """Those left out need a caller's evaluator, a judge, a monitor or minutes; their tests are elsewhere."""
     paths = document_of(client)["paths"]
     described = {
         (method.upper(), path.removeprefix("/api/v1/"))
@@ -143,6 +143,8 @@ def test_every_json_operation_is_asked(client: Client) -> None:
         ("POST", "drift/anchors"),
         ("POST", "drift/run"),
         ("POST", "monitors/{name}/test"),
+        ("POST", "demo"),
+        ("DELETE", "demo"),
     }
 
 

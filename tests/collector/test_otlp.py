@@ -13,7 +13,8 @@ from spans import spans_of
 from wire_support import JSON, PROTOBUF, SPAN, otlp_json, span_body
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.otlp import WireBatch, parse_spans
+from ragpulse_collector.otlp.intake import parse_spans
+from ragpulse_collector.otlp.wire import WireBatch
 from ragpulse_collector.records import DecodeError, RawBody
 
 VALUES = (["x", "y" * 300, "für", ""], [0, 5, 300, -1, 2**62], [0.5, 2.5, 0.0], [True, b"hi", ["a"], [1], 1, 1.0, "1"])

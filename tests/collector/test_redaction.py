@@ -107,6 +107,17 @@ def test_a_match_never_breaks_the_json_around_it() -> None:
     assert json.loads(span.mapped_from)
 
 
+def test_json_around_a_text_that_became_a_column_is_masked() -> None:
+    """Strings, whatever escapes they are written with, numbers and keys; the JSON stays valid."""
+    messages = [{"role": "system", "content": 'For "Jürgen"', "n": 123456789}, {"role": "user", "content": "Jürgen?"}]
+    sent = text("gen_ai.input.messages", json.dumps(messages))
+    (span,) = spans_of(masked("traces", span_with([sent]), ["Jürgen", r"\d{9}", "role"]))
+    attributes = restore_attributes(span.attributes, span.query, span.response, span.contexts)
+    assert json.loads(attributes["gen_ai.input.messages"]) == [
+        {MASK: "system", "content": f'For "{MASK}"', "n": MASK}, {MASK: "user", "content": f"{MASK}?"},
+    ]  # fmt: skip
+
+
 def test_escapes_hide_nothing() -> None:
     """JSON inside a string, with letters written as escapes, is looked into."""
     (span,) = spans_of(masked("traces", span_with([text("note", '{"who": "J\\u00fcrgen"}')]), ["Jürgen"]))

@@ -27,7 +27,7 @@ from traffic import rag_trace, send
 from waiting import eventually, until
 
 from ragpulse_collector.app.collector import Collector
-from ragpulse_collector.app.logs import MAX_ALIKE, WINDOW_S
+from ragpulse_collector.app.process import MAX_ALIKE, WINDOW_S
 from ragpulse_collector.app.server import PortInUse, bind
 from ragpulse_collector.client import Client, connect
 from ragpulse_collector.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ragpulse_collector.configuration import load_settings
-from ragpulse_collector.settings import Settings, SettingsError, is_loopback
+from ragpulse_collector.settings import Settings, SettingsError
 
 GOOD = """
 [collector]
@@ -83,15 +83,6 @@ def test_a_public_address_needs_a_key() -> None:
     settings = Settings().with_options("collector", {"host": "0.0.0.0"})
     with pytest.raises(SettingsError, match="ragpulse key"):
         settings.check()
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("example.org", False)],
-)
-def test_loopback_is_recognised(host: str, expected: bool) -> None:
-    """Only names and addresses of this computer count as loopback."""
-    assert is_loopback(host) is expected
 
 
 def test_command_line_options_win() -> None:

@@ -15,7 +15,7 @@ import pytest
 from served import Served
 
 from ragpulse_collector.app.background import Job, Ticker
-from ragpulse_collector.app.memory import release_startup_code
+from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.app.server import StartingApp
 
 if TYPE_CHECKING:
@@ -29,11 +29,7 @@ from ragpulse_collector.cli.serve import serve
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.settings import Settings
 
-def more(store):
-    from ragpulse_collector.demo.offer import offered
-    return offered(store)
-
-collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}), more=more)
+collector = Collector(Settings().with_options("collector", {"db": sys.argv[1], "port": 0}))
 listening = sorted(sys.modules)
 collector.start()
 idle = sorted(sys.modules)

@@ -18,6 +18,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from waiting import eventually
 
 from ragpulse_dashboards import SecurityHeaders, routes
 
@@ -83,7 +84,15 @@ class Visit:
     def open(self, path: str) -> None:
         """Go there and wait until the scripts ran."""
         self.page.goto(self.base + path, wait_until="load")
-        self.page.wait_for_function("document.documentElement.classList.contains('js')")
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait until the scripts ran."""
+        self.page.locator("html.js").wait_for(state="attached")
+
+    def until(self, expression: str, argument: Any = None) -> None:
+        """Wait until an expression is true; `wait_for_function` polls by `eval`, which the pages' policy forbids."""
+        eventually(lambda: self.page.evaluate(expression, argument))
 
     def box(self, selector: str) -> Any:
         """Where an element is, scrolled into view."""

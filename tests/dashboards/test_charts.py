@@ -2,7 +2,7 @@
 
 import json
 
-from ragpulse_dashboards.charts import build_chart
+from ragpulse_dashboards.charts import Chart
 
 
 def answer(*series: dict[str, object]) -> dict[str, object]:
@@ -34,9 +34,9 @@ def point(minute: int, value: float | None, n: int = 20) -> dict[str, object]:
 
 def test_a_missing_bucket_is_a_gap() -> None:
     """Where buckets are missing the column holds null, so that no line is drawn across."""
-    chart = build_chart(
+    chart = Chart(
         key="k",
-        title="t",
+        name="t",
         answers=[("", answer({"group": {}, "points": [point(0, 0.5), point(9, 0.7)]}))],
         metric="quality:g",
     )
@@ -50,16 +50,16 @@ def test_versions_are_separate_lines() -> None:
         {"group": {}, "version": "abcdef0123", "points": [point(0, 0.5)]},
         {"group": {}, "version": "9999999999", "points": [point(1, 0.7)]},
     ]
-    chart = build_chart(key="k", title="t", answers=[("", answer(*series))], metric="quality:g")
+    chart = Chart(key="k", name="t", answers=[("", answer(*series))], metric="quality:g")
     assert chart.names == ["version abcdef01", "version 99999999"]
     assert [line["v"] for line in json.loads(chart.data)["lines"]] == [[0.5, None], [None, 0.7]]
 
 
 def test_the_table_has_every_figure() -> None:
     """The table twin holds value, interval, n and what was counted but not averaged, newest first."""
-    chart = build_chart(
+    chart = Chart(
         key="k",
-        title="t",
+        name="t",
         answers=[("", answer({"group": {}, "points": [point(0, 0.5), point(1, None)]}))],
         metric="quality:g",
     )
@@ -74,7 +74,7 @@ def test_too_many_groups_stay_in_the_table() -> None:
     series: list[dict[str, object]] = [
         {"group": {"model": f"m{number}"}, "points": [point(0, 0.5, n=number)]} for number in range(9)
     ]
-    chart = build_chart(key="k", title="t", answers=[("", answer(*series))], metric="quality:g")
+    chart = Chart(key="k", name="t", answers=[("", answer(*series))], metric="quality:g")
     assert len(chart.names) == 6
     assert "m0" not in chart.names
     assert chart.hidden_lines == 3
@@ -83,9 +83,9 @@ def test_too_many_groups_stay_in_the_table() -> None:
 
 def test_values_that_are_not_numbers_are_gaps() -> None:
     """NaN and infinity would break the page's JSON; they become null."""
-    chart = build_chart(
+    chart = Chart(
         key="k",
-        title="t",
+        name="t",
         answers=[("", answer({"group": {}, "points": [point(0, float("nan")), point(1, float("inf"))]}))],
         metric="quality:g",
     )
@@ -95,7 +95,7 @@ def test_values_that_are_not_numbers_are_gaps() -> None:
 def test_thin_points_are_hollow_as_the_collector_says() -> None:
     """What the API calls thin is drawn hollow; where it says nothing, fewer than ten answers are thin."""
     told = answer({"group": {}, "points": [{**point(0, 0.8, n=50), "thin": True}, point(1, 0.8, n=9), point(2, 0.8)]})
-    chart = build_chart(key="a", title="a", answers=[("", told)], metric="quality:a")
+    chart = Chart(key="a", name="a", answers=[("", told)], metric="quality:a")
     assert json.loads(chart.data)["lines"][0]["thin"] == [True, True, False]
 
 
@@ -104,7 +104,7 @@ def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
     over, begun = point(58, 0.8), point(59, 0.1, n=1)
     ended = {**answer({"group": {}, "points": [over, begun]}), "to": "2026-01-01T00:59:30Z"}
     begun_only = {**ended, "series": [{"group": {}, "points": [begun]}]}
-    charts = [build_chart(key="a", title="a", answers=[("", one)], metric="quality:g") for one in (ended, begun_only)]
+    charts = [Chart(key="a", name="a", answers=[("", one)], metric="quality:g") for one in (ended, begun_only)]
     assert [chart.latest and chart.latest["value"] for chart in charts] == [0.8, 0.1]
 
 
@@ -113,7 +113,7 @@ def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
     targets = [{"metric": "quality:g", "min": 0.4, "max": None, "where": None}, {"metric": "latency_p95", "max": 9.0}]
     points = [{**point(n, value), "lo": value - 0.1, "hi": value + 0.1} for n, value in enumerate((0.2, 0.45, 0.6))]
     answers = [("", answer({"group": {}, "points": points}))]
-    chart = build_chart(key="k", title="t", metric="quality:g", answers=answers, targets=targets)
+    chart = Chart(key="k", name="t", metric="quality:g", answers=answers, targets=targets)
     assert json.loads(chart.data)["targets"] == [{"value": 0.4, "text": "at least 0.400"}]
     assert [chart.bounds[0].judged(row) for row in chart.rows] == ["met", "undecided", "missed"]
     assert chart.bounds[0].judged({"value": None}) == ""

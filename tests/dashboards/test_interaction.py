@@ -37,23 +37,88 @@ def query_of(visit: Visit) -> dict[str, list[str]]:
     return parse_qs(urlsplit(visit.page.url).query)
 
 
-def test_dragging_zooms_every_chart_and_a_double_click_returns(browser: Browser, site: str) -> None:
-    """A drag puts the range into the URL, remembers where it came from, and a double click goes back."""
+def drag(visit: Visit, chart: str) -> None:
+    """Mark a stretch of a chart with the mouse."""
+    box = visit.box(f"#chart-{chart} .u-over")
+    visit.page.mouse.move(box["x"] + 60, box["y"] + 50)
+    visit.page.mouse.down()
+    visit.page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
+    visit.page.mouse.up()
+
+
+def follow(visit: Visit, chart: str, text: str) -> dict[str, list[str]]:
+    """Follow what is offered beside the marked stretch; returns the query of the page it leads to."""
+    with visit.page.expect_navigation():
+        visit.page.locator(f"#chart-{chart} .brush").get_by_text(text).click()
+    return query_of(visit)
+
+
+def test_a_marked_stretch_zooms_every_chart_and_a_double_click_returns(browser: Browser, site: str) -> None:
+    """A drag offers to zoom: the range in the URL remembers where it came from, and a double click goes back."""
 
     def steps(visit: Visit) -> None:
         visit.open("/?from=-7d")
-        box = visit.box("#chart-latency .u-over")
-        visit.page.mouse.move(box["x"] + 60, box["y"] + 50)
-        visit.page.mouse.down()
-        visit.page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
-        with visit.page.expect_navigation():
-            visit.page.mouse.up()
-        zoomed = query_of(visit)
+        drag(visit, "latency")
+        assert visit.page.locator(".brush:visible").count() == 1  # charts are synchronised; the others offer nothing
+        zoomed = follow(visit, "latency", "Zoom")
         assert zoomed["back"] == ["-7d"]
         assert zoomed["from"][0] < zoomed["to"][0]
         with visit.page.expect_navigation():
             visit.page.locator("#chart-latency .u-over").dblclick()
         assert query_of(visit) == {"from": ["-7d"]}
+
+    browser.visit(site, steps)
+
+
+@pytest.mark.parametrize(
+    ("chart", "metric"),
+    [
+        ("lead", "quality:groundedness"),
+        ("latency", "latency_ms"),
+        ("cost", "cost_usd"),
+        ("tokens", "input_tokens"),
+        ("error-rate", "error_rate"),
+        ("requests", "latency_ms"),
+    ],
+)
+def test_a_marked_stretch_of_any_chart_is_explained(browser: Browser, site: str, chart: str, metric: str) -> None:
+    """Scores, latency, cost, tokens, errors and traffic: a drag and Why? keep metric, range and filters."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/?from=-24h&model=gpt-5-mini")
+        visit.page.locator(f"#chart-{chart} .u-over").wait_for(state="attached")
+        drag(visit, chart)
+        found = follow(visit, chart, "Why?")
+        assert urlsplit(visit.page.url).path == "/explain"
+        assert (found["metric"], found["from"], found["model"]) == ([metric], ["-24h"], ["gpt-5-mini"])
+        assert found["sel_from"] < found["sel_to"]
+        assert ("sel_lo" in found) == (chart == "requests")  # of a count: what differs among all of the stretch
+
+    browser.visit(site, steps)
+
+
+def test_a_stretch_is_marked_and_explained_with_the_keyboard(browser: Browser, site: str) -> None:
+    """Shift with an arrow key marks, Escape takes it back, w explains, also one point; without scripts a link does."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/")
+        plot = "#chart-quality-refusal [data-plot]"
+        visit.page.locator(f"{plot} .u-over").wait_for(state="attached")
+        visit.page.locator(plot).focus()
+        for key in ("Home", "Shift+ArrowRight", "Shift+ArrowRight"):
+            visit.page.keyboard.press(key)
+        assert "3 points marked" in visit.page.inner_text("#announce")
+        visit.page.keyboard.press("Escape")
+        assert not visit.page.locator(".brush:visible").count()
+        visit.page.keyboard.press("Shift+ArrowRight")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("w")
+        found = query_of(visit)
+        long = [datetime.fromisoformat(found[edge][0]) for edge in ("sel_from", "sel_to")]
+        assert found["metric"] == ["quality:refusal"]
+        assert long[1] - long[0] == timedelta(minutes=30)
+        visit.open("/")
+        assert visit.page.locator("#chart-quality-refusal [data-why]").get_attribute("href").startswith("/explain?")
 
     browser.visit(site, steps)
 
@@ -155,7 +220,7 @@ def test_the_range_is_chosen_and_zoomed_with_the_keyboard(browser: Browser, site
         with visit.page.expect_navigation():
             visit.page.keyboard.press("Enter")
         assert query_of(visit) == {"from": ["-6h"]}
-        visit.page.wait_for_function("document.documentElement.classList.contains('js')")
+        visit.ready()
         visit.page.locator("#chart-quality-refusal .u-over").wait_for(state="attached")
         visit.page.locator("#chart-quality-refusal [data-plot]").focus()
         visit.page.keyboard.press("End")
@@ -192,13 +257,13 @@ def test_the_parts_of_a_trace_are_tabs(browser: Browser, site: str) -> None:
         shown = "[...document.querySelectorAll('[data-tab]')].filter(one => !one.hidden).map(one => one.id)"
         assert visit.page.evaluate(shown) == ["contexts"]
         visit.page.locator(".chip", has_text="faithfulness").click()
-        visit.page.wait_for_function(f"{shown}.join() === 'verdicts'")
+        visit.until(f"{shown}.join() === 'verdicts'")
         visit.page.locator("[data-sentence='0']").click()
-        visit.page.wait_for_function(f"{shown}.join() === 'contexts'")
+        visit.until(f"{shown}.join() === 'contexts'")
         visit.page.locator("[data-tabs] a", has_text="Session").click()
         visit.page.locator("#session .turn[aria-current]").wait_for()
         visit.page.reload()
-        visit.page.wait_for_function(f"{shown}.join() === 'session'")
+        visit.until(f"{shown}.join() === 'session'")
 
     browser.visit(site, steps)
 
@@ -249,7 +314,7 @@ def test_a_long_waterfall_costs_what_is_seen_of_it(browser: Browser) -> None:
         assert not last.evaluate(seen)
         name = last.locator("th").text_content()
         assert visit.page.evaluate("name => window.find(name)", name)
-        visit.page.wait_for_function(seen, arg=last.element_handle())
+        visit.until(seen, last.element_handle())
         session = visit.page.context.new_cdp_session(visit.page)
         tree = session.send("Accessibility.getFullAXTree")["nodes"]
         assert ("rowheader", name) in [
@@ -270,7 +335,7 @@ def test_traces_are_walked_by_keyboard_alone(browser: Browser, site: str) -> Non
             for key in keys.split():
                 visit.page.keyboard.press(key)
             visit.page.wait_for_url(lambda url, before=before: url != before)
-            visit.page.wait_for_function("document.documentElement.classList.contains('js')")
+            visit.ready()
             assert urlsplit(visit.page.url).path.startswith(path)
         visit.page.keyboard.press("?")
         shown = visit.page.inner_text("#help")
@@ -292,6 +357,35 @@ def test_slash_searches(browser: Browser, site: str) -> None:
         assert set(visit.page.locator("[data-row-link]").all_inner_texts()) == {"Can I export my data as Parquet?"}
 
     browser.visit(site, steps)
+
+
+def test_selected_rows_become_a_dataset(browser: Browser, base: str, api: FakeApi) -> None:
+    """Two rows, a name, Enter; from a trace the same is in the menu Share."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/traces")
+        visit.page.get_by_text("Keep as dataset").click()
+        assert not visit.page.get_by_text("Keep the selected traces").is_visible()
+        visit.page.get_by_text("Keep as dataset").click()
+        for number in (0, 2):
+            visit.page.get_by_role("checkbox", name="Select: ").nth(number).check()
+        visit.page.get_by_text("Keep as dataset").click()
+        visit.page.get_by_label("Name of a new dataset").fill("bad ones")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("Enter")
+        visit.open(TRACE)
+        visit.page.get_by_text("Share").click()
+        visit.page.get_by_label("Add to a dataset").fill("bad ones")
+        with visit.page.expect_navigation():
+            visit.page.keyboard.press("Enter")
+
+    browser.visit(base, steps)
+    newest = sorted(api.rows, key=lambda row: row["start_time"], reverse=True)
+    asked = [params for operation, params in api.calls if operation.startswith("POST datasets/")]
+    assert asked == [
+        {"trace_ids": [newest[0]["trace_id"], newest[2]["trace_id"]]},
+        {"trace_ids": [TRACE.rpartition("/")[2]]},
+    ]
 
 
 def test_labels_are_given_by_keyboard(browser: Browser, base: str, api: FakeApi) -> None:
@@ -481,3 +575,17 @@ def test_without_scripts_nothing_is_lost_but_the_drawing(browser: Browser, site:
         assert "Worst" in visit.page.inner_text("main")
 
     browser.visit(site, steps, js=False)
+
+
+def test_in_a_narrow_window_the_row_of_pages_shows_where_one_is(browser: Browser, site: str) -> None:
+    """The last page's name is in sight, and Tab begins at the skip link nevertheless."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/health")
+        box = visit.page.locator("nav [aria-current]").bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= 390 - box["width"]
+        visit.page.keyboard.press("Tab")
+        assert visit.page.evaluate(FOCUSED)["text"] == "Skip to content"
+
+    browser.visit(site, steps, width=390)

@@ -17,9 +17,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from ragpulse._export import encoder as encoder
+from ragpulse._reading.contexts import Document, quoting, to_documents_json
 from ragpulse._record.attach import ForwardedSpan, Forwarder
 from ragpulse._record.content import ContentPolicy
-from ragpulse._record.contexts import Document, quoting, to_documents_json
 from ragpulse._record.recording import Plan, plan_for
 from ragpulse._record.redaction import marks
 from ragpulse._record.scope import Scope

@@ -384,6 +384,26 @@ def test_workers_that_end_unannounced_deliver(collector: Collector, tmp_path: An
     assert len([span for span in spans if span.name == "search"]) == len(expected)
 
 
+FORKED_FIRST = """
+import os, sys
+if pid := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+import ragpulse
+ragpulse.configure(endpoint=sys.argv[1])
+ragpulse.rag(name="answer")(lambda who: who)("job")
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing says that a process was forked")
+def test_a_child_that_imports_us_after_the_fork_delivers(collector: Collector, tmp_path: Any) -> None:
+    """As a child of RQ does: the worker above it never imports the module with the jobs."""
+    script = tmp_path / "forked_first.py"
+    script.write_text(FORKED_FIRST)
+    subprocess.run([sys.executable, str(script), collector.url], check=True, timeout=60)
+    assert collector.one("answer").attributes["output.value"] == "job"
+
+
 class Hostile:
     def __repr__(self) -> str:
         raise RuntimeError("no repr")

@@ -13,13 +13,16 @@ from uuid import UUID
 import pytest
 from anthropic import Anthropic, AsyncAnthropic
 from langchain_core.documents import Document
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
 from llama_index.core.chat_engine.types import AgentChatResponse
 from llama_index.core.schema import NodeWithScore, TextNode
 from loopback import LoopbackModel
 from openai import AsyncOpenAI, OpenAI
 from pandas import DataFrame
+from pyarrow import Table
 from starlette.responses import JSONResponse
 
 import ragpulse
@@ -240,6 +243,14 @@ ITEMS: dict[str, tuple[list[Any], str]] = {
     "SSE, bytes and JSON": (
         [b'event: token\ndata: {"text": "Paris "}\n\n', b'data: {"token": "is."}\n\n'], "Paris is."),
     "SSE, chunks of OpenAI": (['data: {"choices": [{"delta": {"content": "Paris"}}]}\n\n', ": ping\n\n"], "Paris"),
+    "lines of JSON": (
+        ['{"type": "ids", "ids": [1]}\n', '{"token": "Paris "}\n', '{"message": {"content": "is."}}\n'], "Paris is."),
+    "lines of JSON, bytes": ([b'{"chunk": "Paris "}\n', b'{"response": "is.", "done": true}\n'], "Paris is."),
+    "JSON that a model writes": (['{"text":', ' "Paris"}\n', '{"text": 1}\n'], '{"text": "Paris"}\n{"text": 1}\n'),
+    "texts so far": (["", "Paris", "Paris ", "Paris is.", "Paris is."], "Paris is."),
+    "two texts so far": (["Paris is in", "Paris is in France."], SAID),
+    "words that repeat": (["no", "no", "nsense"], "nononsense"),
+    "two words that begin alike": (["no", "nobody"], "nonobody"),
     "SSE, sse-starlette": ([{"event": "token", "data": "Paris "}, {"data": "is."}], "Paris is."),
 }  # fmt: skip
 
@@ -251,6 +262,23 @@ def test_streams_of_frameworks_are_joined_once(ragpulse_spans: RecordedSpans, sh
     items, said = ITEMS[shape]
     assert list(getattr(ragpulse, kind)(name="call")(lambda question: iter(items))("q")) == items
     assert ragpulse_spans.one("call").response == said
+
+
+async def test_events_of_langchain_are_read_for_their_text(ragpulse_spans: RecordedSpans) -> None:
+    """`astream_events` repeats each text in the events of the parts above and at the end."""
+    chain = RunnableLambda(lambda question: question) | GenericFakeChatModel(messages=iter([AIMessage(SAID)]))
+    stream = ragpulse.rag(name="call")(lambda question: chain.astream_events(question, version="v2"))
+    assert [event["event"] async for event in stream("Where?")].count("on_chat_model_stream") > 1
+    assert ragpulse_spans.one("call").response == SAID
+
+
+@pytest.mark.parametrize("kind", ["rag", "llm", "agent"])
+def test_a_stream_that_is_not_understood_has_no_response(ragpulse_spans: RecordedSpans, kind: str) -> None:
+    """Null with the reason, not an empty text."""
+    list(getattr(ragpulse, kind)(name="call")(lambda question: iter([object()]))("q"))
+    span = ragpulse_spans.one("call")
+    assert span.response is None
+    assert "call returned builtins.object" in span.attributes["ragpulse.result.unread"]
 
 
 def test_calls_of_tools_in_streams(ragpulse_spans: RecordedSpans) -> None:
@@ -316,6 +344,12 @@ TABLES: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "hits of Elasticsearch": (
         HITS["hits"]["hits"],
         [{"id": "e1", "score": 1.5, "content": "Paris is a city.", "metadata": {"title": "Cities"}}]),
+    "a table of Arrow": (
+        Table.from_pydict({"id": [7], "text": ["Paris."]}), [{"id": "7", "score": None, "content": "Paris."}]),
+    "hits of two queries": (
+        [[{"id": 1, "entity": {"passage": "Paris."}}, {"id": 2, "text": "Rome."}], [{"id": 3, "text": "Bonn."}]],
+        [{"id": "1", "score": None, "content": "Paris."}, {"id": "2", "score": None, "content": "Rome."},
+         {"id": "3", "score": None, "content": "Bonn."}]),
     "rows": ([("r1", "Paris is a city.", 0.5)], [{"id": "r1", "score": 0.5, "content": "Paris is a city."}]),
     "rows with a number as the id": ([(3, "Paris.", 0.5)], [{"id": "3", "score": 0.5, "content": "Paris."}]),
     "rows of two": ([("r1", "Paris is a city.")], [{"id": "r1", "score": None, "content": "Paris is a city."}]),

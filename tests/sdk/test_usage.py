@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ragpulse._record.replies import reply_text
-from ragpulse._record.usage import Usage, add_facts, reply_facts, usage_facts
+from ragpulse._reading.replies import reply_text
+from ragpulse._reading.usage import Usage, add_facts, reply_facts, usage_facts
 
 IN, OUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 READ, WRITE = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_write.input_tokens"

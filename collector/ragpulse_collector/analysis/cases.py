@@ -21,7 +21,8 @@ _Window = tuple[timedelta, timedelta]
 _NEAR: _Window = (timedelta(seconds=5), timedelta(seconds=30))
 """Most traces' spans start within this window around their unit; what it costs to read them grows with the window."""
 _FAR: _Window = (timedelta(hours=1), timedelta(days=1))
-"""All traces' spans do; it lets the store skip the other days."""
+"""All traces' spans do unless a clock is wrong; it lets the store skip the other days."""
+_EVER: _Window = (timedelta(days=36_500), timedelta(days=36_500))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,11 @@ def _families(store: Store, units: Sequence[Unit]) -> _Families:
         return _spans(store, {"ids": _ids(units), "first": datetime.min, "last": datetime.max})
     families, sizes = _spans(store, near), _sizes(store, near)
     rest = [u for u in units if not sizes.get(u.trace_id) or len(families.get(u.trace_id, ())) < sizes[u.trace_id]]
-    far = _scope(rest, _FAR) if rest else None
-    return families if far is None else families | _spans(store, far)
+    for window in (_FAR, _EVER):
+        scope = _scope(rest, window) if rest else None
+        families |= _spans(store, scope) if scope else {}
+        rest = [u for u in rest if len(families.get(u.trace_id, ())) < sizes.get(u.trace_id, 0)]
+    return families
 
 
 def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:

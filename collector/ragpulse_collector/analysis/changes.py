@@ -61,7 +61,7 @@ def _shift(series: _Series, asked: Snapshot, marked: Sequence[tuple[Any, str]]) 
         return None
     weights = [math.fsum(series.weights[at : at + size]) for at in starts]
     values = [_mean(series.values[at : at + size], series.weights[at : at + size]) for at in starts]
-    cuts = [0, *(starts[index] for index in change_points(values, weights)), len(series.values)]
+    cuts = _sure(series, [0, *(starts[index] for index in change_points(values, weights)), len(series.values)])
     shifts = [_between(series, *cuts[index : index + 3]) for index in range(len(cuts) - 2)]
     best = max((one for one in shifts if one), key=lambda one: one["sureness"], default=None)
     if best is None:
@@ -71,6 +71,20 @@ def _shift(series: _Series, asked: Snapshot, marked: Sequence[tuple[Any, str]]) 
     near = [one for one in marked if one[0] and abs(one[0] - at) <= 1.5 * step]
     began, cause = min(near, key=lambda one: abs(one[0] - at), default=(at, None))
     return {"metric": series.metric, "unit": series.unit, "t": iso(began), "cause": cause, **best}
+
+
+def _sure(series: _Series, cuts: list[int]) -> list[int]:
+    """The cuts between levels that differ for sure; of the others the smallest goes first, and joins what it parted."""
+
+    def step(at: int) -> float:
+        first, middle, last = cuts[at - 1 : at + 2]
+        parts = (slice(first, middle), slice(middle, last))
+        before, after = (_mean(series.values[part], series.weights[part]) for part in parts)
+        return abs(after - before)
+
+    while unsure := [at for at in range(1, len(cuts) - 1) if _between(series, *cuts[at - 1 : at + 2]) is None]:
+        cuts.remove(cuts[min(unsure, key=step)])
+    return cuts
 
 
 def _between(series: _Series, first: int, middle: int, last: int) -> dict[str, Any] | None:

@@ -10,11 +10,12 @@ from typing import Any
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import filter_of, window_of
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.scores import mean_cost
+from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.registry import default_registry
 from ragpulse_evaluators.statistics import needed_n
 
-__all__ = ["check", "plan"]
+__all__ = ["changed_meaning", "check", "plan"]
 
 MIN_HALF_WIDTH = 0.0001
 _GUESS = 0.9
@@ -104,8 +105,20 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
         "min": limit,
         **chosen.point(),
         "verdict": verdict,
+        "note": changed_meaning(store, name),
     }
     return report | {"markdown": _markdown(report)}
+
+
+def changed_meaning(store: Store, evaluator: str) -> str | None:
+    """Say how an evaluator's scores meant something else before, while such scores are stored.
+
+    A limit may have been chosen for them. None where nothing changed.
+    """
+    name = evaluator.partition("@")[0]
+    former = next((entry.former for entry in default_registry().entries if entry.name == name), {})
+    stored = [meaning for label, meaning in former.items() if holds_versions(store, name, [label])]
+    return f"{name} changed its meaning: {'; '.join(stored)}" if stored else None
 
 
 def _limit(params: Mapping[str, Any]) -> float:

@@ -15,9 +15,10 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragpulse_collector.api.replies import MEDIA_TYPE, encoded
-from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings, is_loopback
+from ragpulse_collector.api.http import MEDIA_TYPE, encoded
+from ragpulse_collector.settings import ApiKey, Binding, CollectorSettings
 from ragpulse_collector.settings import Scope as KeyScope
+from ragpulse_evaluators.judges.protocol import is_loopback
 
 _OWN_SITES = frozenset({"same-origin", "none"})
 """`none`: the person typed the address or opened a bookmark. `same-site` is another port or another subdomain."""

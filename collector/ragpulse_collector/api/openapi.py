@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 from ragpulse_collector.api.answers import Problem
+from ragpulse_collector.api.http import MEDIA_TYPE
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.api.params import Params
-from ragpulse_collector.api.replies import MEDIA_TYPE
 
 _REF = "#/components/schemas/{model}"
 _REFUSALS = {

@@ -1,43 +1,53 @@
-"""What the collector can be asked: each operation has a path, typed parameters, a scope and a function."""
+"""What the collector can be asked: each operation has a path, typed parameters, a scope and a function.
+
+Over HTTP it is `/api/v1/<path>`; the pages and the demo call it by its name.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import anyio.to_thread
+import orjson
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
 
+from ragpulse_collector.api.guard import ACTOR, BINDING, GRANTED, Refusal, require
 from ragpulse_collector.api.handlers.data import Download
+from ragpulse_collector.api.http import json_response, plain, refusal
 from ragpulse_collector.api.params import Caller, Params
-from ragpulse_collector.api.replies import plain
 from ragpulse_collector.settings import Scope
 from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
 
-__all__ = ["ApiError", "Operation", "Operations"]
+__all__ = ["ApiError", "Operation", "Operations", "perform", "routes"]
 
 Run = Callable[[Any], Any]
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Operation:
     """One thing the API does."""
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
-    path: str
-    """Below `/api/v1/`; `{name}` parts become parameters."""
-    slashes: bool = False
-    """Whether the placeholder takes texts with slashes, too."""
+    name: str
+    """Method and path below `/api/v1/`, as in `GET traces/{trace_id}`; `{name}` parts become parameters."""
     run: Run
     """Called with an instance of `params` on a worker thread (or awaited, where it is a coroutine function)."""
     summary: str
     params: type[Params] = Params
     answer: Any = None
     """The type of the JSON answer, as the OpenAPI document describes it."""
+    _: KW_ONLY
+    slashes: bool = False
+    """Whether the placeholder takes texts with slashes, too."""
     files: tuple[str, ...] = ()
     """The media types of answers that are files."""
     scope: Scope = "read"
@@ -47,10 +57,20 @@ class Operation:
     """Called first when the request comes from outside this process; raises ValueError for what may not."""
 
     @property
+    def method(self) -> str:
+        """The method of the request."""
+        return self.name.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path below `/api/v1/`."""
+        return self.name.partition(" ")[2]
+
+    @property
     def pattern(self) -> re.Pattern[str]:
-        """The path as a regular expression."""
+        """The name as a regular expression."""
         return re.compile(
-            _PLACEHOLDER.sub(rf"(?P<\1>{'.' if self.slashes else '[^/]'}+)", self.path) + r"\Z", re.DOTALL
+            _PLACEHOLDER.sub(rf"(?P<\1>{'.' if self.slashes else '[^/]'}+)", self.name) + r"\Z", re.DOTALL
         )
 
     @property
@@ -75,10 +95,8 @@ class Operations:
 
     async def call(self, operation: str, params: Mapping[str, Any]) -> Any:
         """Run `"GET traces/abc"` and return what its JSON holds; raises ApiError."""
-        method, _, path = operation.partition(" ")
         for candidate, pattern in self._patterns:
-            match = pattern.match(path) if candidate.method == method else None
-            if match:
+            if match := pattern.match(operation):
                 answer = await perform(candidate, {**params, **match.groupdict()})
                 return answer if isinstance(answer, Download) else plain(answer)
         raise ApiError(404, f"no operation {operation!r}")
@@ -120,3 +138,75 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (PermissionError, 409),
 )
 _REFUSALS = tuple(kind for kind, _ in _STATUS)
+
+
+MAX_JSON_BYTES = 8 * 1024 * 1024
+
+
+def routes(operations: Operations, *, prefix: str = "/api/v1/") -> list[BaseRoute]:
+    """Make one Starlette route per path, which answers all its methods; others get 405 with `Allow`."""
+    by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
+    for operation in operations:
+        by_path[operation.path][operation.method] = operation
+    return [
+        Route(prefix + _route(path, found), _endpoint(found), methods=list(found), name=path)
+        for path, found in by_path.items()
+    ]
+
+
+def _route(path: str, by_method: Mapping[str, Operation]) -> str:
+    slashes = any(operation.slashes for operation in by_method.values())
+    return path.replace("}", ":path}") if slashes else path
+
+
+def _endpoint(by_method: Mapping[str, Operation]) -> Any:
+    async def endpoint(request: Request) -> Response:
+        operation = by_method["GET" if request.method == "HEAD" else request.method]
+        try:
+            require(operation.scope, request.scope.get(GRANTED, frozenset()), name=request.scope.get(ACTOR))
+            accept, binding = request.headers.get("accept", ""), request.scope.get(BINDING)
+            caller = Caller(request.scope.get(ACTOR) or "api", accept, binding)
+            answer = await perform(operation, await _given(request), caller)
+        except ApiError as error:
+            return refusal(request, error)
+        except Refusal as error:
+            return refusal(request, ApiError(error.status, error.message))
+        return _answered(answer)
+
+    return endpoint
+
+
+def _answered(answer: Any) -> Response:
+    if isinstance(answer, Download):
+        discard = BackgroundTask(answer.discard)
+        return FileResponse(answer.path, media_type=answer.media_type, filename=answer.path.name, background=discard)
+    return answer if isinstance(answer, Response) else json_response(answer)
+
+
+async def _given(request: Request) -> Mapping[str, Any]:
+    """Return query, body and path as one mapping; a query parameter given several times is a list."""
+    query = {key: request.query_params.getlist(key) for key in request.query_params}
+    given: dict[str, Any] = {key: found[0] if len(found) == 1 else found for key, found in query.items()}
+    if request.method in ("POST", "PUT"):
+        given |= await _json_body(request)
+    return given | request.path_params
+
+
+async def _json_body(request: Request) -> Mapping[str, Any]:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_JSON_BYTES:
+            raise ApiError(413, f"the body is larger than {MAX_JSON_BYTES} bytes")
+    if not body and content_type in ("", "application/json"):
+        return {}
+    if content_type != "application/json":
+        raise ApiError(415, "send JSON with Content-Type: application/json")
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise ApiError(400, "the body must be a JSON object")
+    return parsed

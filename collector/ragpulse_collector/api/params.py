@@ -6,7 +6,6 @@ model. A name that the model does not have is refused with the nearest one it ha
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from pydantic_core import ErrorDetails
 from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.settings import Binding
 from ragpulse_dashboards import ApiError
+from ragpulse_evaluators.registry import nearest
 
 MAX_DURATION_S = 1e10
 _LONG_AGO = datetime(2000, 1, 1)
@@ -97,10 +97,8 @@ def _refuse_unknown(model: type[Params], given: Mapping[str, Any]) -> None:
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"unknown parameter {name[:80]!r}: did you mean {near[0]!r}?"
-    return f"unknown parameter {name[:80]!r}; " + (f"possible: {', '.join(known)}" if known else "this takes none")
+    possible = f"; possible: {', '.join(known)}" if known else "; this takes none"
+    return f"unknown parameter {name[:80]!r}{nearest(name, known) or possible}"
 
 
 def _refused(found: Sequence[ErrorDetails]) -> ApiError:

@@ -6,21 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ragpulse_collector.app.memory import release_startup_code
-from ragpulse_collector.evaluation import DriftWatch, Worker
-from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.sampling import Pacer, Sampler
+from ragpulse_collector.app.process import release_startup_code
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size
 from ragpulse_collector.store.rows import utc_now
 
 if TYPE_CHECKING:
+    from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.store.lake.store import Lease
 
 _log = logging.getLogger("ragpulse.collector")
@@ -35,7 +33,7 @@ class Job:
     run: Callable[[], object]
     first_s: float | None = None
     """The first time this long after the start (None: after one interval)."""
-    due: float = field(default=0.0)
+    due: float = 0.0
     failing: bool = False
 
 
@@ -103,20 +101,14 @@ class BackgroundTasks:
         self,
         store: Store,
         settings: CollectorSettings,
+        components: Components,
         *,
-        sampler: Sampler,
-        pacer: Pacer,
-        worker: Worker,
-        monitors: Monitors,
-        drift: DriftWatch,
         arrivals: Callable[[], int],
     ) -> None:
         """`arrivals` counts what came in and may have to be decided; it grows with everything that does."""
         self._store, self._settings, self._arrivals = store, settings, arrivals
         self._arrived, self._busy_until, self._next_look = arrivals(), 0.0, 0.0
-        self._sampler, self._pacer = sampler, pacer
-        self._worker, self._monitors = worker, monitors
-        self._drift, self._checking = drift, threading.Thread()
+        self._components, self._checking = components, threading.Thread()
         self._lease = _lease(settings.db) if set(settings.roles) & {"evaluate", "maintain"} else None
         self._leading = False
         self._ticker = Ticker(self._jobs())
@@ -130,17 +122,17 @@ class BackgroundTasks:
     def stop(self) -> None:
         """Stop after what is in hand, and let another process take over."""
         self._ticker.stop()
-        self._worker.stop()
-        self._monitors.outbox.stop()
+        self._components.worker.stop()
+        self._components.monitors.outbox.stop()
         if self._lease is not None:
             self._lease.release()
 
     def _lead(self) -> None:
         self._leading = True
         if "maintain" in self._settings.roles:
-            self._monitors.outbox.start()
+            self._components.monitors.outbox.start()
         if "evaluate" in self._settings.roles:
-            self._worker.start()
+            self._components.worker.start()
 
     def _try_to_lead(self) -> None:
         held = self._lease is not None and self._lease.take()
@@ -150,8 +142,8 @@ class BackgroundTasks:
         elif self._leading and not held:
             _log.warning("the lease was lost: another process evaluates and maintains")
             self._leading = False
-            self._worker.stop()
-            self._monitors.outbox.stop()
+            self._components.worker.stop()
+            self._components.monitors.outbox.stop()
 
     def _jobs(self) -> list[Job]:
         jobs = []
@@ -161,7 +153,7 @@ class BackgroundTasks:
             jobs.append(Job("checking judges", CHECK_EVERY_S, self._check_judges))
         if "maintain" in self._settings.roles:
             jobs.append(Job("retention", PRUNE_EVERY_S, self._prune))
-            jobs.append(Job("monitors", MONITOR_EVERY_S, self._monitors.check))
+            jobs.append(Job("monitors", MONITOR_EVERY_S, self._components.monitors.check))
             merge = getattr(self._store, "maintain", None)
             if merge is not None:
                 jobs.append(Job("merging the lake's files", MERGE_EVERY_S, merge))
@@ -177,12 +169,12 @@ class BackgroundTasks:
             run()
 
     def _pace(self) -> None:
-        self._pacer.update(utc_now())
+        self._components.pacer.update(utc_now())
 
     def _check_judges(self) -> None:
         """Beside the other jobs: a judge may take minutes to answer."""
         if not self._checking.is_alive():
-            self._checking = threading.Thread(target=self._drift.run_due, name="ragpulse-drift", daemon=True)
+            self._checking = threading.Thread(target=self._components.drift.run_due, name="ragpulse-drift", daemon=True)
             self._checking.start()
 
     def _prune(self) -> None:
@@ -196,8 +188,8 @@ class BackgroundTasks:
         if now > self._busy_until and now < self._next_look:
             return
         self._next_look = now + LOOK_EVERY_S
-        if self._sampler.decide(utc_now()):
-            self._worker.wake()
+        if self._components.sampler.decide(utc_now()):
+            self._components.worker.wake()
 
 
 def keep_limits(store: Store, settings: CollectorSettings, *, now: datetime) -> None:

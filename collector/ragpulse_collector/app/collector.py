@@ -13,33 +13,21 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from ragpulse_collector.api.guard import Guard, Keys
-from ragpulse_collector.app.grpc_server import GrpcServer, credentials
 from ragpulse_collector.app.proxy import PublicAddress
 from ragpulse_collector.app.redaction import redacting
-from ragpulse_collector.app.server import Server, StartingApp, bind
+from ragpulse_collector.app.server import GrpcServer, Server, StartingApp, bind, credentials
 from ragpulse_collector.records import Batch, RawBody
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, open_store
 from ragpulse_dashboards import SecurityHeaders
 
 if TYPE_CHECKING:
-    from ragpulse_collector.api.operations import Operation
     from ragpulse_collector.app.background import BackgroundTasks
     from ragpulse_collector.app.wiring import Components
     from ragpulse_collector.otlp.intake import Flight, Limits
     from ragpulse_collector.receiver_grpc import GrpcReceiver
-    from ragpulse_collector.store import Store
 
 _log = logging.getLogger("ragpulse.collector")
-
-More = Callable[["Store"], Iterable["Operation"]]
-"""Further operations over a collector's store."""
-
-
-def no_more(store: Store) -> Iterable[Operation]:
-    """None."""
-    del store
-    return ()
 
 
 class Collector:
@@ -50,17 +38,15 @@ class Collector:
         settings: Settings,
         *,
         loads: Iterable[str] = (),
-        more: More = no_more,
         usual_grpc_port: int | None = None,
     ) -> None:
         """Open the store and bind the port; raises SettingsError, StoreError or OSError with the fix.
 
-        `more` makes further operations over the store, which the API and the pages then have. `usual_grpc_port` is
-        taken where the settings name none; if it is in use, there is no OTLP/gRPC.
+        `usual_grpc_port` is taken where the settings name none; if it is in use, there is no OTLP/gRPC.
         """
         settings.check()
         self.settings = settings
-        self._loads, self._more, self._usual_grpc_port = tuple(loads), more, usual_grpc_port
+        self._loads, self._usual_grpc_port = tuple(loads), usual_grpc_port
         options = settings.collector
         with ExitStack() as undo:
             self._socket = bind(options.host, options.port)
@@ -71,7 +57,7 @@ class Collector:
         self._keys, self._web = Keys(options), Future[ASGIApp]()
         self._starting = StartingApp(self._web)
         guard = Guard(SecurityHeaders(self._starting), settings=options, keys=self._keys)
-        self.app: ASGIApp = PublicAddress(guard, options)
+        self.app: ASGIApp = PublicAddress(guard, options) if options.root or options.trusted_proxies else guard
         self._server = Server(self.app, self._socket, options, stopping=self.store.end_queries)
         self._grpc: GrpcServer | None = None
         self._background: BackgroundTasks | None = None
@@ -92,20 +78,17 @@ class Collector:
     @cached_property
     def components(self) -> Components:
         """What is made behind the open door; raises SettingsError for a rule that cannot run here."""
-        from ragpulse_collector.app.wiring import wire
+        from ragpulse_collector.app.wiring import Components
         from ragpulse_collector.otlp.intake import Counters
 
         self.counters = Counters()
-        return wire(
+        return Components(
             self.store,
             self.settings,
             prices=self._prices,
             counters=self.counters,
-            backlog=self.store.backlog,
-            queries=lambda: self.store.query_times,
             waiting=lambda: self._starting.waiting,
             loads=self._loads,
-            more=self._more(self.store),
         )
 
     def start(self, *, listen: bool = True) -> None:
@@ -178,6 +161,7 @@ class Collector:
         """Make everything that listening did not need, and let the waiting requests in."""
         from ragpulse_collector.app.background import BackgroundTasks
         from ragpulse_collector.app.web import web
+        from ragpulse_collector.monitoring import log_changed_meanings
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 
         parts, options = self.components, self.settings.collector
@@ -197,14 +181,13 @@ class Collector:
         self._background = BackgroundTasks(
             self.store,
             options,
-            sampler=parts.sampler,
-            pacer=parts.pacer,
-            worker=parts.worker,
-            monitors=parts.monitors,
-            drift=parts.drift,
+            parts,
             arrivals=lambda: self._starting.changes + self.counters.requests.total(),
         )
         self._background.start()
+        log_changed_meanings(
+            self.store, monitors=parts.monitors.definitions, targets=self.settings.target, rules=parts.rules.effective()
+        )
         if options.grpc:
             self._grpc = self._listen_grpc(limits, flight)
 

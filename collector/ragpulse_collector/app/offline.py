@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ragpulse_collector.api.operations import ApiError, Operations
-from ragpulse_collector.app.wiring import wire
+from ragpulse_collector.app.wiring import Components
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
+from ragpulse_collector.store.ingest.queue import Backlog
 
 _NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and leave --db away"
 T = TypeVar("T")
@@ -31,6 +32,10 @@ class ClosedFile(FileReader):
     def write(self, work: Callable[[Transaction], T]) -> Future[T]:
         """Refuse."""
         raise Refused(_NEEDS_COLLECTOR)
+
+    def backlog(self) -> Backlog:
+        """Nothing waits."""
+        return Backlog()
 
     def check_files(self) -> None:
         """Refuse."""
@@ -51,7 +56,7 @@ def offline(db: str, config: Path | None) -> Iterator[Operations]:
     except StoreError as error:
         raise ValueError(str(error)) from error
     try:
-        yield wire(
+        yield Components(
             store, settings, prices=Prices(settings.prices, settings.collector.price_table), counters=Counters()
         ).operations
     finally:

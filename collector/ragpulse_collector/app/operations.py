@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from ragpulse_collector.analysis.attribution import failure_attribution
 from ragpulse_collector.analysis.cache import Snapshots
@@ -16,11 +16,12 @@ from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import coverage
-from ragpulse_collector.api import answers, models
-from ragpulse_collector.api.handlers import datasets, writes
+from ragpulse_collector.api import answers, drafts, models, reports, states
+from ragpulse_collector.api.handlers import writes
 from ragpulse_collector.api.handlers.data import (
     ARROW,
     StoreWithCopies,
+    evaluation_events,
     export_archive,
     pruned,
     remap_all,
@@ -28,17 +29,15 @@ from ragpulse_collector.api.handlers.data import (
     sql,
     traces_file,
 )
-from ragpulse_collector.api.handlers.evaluators import evaluators, names_only
-from ragpulse_collector.api.handlers.events import evaluation_events
-from ragpulse_collector.api.handlers.rules import Rules
-from ragpulse_collector.api.handlers.sessions import session_detail, session_list
+from ragpulse_collector.api.handlers.rules import Rules, evaluators, names_only
 from ragpulse_collector.api.handlers.status import Status
 from ragpulse_collector.api.handlers.trace import pytest_case, trace_detail, trace_page
-from ragpulse_collector.api.handlers.traces import trace_list
+from ragpulse_collector.api.handlers.traces import session_detail, session_list, trace_list
 from ragpulse_collector.api.operations import Operation, Operations
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
+from ragpulse_collector.demo.offer import offered
 from ragpulse_collector.evaluation import DriftWatch, External
 from ragpulse_collector.evaluation.drift.report import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
@@ -76,77 +75,67 @@ def operations(
             *_datasets(store),
             *_monitors(monitors, Targets(store, settings.target, known=lambda: catalog.registry.names)),
             *_data(store, settings, prices),
+            *offered(store),
         )
     )
 
 
-def _get(
-    path: str, run: Callable[[Any], Any], summary: str, params: type[Params], answer: Any, *, bound: bool = False
-) -> Operation:
-    return Operation(method="GET", path=path, run=run, summary=summary, params=params, answer=answer, bound=bound)
+_admin = partial(Operation, scope="admin")
 
 
-def _over(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
-    """Return the operation over a store; a `where` is answered under the limits of users' SQL."""
-
-    def run(params: models.Filters) -> Any:
-        return ask(store.limited() if params.where else store, params, **more)
-
-    return run
+def _given(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
+    """Return the operation of a function that takes the parameters as a mapping."""
+    return lambda params: ask(params.given())
 
 
 def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
-    """Like `_over` for a function of the metrics, which takes the parameters as a mapping."""
-
-    def given(chosen: Store, params: Params, **options: Any) -> Any:
-        return ask(chosen, params.given(), **options)
-
-    return _over(store, given, **more)
+    """Return the operation of a function of `analysis`."""
+    return lambda params: ask(params.limited(store), params.given(), **more)
 
 
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
     return (
-        _get("traces", _over(store, trace_list), "Traces with their scores.", models.TraceList, answers.Traces,
-             bound=True),
-        _get("traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.",
-             models.TraceDetail, answers.Trace, bound=True),
-        _get("traces/{trace_id}/html", partial(trace_page, store), "One trace as a self-contained, redacted page.",
-             models.OneTrace, answers.TextFile, bound=True),
-        _get("traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
-             models.OneTrace, answers.TextFile, bound=True),
-        _get("sessions", _over(store, session_list), "Conversations with their figures.", models.SessionList,
-             answers.Sessions),
-        Operation(method="GET", path="sessions/{id}", slashes=True, run=partial(session_detail, store),
-                  params=models.OneSession, answer=answers.SessionTurns,
-                  summary="The turns of a conversation, in order."),
-        _get("status", status, "Received, rejected, evaluated, dropped; and why.", Params, answers.Status),
-        Operation(method="POST", path="sql", run=partial(sql, store, settings.collector), params=models.Sql,
-                  answer=answers.Table, files=(ARROW,), summary="One read-only SELECT over the views."),
+        Operation("GET traces", partial(trace_list, store), "Traces with their scores.", models.TraceList,
+                  answers.Traces, bound=True),
+        Operation("GET traces/{trace_id}", partial(trace_detail, store), "One trace with everything known of it.",
+                  models.TraceDetail, answers.Trace, bound=True),
+        Operation("GET traces/{trace_id}/html", partial(trace_page, store),
+                  "One trace as a self-contained, redacted page.", models.OneTrace, answers.TextFile, bound=True),
+        Operation("GET traces/{trace_id}/pytest", partial(pytest_case, store), "A trace as a regression test.",
+                  models.OneTrace, answers.TextFile, bound=True),
+        Operation("GET sessions", partial(session_list, store), "Conversations with their figures.",
+                  models.SessionList, answers.Sessions),
+        Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
+                  models.OneSession, answers.SessionTurns, slashes=True),
+        Operation("GET status", status, "Received, rejected, evaluated, dropped; and why.", Params, states.Status),
+        Operation("POST sql", partial(sql, store, settings.collector), "One read-only SELECT over the views.",
+                  models.Sql, answers.Table, files=(ARROW,)),
     )  # fmt: skip
 
 
 def _measures(store: Store) -> tuple[Operation, ...]:
     over, snapshots = partial(_measure, store), Snapshots(store)
     return (
-        _get("metrics", over(series, snapshots=snapshots), "A metric over request time.", models.Metrics,
-             answers.Metrics | answers.ManyMetrics, bound=True),
-        _get("overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
-             answers.Overview),
-        _get("coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
-             answers.Coverage),
-        _get("exemplars", over(exemplars), "The worst, median and best traces behind a point.", models.Exemplars,
-             answers.Exemplars, bound=True),
-        _get("explain", over(explain), "What differs in a selection.", models.Explain, answers.Explanation),
-        _get("compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
-             answers.Comparison),
-        _get("check", over(check), "Is quality above a limit?", models.Check, answers.Check, bound=True),
-        _get("plan", over(plan), "How many to score for a wanted precision.", models.Plan, answers.Plan),
-        _get("documents", over(documents), "Quality by retrieved document.", models.Documents, answers.Documents,
-             bound=True),
-        _get("blame", over(failure_attribution), "Retrieval or generation?", models.Blame, answers.Attribution),
-        _get("calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
-             answers.Calibration),
-        _get("labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, answers.Suggestions),
+        Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.", models.Metrics,
+                  reports.Metrics | reports.ManyMetrics, bound=True),
+        Operation("GET overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
+                  reports.Overview),
+        Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
+                  reports.Coverage),
+        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
+                  models.Exemplars, reports.Exemplars, bound=True),
+        Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, reports.Explanation),
+        Operation("GET compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
+                  reports.Comparison),
+        Operation("GET check", over(check), "Is quality above a limit?", models.Check, reports.Check, bound=True),
+        Operation("GET plan", over(plan), "How many to score for a wanted precision.", models.Plan, reports.Plan),
+        Operation("GET documents", over(documents), "Quality by retrieved document.", models.Documents,
+                  reports.Documents, bound=True),
+        Operation("GET blame", over(failure_attribution), "Retrieval or generation?", models.Blame,
+                  reports.Attribution),
+        Operation("GET calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
+                  reports.Calibration),
+        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, reports.Suggestions),
     )  # fmt: skip
 
 
@@ -156,19 +145,18 @@ def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
         return versions[0] if versions else None
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
-    return _get("evaluators", run, "The evaluators of this installation.", Params, answers.Evaluators)
+    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, states.Evaluators)
 
 
 def _rules(rules: Rules) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": models.RuleDraft, "scope": "admin", "answer": answers.Rule}
+    draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": states.Rule}
     return (
-        _get("rules", rules.list, "The rules in force.", Params, answers.Rules),
-        _get("rules/preview", rules.preview, "What a rule would select, and cost.", models.RuleDraft,
-             answers.RulePreview),
-        Operation(method="POST", path="rules", run=rules.create, summary="Add a rule.", **draft),
-        Operation(method="PUT", path="rules/{name}", run=rules.replace, summary="Change a rule.", **draft),
-        Operation(method="DELETE", path="rules/{name}", run=rules.delete, params=models.Named, scope="admin",
-                  answer=answers.Done, summary="Remove a rule."),
+        Operation("GET rules", rules.list, "The rules in force.", Params, states.Rules),
+        Operation("GET rules/preview", rules.preview, "What a rule would select, and cost.", drafts.RuleDraft,
+                  states.RulePreview),
+        _admin("POST rules", rules.create, "Add a rule.", **draft),
+        _admin("PUT rules/{name}", rules.replace, "Change a rule.", **draft),
+        _admin("DELETE rules/{name}", rules.delete, "Remove a rule.", models.Named, answers.Done),
     )  # fmt: skip
 
 
@@ -177,61 +165,58 @@ def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
         handed = external.cases(params.given())
         return {**replays.get(params.id), "cases": handed}
 
-    def results(params: models.Results) -> dict[str, Any]:
+    def results(params: drafts.Results) -> dict[str, Any]:
         accepted = external.results(params.given())
         return {**replays.get(params.id), "accepted": accepted}
 
     return (
-        _get("replays", lambda _: replays.list(), "Replays, newest first.", Params, answers.Replays),
-        _get("replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.", models.ById,
-             answers.Replay),
-        Operation(method="POST", path="replays", run=lambda params: replays.create(params.given()), scope="admin",
-                  params=models.Replay, answer=answers.Replays | answers.Bill, outside=names_only,
-                  summary="Run stored traces through evaluators, or only report what it would take."),
-        Operation(method="POST", path="replays/{id}/cancel", run=lambda params: replays.cancel(params.id),
-                  params=models.ById, answer=answers.Replay, scope="admin", summary="Stop a replay."),
-        Operation(method="POST", path="replays/{id}/resume", params=models.Resume, answer=answers.Replay, scope="admin",
-                  run=lambda params: replays.resume(params.id, max_usd=params.max_usd),
-                  summary="Continue a stopped replay."),
-        Operation(method="GET", path="replays/{id}/cases", run=cases, params=models.Cases, answer=answers.Cases,
-                  scope="admin", summary="Cases for a caller who alone has the evaluator."),
-        Operation(method="POST", path="replays/{id}/results", run=results, params=models.Results,
-                  answer=answers.Accepted, scope="admin", summary="What the caller found."),
+        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, states.Replays),
+        Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
+                  models.ById, states.Replay),
+        _admin("POST replays", _given(replays.create),
+               "Run stored traces through evaluators, or only report what it would take.", drafts.Replay,
+               states.Replays | states.Bill, outside=names_only),
+        _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
+               states.Replay),
+        _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
+               "Continue a stopped replay.", drafts.Resume, states.Replay),
+        _admin("GET replays/{id}/cases", cases, "Cases for a caller who alone has the evaluator.", models.Cases,
+               states.Cases),
+        _admin("POST replays/{id}/results", results, "What the caller found.", drafts.Results, states.Accepted),
     )  # fmt: skip
 
 
 def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     return (
-        _get("drift", lambda params: drift.report(params.given()),
-             "Whose is a move of the score: the judge's or the application's?", models.Drift,
-             answers.Drift | answers.Watched),
-        Operation(method="POST", path="drift/anchors", run=lambda params: drift.freeze(params.given()),
-                  params=models.Anchors, answer=answers.Drift, scope="admin",
-                  summary="Keep judged answers to watch a judge by."),
-        Operation(method="POST", path="drift/run", run=lambda params: drift.run(params.given()),
-                  params=models.Evaluator, answer=answers.Drift, scope="admin",
-                  summary="Judge the kept answers again, without the recorded calls."),
+        Operation("GET drift", _given(drift.report),
+                  "Whose is a move of the score: the judge's or the application's?", models.Drift,
+                  states.Drift | states.Watched),
+        _admin("POST drift/anchors", _given(drift.freeze), "Keep judged answers to watch a judge by.", drafts.Anchors,
+               states.Drift),
+        _admin("POST drift/run", _given(drift.run), "Judge the kept answers again, without the recorded calls.",
+               drafts.Evaluator, states.Drift),
     )  # fmt: skip
 
 
 def _datasets(store: Store) -> tuple[Operation, ...]:
     return (
-        _get("datasets", lambda _: datasets.listed(store), "Datasets with their sizes.", Params, answers.Datasets),
-        _get("datasets/{id}", partial(datasets.one, store), "The questions of a dataset.", models.ById,
-             answers.Dataset),
-        Operation(method="POST", path="datasets/{id}", run=partial(datasets.add, store), params=models.DatasetDraft,
-                  answer=answers.DatasetFilled, scope="admin", summary="Add traces or items to a dataset."),
-        Operation(method="DELETE", path="datasets/{id}", run=partial(datasets.delete, store), params=models.ById,
-                  answer=answers.Done, scope="admin", summary="Delete a dataset."),
+        Operation("GET datasets", lambda _: writes.dataset_list(store), "Datasets with their sizes.", Params,
+                  answers.Datasets),
+        Operation("GET datasets/{id}", partial(writes.dataset, store), "The questions of a dataset.", models.ById,
+                  answers.Dataset),
+        _admin("POST datasets/{id}", partial(writes.fill_dataset, store), "Add traces or items to a dataset.",
+               drafts.DatasetDraft, answers.DatasetFilled),
+        _admin("DELETE datasets/{id}", partial(writes.delete_dataset, store), "Delete a dataset.", models.ById,
+               answers.Done),
     )  # fmt: skip
 
 
-def _save_monitor(monitors: Monitors, params: models.MonitorDraft, *, replace: bool) -> dict[str, Any]:
+def _save_monitor(monitors: Monitors, params: drafts.MonitorDraft, *, replace: bool) -> dict[str, Any]:
     saved = monitors.definitions.save(params.settings(), actor=params.caller.actor, replace=replace)
     return saved.settings.model_dump(mode="json")
 
 
-def _mute_monitor(monitors: Monitors, params: models.Mute) -> dict[str, Any]:
+def _mute_monitor(monitors: Monitors, params: drafts.Mute) -> dict[str, Any]:
     muted = monitors.mute(params.name, params.for_, actor=params.caller.actor)
     return muted.settings.model_dump(mode="json", exclude={"webhook", "slack", "secret"})
 
@@ -242,48 +227,48 @@ def _delete_monitor(monitors: Monitors, params: models.Named) -> dict[str, Any]:
 
 
 def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": models.MonitorDraft, "answer": answers.MonitorSaved, "scope": "admin"}
+    draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": states.MonitorSaved}
     return (
-        _get("monitors", lambda _: monitors.list(), "Monitors with state and history.", Params, answers.Monitors),
-        _get("monitors/preview", lambda params: monitors.preview(params.settings()),
-             "How often a monitor would have fired, and what it can detect.", models.MonitorDraft,
-             answers.MonitorPreview),
-        Operation(method="POST", path="monitors", run=partial(_save_monitor, monitors, replace=False),
-                  summary="Make a monitor.", **draft),
-        Operation(method="PUT", path="monitors/{name}", run=partial(_save_monitor, monitors, replace=True),
-                  summary="Change a monitor.", **draft),
-        Operation(method="DELETE", path="monitors/{name}", run=partial(_delete_monitor, monitors), params=models.Named,
-                  answer=answers.Done, scope="admin", summary="Delete a monitor."),
-        Operation(method="POST", path="monitors/{name}/mute", run=partial(_mute_monitor, monitors), params=models.Mute,
-                  answer=answers.MonitorSaved, scope="admin", summary="Send no messages until a time."),
-        _get("targets", lambda params: targets(params.given()),
-             "Where metrics should be, and whether they surely are.", models.Filters, answers.Targets),
-        Operation(method="POST", path="monitors/{name}/test", run=lambda params: monitors.test(params.name),
-                  params=models.Named, answer=answers.AlertSent, scope="admin", summary="Send a test alert."),
+        Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params,
+                  states.Monitors),
+        Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
+                  "How often a monitor would have fired, and what it can detect.", drafts.MonitorDraft,
+                  states.MonitorPreview),
+        _admin("POST monitors", partial(_save_monitor, monitors, replace=False), "Make a monitor.", **draft),
+        _admin("PUT monitors/{name}", partial(_save_monitor, monitors, replace=True), "Change a monitor.", **draft),
+        _admin("DELETE monitors/{name}", partial(_delete_monitor, monitors), "Delete a monitor.", models.Named,
+               answers.Done),
+        _admin("POST monitors/{name}/mute", partial(_mute_monitor, monitors), "Send no messages until a time.",
+               drafts.Mute, states.MonitorSaved),
+        Operation("GET targets", _given(targets), "Where metrics should be, and whether they surely are.",
+                  models.Filters, reports.Targets),
+        _admin("POST monitors/{name}/test", lambda params: monitors.test(params.name), "Send a test alert.",
+               models.Named, states.AlertSent),
     )  # fmt: skip
 
 
 def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[Operation, ...]:
-    both: tuple[Literal["GET", "POST"], ...] = ("GET", "POST")
+    views: dict[str, Any] = {"run": partial(export_archive, store), "params": models.Export,
+                             "files": ("application/x-tar",),
+                             "summary": "Every view as Parquet or JSON lines, in one tar."}  # fmt: skip
+    copy: dict[str, Any] = {"run": partial(snapshot_file, store), "files": ("application/octet-stream",),
+                            "summary": "A consistent copy of the database."}  # fmt: skip
     return (
-        *(Operation(method=method, path="export", run=partial(export_archive, store), params=models.Export,
-                    files=("application/x-tar",), summary="Every view as Parquet or JSON lines, in one tar.")
-          for method in both),
-        Operation(method="GET", path="export/traces", params=models.TraceFile,
-                  files=("application/vnd.apache.parquet",),
-                  run=partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
-                  summary="The filtered list of traces as Parquet."),
-        _get("export/evaluations", lambda params: evaluation_events(store, params.given()),
-             "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
-             models.Events, answers.Events),
-        *(Operation(method=method, path="snapshot", run=partial(snapshot_file, store), scope="admin",
-                    files=("application/octet-stream",), summary="A consistent copy of the database.")
-          for method in both),
-        Operation(method="POST", path="prune", params=models.Prune, answer=answers.Pruned,
-                  run=partial(pruned, store, also={"anchors": forget_anchors}),
-                  scope="admin", summary="Delete what is older than an age, everything of a service, or of a person."),
-        Operation(method="POST", path="remap", run=partial(remap_all, store, price=prices.settle), scope="admin",
-                  answer=answers.Remapped, summary="Derive the canonical columns again from the raw attributes."),
+        Operation("GET export", **views),
+        Operation("POST export", **views),
+        Operation("GET export/traces", partial(traces_file, store, max_rows=settings.collector.sql_max_rows),
+                  "The filtered list of traces as Parquet.", models.TraceFile,
+                  files=("application/vnd.apache.parquet",)),
+        Operation("GET export/evaluations", _given(partial(evaluation_events, store)),
+                  "Verdicts as `gen_ai.evaluation.result` events: a body for any OTLP receiver of logs (JSON).",
+                  models.Events, answers.Events),
+        _admin("GET snapshot", **copy),
+        _admin("POST snapshot", **copy),
+        _admin("POST prune", partial(pruned, store, also={"anchors": forget_anchors}),
+               "Delete what is older than an age, everything of a service, or of a person.", drafts.Prune,
+               answers.Pruned),
+        _admin("POST remap", partial(remap_all, store, price=prices.settle),
+               "Derive the canonical columns again from the raw attributes.", answer=answers.Remapped),
     )  # fmt: skip
 
 
@@ -292,10 +277,9 @@ def _writes(
 ) -> tuple[Operation, ...]:
     evaluate = partial(writes.force, queue=force, known=catalog.online, wake=wake)
     return (
-        Operation(method="POST", path="labels", run=partial(writes.label, store, mask=mask), params=models.Label,
-                  answer=answers.Done, scope="admin", summary="A person's verdict."),
-        Operation(method="POST", path="scores", run=partial(writes.score, store, mask=mask), params=models.Score,
-                  answer=answers.Done, scope="ingest", bound=True, summary="Feedback on a trace."),
-        Operation(method="POST", path="evaluate", run=evaluate, params=models.Evaluate, answer=answers.Queued,
-                  scope="admin", summary="Evaluate one trace now."),
+        _admin("POST labels", partial(writes.label, store, mask=mask), "A person's verdict.", drafts.Label,
+               answers.Done),
+        Operation("POST scores", partial(writes.score, store, mask=mask), "Feedback on a trace.", drafts.Score,
+                  answers.Done, scope="ingest", bound=True),
+        _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, answers.Queued),
     )  # fmt: skip

@@ -25,7 +25,7 @@ class PublicAddress:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
-        if scope["type"] != "http" or not (self._root or self._trusted):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         scope = self._without_root(self._as_sent(scope))

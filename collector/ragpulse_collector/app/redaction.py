@@ -17,6 +17,8 @@ from ragpulse_collector.records import Batch, Constant, ContextRecord, RawBody, 
 from ragpulse_collector.settings import SettingsError
 
 MASK = "[redacted]"
+_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
+"""A string or a number in JSON text."""
 Decode = Callable[[RawBody], Batch]
 _SPAN_TEXTS = (
     "name", "query", "response", "status_message", "error_type", "session_id", "user_id", "prompt_name",
@@ -109,29 +111,38 @@ class Redactor:
     def _mapping(self, value: dict[str, Any]) -> Any:
         if "$lifted" in value or "$dropped" in value:
             return value
-        if "$json" in value:
-            return {**value, "$json": self.value(value["$json"])}
+        if "$text" in value:
+            return {"$text": [self._piece(piece) for piece in value["$text"]]}
         if "$bytes" in value:
             text = base64.b64decode(value["$bytes"]).decode("utf-8", "replace")
             return MASK if self._pattern.search(text) else value
         return {self._pattern.sub(MASK, key): self.value(item) for key, item in value.items()}
 
+    def _piece(self, piece: Any) -> Any:
+        """Mask the strings and numbers of a piece of JSON text, which is cut between them."""
+        return _LITERAL.sub(self._literal, piece) if isinstance(piece, str) else piece
+
+    def _literal(self, literal: re.Match[str]) -> str:
+        try:
+            value = orjson.loads(literal[0])
+        except orjson.JSONDecodeError:
+            return orjson.dumps(MASK).decode()
+        masked = self.value(value)
+        return literal[0] if masked == value else orjson.dumps(masked).decode()
+
     def _contexts(self, contexts: list[ContextRecord] | None) -> None:
         for context in contexts or ():
             self._texts(context, ("text", "id"))
-            self._json(context, ("metadata",))
+            _replace(context, "metadata", self.json)
 
     def _texts(self, record: object, names: Sequence[str]) -> None:
         for name in names:
-            text = getattr(record, name)
-            if text:
-                setattr(record, name, self.text(text))
+            _replace(record, name, self.text)
 
-    def _json(self, record: object, names: Sequence[str]) -> None:
-        for name in names:
-            text = getattr(record, name)
-            if text:
-                setattr(record, name, self.json(text))
+
+def _replace(record: object, name: str, mask: Callable[[str], str]) -> None:
+    if text := getattr(record, name):
+        setattr(record, name, mask(text))
 
 
 def _masked(column: Values, mask: Callable[[Any], Any]) -> Values:

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ragpulse_collector.app.collector import Collector, More, no_more
-from ragpulse_collector.app.logs import log_to_stderr
-from ragpulse_collector.app.memory import collect_garbage_rarely, switch_threads_often
+from ragpulse_collector.app.collector import Collector
+from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import StoreError
 
@@ -22,10 +21,10 @@ _log = logging.getLogger("ragpulse.collector")
 _RELOADING = threading.Lock()
 
 
-def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), more: More = no_more, say: Say) -> None:
+def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), say: Say) -> None:
     """Serve until SIGINT or SIGTERM; raises SettingsError, StoreError or OSError with the fix.
 
-    `load` reads the settings, again at each SIGHUP. `more` are further operations of the caller's.
+    `load` reads the settings, again at each SIGHUP.
     """
     settings = load()
     collect_garbage_rarely()
@@ -33,7 +32,7 @@ def serve(load: Callable[[], Settings], *, loads: Sequence[str] = (), more: More
     log_to_stderr(as_json=settings.collector.log_format == "json")
     os.umask(0o077)  # the file holds people's questions: nobody else on this computer reads it
     usual = None if importlib.util.find_spec("grpc") is None else GRPC_PORT
-    collector = Collector(settings, loads=loads, more=more, usual_grpc_port=usual)
+    collector = Collector(settings, loads=loads, usual_grpc_port=usual)
     ready = threading.Event()
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, partial(_on_hangup, collector, load, ready, os.isatty(0)))

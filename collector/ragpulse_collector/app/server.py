@@ -1,4 +1,4 @@
-"""The listening side: sockets with clear errors, HTTP bounds that uvicorn lacks, an answer while the rest starts."""
+"""The listening side: sockets with clear errors, HTTP bounds that uvicorn lacks, an answer during the start, gRPC."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ragpulse_collector.api.replies import MEDIA_TYPE, encoded
+from ragpulse_collector.api.http import MEDIA_TYPE, encoded
 from ragpulse_collector.settings import CollectorSettings
+
+if TYPE_CHECKING:
+    from ragpulse_collector.receiver_grpc import GrpcReceiver
 
 _ALIVE = b"ok\n"
 _HEADERS = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(_ALIVE)).encode())]
@@ -165,6 +170,8 @@ class BoundedProtocol(HttpToolsProtocol):
 KEEP_ALIVE_S = 75
 GRACE_S = 10
 BACKLOG = 512
+_OWN_PORT = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+"""On Windows SO_REUSEADDR would let a second process take the port of a running one."""
 
 
 class PortInUse(OSError):
@@ -179,7 +186,7 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, or asyncio leaves the Nagle delay on: the second packet of an answer waits 40 ms for an ACK.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.SOL_SOCKET, _OWN_PORT, 1)
     try:
         listening.bind((host.strip("[]"), port))
         listening.listen(BACKLOG)
@@ -281,3 +288,44 @@ class Server:
         if self._thread is not None:
             self._thread.join(timeout=GRACE_S + 5)
         self._socket.close()
+
+
+STOP_AFTER_S = 5.0
+
+
+def credentials(settings: CollectorSettings) -> Any:
+    """Return gRPC's side of the TLS settings, None where there are none; raises OSError for unreadable files."""
+    if not (settings.tls_certificate and settings.tls_key):
+        return None
+    import grpc
+
+    pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
+    return grpc.ssl_server_credentials([pair])
+
+
+class GrpcServer:
+    """OTLP/gRPC on an event loop and thread of its own: neither it nor HTTP waits for the other. `port` is bound."""
+
+    def __init__(self, make: Callable[[], GrpcReceiver]) -> None:
+        self._make = make
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ragpulse-grpc", daemon=True)
+        self._receiver: GrpcReceiver | None = None
+        self.port = 0
+
+    def start(self) -> None:
+        """Listen; raises OSError with the fix when the port is taken."""
+        self._thread.start()
+        self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(timeout=10)
+
+    def stop(self) -> None:
+        """Let calls in hand finish, then end the thread."""
+        if self._receiver is not None:
+            asyncio.run_coroutine_threadsafe(self._receiver.stop(STOP_AFTER_S), self._loop).result(STOP_AFTER_S + 5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._loop.close()
+
+    async def _start(self) -> int:
+        self._receiver = self._make()
+        return await self._receiver.start()

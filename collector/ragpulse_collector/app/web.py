@@ -30,11 +30,13 @@ import ragpulse_dashboards
 from ragpulse_collector import receiver
 from ragpulse_collector.api import http, openapi
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
-from ragpulse_collector.api.handlers.status import VERSION, render
-from ragpulse_collector.api.operations import ApiError, Operations
+from ragpulse_collector.api.handlers.prometheus import render
+from ragpulse_collector.api.handlers.status import VERSION
+from ragpulse_collector.api.operations import ApiError, Operations, routes
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import CollectorSettings, Settings
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.health import probe
 
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096
@@ -58,9 +60,9 @@ def web(
 ) -> Starlette:
     """Join all routes."""
     operations = operations.from_outside()
-    routes: list[BaseRoute] = [
+    served: list[BaseRoute] = [
         *receiver.routes(store, limits=limits, flight=flight, counters=counters),
-        *http.routes(operations),
+        *routes(operations),
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),
         Route("/openapi.json", partial(_openapi, operations, settings.collector.root), methods=["GET"]),
@@ -73,7 +75,7 @@ def web(
         allowed = ["content-type", "content-encoding", "authorization"]
         cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["POST"], allow_headers=allowed)
         middleware.append(cors)
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+    return Starlette(routes=served, middleware=middleware, exception_handlers=_HANDLERS)
 
 
 class _Last(Mount):
@@ -151,7 +153,7 @@ class Probe:
 
     def _write(self) -> str | None:
         try:
-            self._store.write(_touch).result(timeout=PROBE_TIMEOUT_S)
+            self._store.write(probe).result(timeout=PROBE_TIMEOUT_S)
             self._files().result(timeout=PROBE_TIMEOUT_S)
         except TimeoutError:
             return f"no write was finished within {PROBE_TIMEOUT_S:g} s"
@@ -167,16 +169,10 @@ class Probe:
         return self._check
 
 
-def _touch(transaction: Transaction) -> None:
-    """Change a row: a transaction that changes nothing does not reach the disk."""
-    transaction.execute("DELETE FROM raw.meta WHERE key = 'probed_at'")
-    transaction.append("meta", ("key", "value"), [("probed_at", str(transaction.at))])
-
-
-async def _ready(probe: Probe, request: Request) -> Response:
+async def _ready(writes: Probe, request: Request) -> Response:
     """Say whether a write reaches the disk now."""
     del request
-    problem = await anyio.to_thread.run_sync(probe.problem)
+    problem = await anyio.to_thread.run_sync(writes.problem)
     if problem is not None:
         return PlainTextResponse(f"not ready: {problem}\n", 503, headers={"Retry-After": "1"})
     return PlainTextResponse("ready\n")

@@ -4,7 +4,7 @@ serve, demo, run                 start something          (serve.py)
 metrics, traces, show, tail      look                     (look.py)
 evaluators, evaluate, ...        evaluators and judges    (evaluate.py)
 generate-questions               a test set from stored contexts (questions.py)
-replay, compare, check, plan     quality over stored data (quality.py)
+replay, compare, check, monitor  quality over stored data (quality.py)
 freeze, regress                  before and after         (regress.py)
 sql, export, snapshot, prune ... the data itself          (data.py)
 import, mcp                      other tools, assistants  (exchange.py)
@@ -25,9 +25,8 @@ _FAMILIES = {
     "look": ("metrics", "traces", "show", "tail"),
     "evaluate": ("evaluators", "evaluate", "calibrate", "meta-evaluate", "align", "perturb"),
     "questions": ("generate-questions",),
-    "quality": ("replay", "compare", "check", "plan"),
+    "quality": ("replay", "compare", "check", "plan", "monitors", "monitor"),
     "regress": ("freeze", "regress"),
-    "alerts": ("monitors", "monitor"),
     "data": ("sql", "export", "snapshot", "prune", "vacuum", "migrate", "remap", "status", "doctor", "key", "prices"),
     "exchange": ("import", "mcp"),
 }

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 from ragpulse_collector.cli.options import Failure, asker, config_path
 from ragpulse_collector.client import DEFAULT_URL
 from ragpulse_collector.configuration import load_settings
-from ragpulse_collector.settings import SettingsError, is_loopback
+from ragpulse_collector.settings import SettingsError
+from ragpulse_evaluators.judges.protocol import is_loopback
 
 LOW_DISK_BYTES = 1024**3
 SKEW_S = 60
@@ -72,8 +73,7 @@ def _environment(address: str) -> Iterator[Finding]:
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol == "grpc" and importlib.util.find_spec("grpc") is None:
         yield Finding(False, "exporters here use gRPC, which this collector lacks", "pip install 'ragpulse[grpc]'")
-    host = urlsplit(address).hostname or ""
-    if os.environ.get("HTTP_PROXY") and is_loopback(host) and "127.0.0.1" not in os.environ.get("NO_PROXY", ""):
+    if os.environ.get("HTTP_PROXY") and is_loopback(address) and "127.0.0.1" not in os.environ.get("NO_PROXY", ""):
         yield Finding(False, "HTTP_PROXY is set and NO_PROXY lacks 127.0.0.1", "export NO_PROXY=127.0.0.1,localhost")
     content = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
     if content.upper() == "NO_CONTENT":

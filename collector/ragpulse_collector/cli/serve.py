@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import Failure, config_path, option
+from ragpulse_collector.cli.options import FILE, Failure, config_path, option
 
 if TYPE_CHECKING:
-    from ragpulse_collector.api.operations import Operation
+    from ragpulse_collector.client import Client
     from ragpulse_collector.settings import Settings
-    from ragpulse_collector.store import Store
+
+DEADLINE_S = 45.0
+"""How long the demo waits for its evaluations."""
 
 
 @click.command()
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 @option(
     "--config",
     env="RAGPULSE_CONFIG",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="Configuration (default ./ragpulse.toml if present).",
 )
 @option(
@@ -62,35 +66,33 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         return settings
 
     try:
-        run(load, loads=loads, more=_offered, say=click.echo)
+        run(load, loads=loads, say=click.echo)
     except (SettingsError, StoreError, OSError, ValueError) as error:
         raise Failure(str(error)) from error
     return 0
 
 
 @click.command()
-@option("--config", env="RAGPULSE_CONFIG", type=click.Path(dir_okay=False), help="The configuration of the collector.")
-def healthy(config: str | None) -> int:
+@option("--config", env="RAGPULSE_CONFIG", type=FILE, help="The configuration of the collector.")
+def healthy(config: str | None) -> None:
     """Ask the collector of this machine or container whether it can store; exit 1 where not. For health checks."""
-    import http.client
     import ssl
 
+    from ragpulse_collector.client import Client, ClientError
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.settings import SettingsError
 
     try:
         collector = load_settings(config_path(config)).collector
-        connection = http.client.HTTPConnection("127.0.0.1", collector.port, timeout=4)
-        if collector.tls_certificate:  # its name is not ours to check: the question stays inside the machine
-            unchecked = ssl.create_default_context()
-            unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-            connection = http.client.HTTPSConnection("127.0.0.1", collector.port, timeout=4, context=unchecked)
-        connection.request("GET", "/readyz", headers={"Host": "localhost"})
-        answer = connection.getresponse()
-    except (SettingsError, OSError, http.client.HTTPException) as error:
-        raise Failure(f"no answer: {error}") from error
-    click.echo(answer.read().decode("utf-8", "replace").strip())
-    return int(answer.status != 200)
+        scheme = "https" if collector.tls_certificate else "http"
+        unchecked = ssl.SSLContext(
+            ssl.PROTOCOL_TLS_CLIENT
+        )  # its name is not ours to check: the question stays inside the machine
+        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+        client = Client(f"{scheme}://127.0.0.1:{collector.port}", timeout_s=4, context=unchecked)
+        click.echo(client.request("GET", "/readyz", accept="text/plain").decode("utf-8", "replace").strip())
+    except (SettingsError, ClientError) as error:
+        raise Failure(str(error)) from error
 
 
 def _with_key(settings: Settings) -> Settings:
@@ -113,23 +115,79 @@ def _with_key(settings: Settings) -> Settings:
     return settings.with_options("collector", {"api_keys": [key.model_dump()]})
 
 
-def _offered(store: Store) -> Iterable[Operation]:
-    """Demo data on demand; imported behind the open door."""
-    from ragpulse_collector.demo.offer import offered
-
-    return offered(store)
-
-
 @click.command()
 @option("--serve", "stay", is_flag=True, help="Stay up after the table, until interrupted.")
 @option("--model", help="Answer with this litellm model instead of the extractive answerer.")
 @option("--judge", help="Also judge with this litellm model (default: the offline checks only).")
-@option("--port", type=int, default=0, help="Port of the demo's collector (default: any free one).")
+@option("--port", type=int, default=0, help="Port of the demo's collector; 0: any free one.")
 def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
     """A real RAG application over ragpulse's own guides, end to end, offline, in under a minute."""
-    from ragpulse_collector.demo import run
+    from ragpulse_collector.app import Collector
+    from ragpulse_collector.client import connect
+    from ragpulse_collector.demo.report import print_report
+    from ragpulse_collector.settings import Settings
 
-    return run(stay=stay, model=model, judge=judge, port=port, say=click.echo)
+    with tempfile.TemporaryDirectory(prefix="ragpulse-demo-") as folder:
+        options = {"db": str(Path(folder) / "demo.duckdb"), "port": port, "settle_s": 0.5}
+        collector = Collector(Settings().with_options("collector", options).with_options("judge", {"model": judge}))
+        collector.start()
+        try:
+            client, started = connect(collector.url), time.monotonic()
+            asked = _ask_everything(client, model)
+            done = _wait_for_evaluations(client, asked)
+            click.echo(f"answered {asked} questions, {done} results, {time.monotonic() - started:.1f} s\n")
+            print_report(client, click.echo)
+            hint = "(Ctrl-C ends)" if stay else "(stays up with: ragpulse demo --serve)"
+            click.echo(f"\npage: {collector.url}/   {hint}")
+            if stay:
+                _until_interrupted()
+        finally:
+            collector.stop()
+    return 0
+
+
+def _ask_everything(client: Client, model: str | None) -> int:
+    from ragpulse_collector.demo.application import model_generator
+    from ragpulse_collector.demo.corpus import QUESTIONS
+    from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
+
+    # A model is asked once a question and version: it may cost money.
+    planned = visits(rounds=1) if model else visits()
+    click.echo(f"collector at {client.url}")
+    click.echo(f"{len(planned)} visits with {len(QUESTIONS)} questions, spread over the last {HOURS:g} hours")
+    click.echo(f"half way the prompt {VERSIONS[0]} is replaced by {VERSIONS[1]}")
+    for one in traffic(planned, generate=model_generator(model, _complete) if model else None):
+        client.request("POST", f"/v1/{one.signal}", body=one.body, content_type=one.content_type)
+    return len(planned)
+
+
+def _complete(model: str, prompt: str) -> Any:
+    import asyncio
+
+    from ragpulse_evaluators.judges.litellm import as_judge
+
+    judge = as_judge(model)
+    assert judge is not None, "a model was named"
+    return asyncio.run(judge.ask([{"role": "user", "content": prompt}]))[0]
+
+
+def _wait_for_evaluations(client: Client, traces: int) -> int:
+    """Return how many results there are once no job is pending; raises TimeoutError after the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        decided = client.sql("select count(distinct trace_id) as n from decisions").rows()[0]["n"]
+        state = client.call("GET status")["evaluations"]
+        if decided >= traces and state["pending"] == 0:
+            return int(client.sql("select count(*) as n from scores").rows()[0]["n"])
+        time.sleep(0.1)
+    raise TimeoutError(f"evaluations did not finish within {DEADLINE_S:.0f} s: {state}")
+
+
+def _until_interrupted() -> None:
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.lifting import Path, lifted_many, style_of
+from ragpulse_collector.conventions.lifting import cut, style_of
 from ragpulse_collector.conventions.rules import Alone, Found, Read, Span
 from ragpulse_collector.conventions.texts import is_message
 from ragpulse_collector.conventions.values import dumped, number, parsed
@@ -30,24 +30,21 @@ def documents(value: Any, _: Span) -> Found | None:
     content = parsed(value)
     if not isinstance(content, list):
         return None
-    return _found(value, content, content, ())
+    return _found(value, content)
 
 
 def documents_of_retrieval(value: Any, span: Span) -> Found | None:
     """Read documents from an output, of retrievers and rerankers only: other lists of texts are not contexts."""
     if span.kind not in ("retriever", "reranker"):
         return None
-    content = parsed(value)
-    at = _list_in(content)
-    return None if at is None else _found(value, content, content[at[0]] if at else content, at)
+    items = _list_in(parsed(value))
+    return None if items is None else _found(value, items)
 
 
 def documents_in_output(value: Any, _: Span) -> Found | None:
     """Read documents from any output: a list in which each item has a text and an id, a score or a page."""
-    content = parsed(value)
-    at = _list_in(content)
-    items = None if at is None else content[at[0]] if at else content
-    return _found(value, content, items, at or ()) if items and all(map(_is_document, items)) else None
+    items = _list_in(parsed(value))
+    return _found(value, items) if items and all(map(_is_document, items)) else None
 
 
 def holds_documents(value: Any) -> bool:
@@ -58,20 +55,20 @@ def holds_documents(value: Any) -> bool:
     return documents_in_output(content, _NOTHING) is not None
 
 
-def _list_in(content: Any) -> Path | None:
-    """Return where the list of documents is: the content itself, or under one of the usual names or the only one."""
+def _list_in(content: Any) -> list[Any] | None:
+    """Return the list of documents: the content itself, or what is under one of the usual names or the only one."""
     if isinstance(content, list):
-        return ()
+        return content
     if not isinstance(content, dict):
         return None
     keys = content if len(content) == 1 else names.DOCUMENT_LIST_KEYS
-    return next(((key,) for key in keys if isinstance(content.get(key), list)), None)
+    return next((content[key] for key in keys if isinstance(content.get(key), list)), None)
 
 
 def _is_document(item: Any) -> bool:
     if not isinstance(item, dict) or is_message(item):
         return False
-    row, _ = _row(item)
+    row = _row(item)
     return row is not None and bool(row.get("content")) and ("id" in row or "score" in row or "page_content" in item)
 
 
@@ -106,21 +103,18 @@ def result_events(prefix: str) -> Read:
 _EVENT_KEYS = ("id", "score", "document", "metadata")
 
 
-def _found(value: Any, content: Any, items: list[Any], at: Path) -> Found | None:
-    """Build the records and lift their texts out of `value`, whose list of documents lies at the path `at`."""
-    if type(value) is str and not at:
+def _found(value: Any, items: list[Any]) -> Found | None:
+    """Build the records and lift their texts out of `value`, in which the list of documents lies."""
+    if type(value) is str:
         whole = _found_whole(value, items)
         if whole is not None:
             return whole
-    records: list[ContextRecord] = []
-    paths: list[Path] = []
-    for rank, item in enumerate(items, start=1):
-        row, path = _row(item)
-        if row is None:
-            return None
-        records.append(_record(rank, row))
-        paths.append(path)
-    template = _texts_lifted(value, content, records, paths, at)
+    rows = list(map(_row, items))
+    if None in rows:
+        return None
+    records = [_record(rank, row) for rank, row in enumerate(filter(None, rows), start=1)]
+    texts = [(one.text, {"$lifted": "contexts", "rank": one.rank}) for one in records if one.text is not None]
+    template = cut(value, texts) if texts else None
     return Found(records, {} if template is None else {"": template})
 
 
@@ -153,38 +147,27 @@ def _is_exact(item: dict[str, Any]) -> bool:
     )
 
 
-def _texts_lifted(value: Any, content: Any, records: list[ContextRecord], paths: list[Path], at: Path) -> Any:
-    references = [
-        ((*at, record.rank - 1, *path), {"$lifted": "contexts", "rank": record.rank})
-        for record, path in zip(records, paths, strict=True)
-        if record.text is not None
-    ]
-    return lifted_many(value, content, references) if references else None
-
-
-def _row(item: Any) -> tuple[dict[str, Any] | None, Path]:
-    """Return the members of one document and the path of its text; None where it is no document."""
+def _row(item: Any) -> dict[str, Any] | None:
+    """Return the members of one document; None where it is no document."""
     if type(item) is str:
-        return (None if is_message(item) else {"content": item}), ()
+        return None if is_message(item) else {"content": item}
     if type(item) is list and len(item) == 2 and isinstance(item[0], dict):
-        row, path = _row(item[0])
-        return None if row is None else {**row, "score": item[1]}, (0, *path)
+        row = _row(item[0])
+        return None if row is None else {**row, "score": item[1]}
     if not isinstance(item, dict):
-        return None, ()
+        return None
     if type(item.get("content")) is str:
-        return item if _PLAIN.issuperset(item) else {**_members(item), "content": item["content"]}, ("content",)
+        return item if _PLAIN.issuperset(item) else {**_members(item), "content": item["content"]}
     return _unusual_row(item)
 
 
-def _unusual_row(item: dict[str, Any]) -> tuple[dict[str, Any] | None, Path]:
+def _unusual_row(item: dict[str, Any]) -> dict[str, Any] | None:
     text_key = next((key for key in names.DOCUMENT_TEXT_KEYS if isinstance(item.get(key), str)), None)
     if text_key is not None:
-        return {**_members(item), "content": item[text_key]}, (text_key,)
+        return {**_members(item), "content": item[text_key]}
     inner_key = next((key for key in _INNER_KEYS if isinstance(item.get(key), dict)), None)
-    if inner_key is not None:
-        row, path = _row(item[inner_key])
-        return {**(row or {}), **_members(item)} or None, (inner_key, *path)
-    return _members(item) or None, ()
+    inner = None if inner_key is None else _row(item[inner_key])
+    return {**(inner or {}), **_members(item)} or None
 
 
 def _members(item: dict[str, Any]) -> dict[str, Any]:

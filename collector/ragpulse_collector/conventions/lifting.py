@@ -4,9 +4,12 @@ Nothing is lifted unless it can be rebuilt to the byte. References, in the store
 
     {"$lifted": "query"}                                  the whole value
     {"$lifted": "contexts", "rank": 3}                    the text of the third context
-    {"$json": template, "style": "compact"}               a JSON text with such references inside
+    {"$text": ["[{\"content\": ", {...}, "}]"]}            a JSON text, cut where such a reference stands for a string
     {"$lifted": "contexts", "keys": [...], "style": ...}  a JSON list of documents that the contexts hold in full
     {"$bytes": "aGk="}, {"$dropped": "vector", ...}       bytes in base64; an embedding that was not kept
+
+`"ascii": true` in a reference inside `$text`: the string is written with ASCII alone. Stores of earlier versions hold
+`{"$json": template, "style": ...}` instead, a parsed JSON text with references.
 
 A sender's own key beginning with "$" inside a structured value is stored with a second "$".
 """
@@ -22,10 +25,10 @@ from typing import Any
 
 import orjson
 
-from ragpulse_collector.otlp import Vector
+from ragpulse_collector.otlp.wire import Vector
 from ragpulse_collector.records import ContextRecord
 
-Path = tuple[Any, ...]
+Reference = dict[str, Any]
 
 
 def _compact(value: Any) -> str:
@@ -40,6 +43,9 @@ STYLES: dict[str, Callable[[Any], str]] = {
     "tight-ascii": lambda value: json.dumps(value, separators=(",", ":")),
 }
 """How senders write JSON: JavaScript and orjson, Python's default, and its variants."""
+_BEFORE, _AFTER = ("", "[", "{", ":", ",", " ", "\n"), ("", "]", "}", ":", ",", " ", "\n")
+"""What stands around a whole string in JSON."""
+_NONE: dict[str, Reference] = {}
 PLAIN = frozenset({str, int, float, bool, bytes, type(None), Vector})
 _KEYS = {"id": "id", "score": "score", "content": "text", "metadata": "metadata"}
 
@@ -101,17 +107,30 @@ def wire_attributes(
     return {name: restorer.restore(value) for name, value in orjson.loads(attributes).items()}
 
 
-def lifted_json(value: Any, parsed: Any, path: Path, reference: Mapping[str, Any]) -> Any:
-    """Return the template of a JSON text (or structured value) with a reference at `path`; None if it cannot be."""
-    return lifted_many(value, parsed, [(path, reference)])
-
-
-def lifted_many(value: Any, parsed: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
-    """Return the template with several references; None where the value could not be rebuilt from it to the byte."""
+def cut(value: Any, texts: Iterable[tuple[str, Reference]]) -> Any:
+    """Return a JSON text or structured value with references for these texts, in order; None where none is."""
     if not isinstance(value, str):
-        return _replace_all(escape(value), [(tuple(map(_escaped, path)), reference) for path, reference in references])
-    style = None if '"$' in value else style_of(value, parsed)
-    return None if style is None else {"$json": _replace_all(parsed, references), "style": style}
+        return escape(value, dict(texts))
+    pieces: list[Any] = []
+    end = 0
+    for text, reference in texts:
+        place, quoted = _find(value, text, end)
+        if place >= 0:
+            ascii_only = {} if quoted.isascii() == text.isascii() else {"ascii": True}
+            pieces += value[end:place], reference | ascii_only
+            end = place + len(quoted)
+    return {"$text": [*pieces, value[end:]]} if pieces else None
+
+
+def _find(value: str, text: str, start: int) -> tuple[int, str]:
+    """Return where a JSON text writes a string as a whole, and how; -1 where it does not."""
+    for write in (_compact,) if text.isascii() else (_compact, json.dumps):
+        quoted = write(text)
+        place = value.find(quoted, start)
+        end = place + len(quoted)
+        if place >= 0 and value[place - 1 : place] in _BEFORE and value[end : end + 1] in _AFTER:
+            return place, quoted
+    return -1, ""
 
 
 def style_of(text: str, value: Any) -> str | None:
@@ -124,11 +143,13 @@ def style_of(text: str, value: Any) -> str | None:
         return None
 
 
-def escape(value: Any) -> Any:
-    """Return a structured value whose own keys cannot be taken for references."""
+def escape(value: Any, references: Mapping[str, Reference] = _NONE) -> Any:
+    """Return a structured value whose own keys cannot be taken for references, with these for its texts."""
     if type(value) is dict:
-        return {_escaped(key): escape(item) for key, item in value.items()}
-    return [escape(item) for item in value] if type(value) is list else value
+        return {_escaped(key): escape(item, references) for key, item in value.items()}
+    if type(value) is list:
+        return [escape(item, references) for item in value]
+    return references.get(value, value) if type(value) is str else value
 
 
 def _escaped(key: Any) -> Any:
@@ -139,19 +160,6 @@ def _bytes_reference(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     raise TypeError
-
-
-def _replace_all(value: Any, references: Sequence[tuple[Path, Mapping[str, Any]]]) -> Any:
-    """Put references at their paths, in place: `value` was parsed or copied for it."""
-    for path, reference in references:
-        if not path:
-            return reference
-        *above, last = path
-        inner = value
-        for key in above:
-            inner = inner[key]
-        inner[last] = reference
-    return value
 
 
 def _document(record: ContextRecord, keys: Sequence[str]) -> dict[str, Any]:
@@ -183,6 +191,8 @@ class _Restorer:
             return value
         if "$lifted" in value:
             return self._lifted(value)
+        if "$text" in value:
+            return "".join(map(self._piece, value["$text"]))
         if "$json" in value:
             return STYLES[value["style"]](self.restore(value["$json"]))
         if "$bytes" in value:
@@ -190,6 +200,12 @@ class _Restorer:
         if "$dropped" in value:
             return Vector(value["length"])
         return {key[1:] if key[:2] == "$$" else key: self.restore(item) for key, item in value.items()}
+
+    def _piece(self, piece: Any) -> str:
+        if type(piece) is str:
+            return piece
+        write = json.dumps if piece.get("ascii") else _compact
+        return write(self._lifted(piece))
 
     def _lifted(self, reference: Mapping[str, Any]) -> str | None:
         if reference["$lifted"] != "contexts":

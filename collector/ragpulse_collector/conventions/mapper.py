@@ -1,6 +1,7 @@
 """Wire batches to canonical columns: mapped fields beside what spans and scope state themselves.
 
-WireBatch ─ fields.py: rules, field by field ─▶ SpanBatch, and the scores that spans carried
+WireBatch ─ rules, field by field ─▶ SpanBatch, and the scores that spans carried (OpenInference's
+`evaluations.N.evaluation.*`, `annotations.N.annotation.*`)
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ragpulse_collector.conventions import lifting, names, scores
-from ragpulse_collector.conventions.dialects import DIALECTS
-from ragpulse_collector.conventions.fields import FieldMapping
-from ragpulse_collector.conventions.rules import RuleBook
-from ragpulse_collector.conventions.values import parsed, true
-from ragpulse_collector.otlp import Scope, Vector, WireBatch, WireEvent, WireLink
+from ragpulse_collector.conventions import lifting, names
+from ragpulse_collector.conventions.dialects import DIALECTS, openinference
+from ragpulse_collector.conventions.rules import Alone, FieldMapping, RuleBook
+from ragpulse_collector.conventions.values import WHOLE_COLUMNS, number, parsed, true, unquoted
+from ragpulse_collector.otlp.wire import Scope, Vector, WireBatch, WireEvent, WireLink
 from ragpulse_collector.records import Constant, ScoreRecord, SpanBatch, Values
 
 SCOPE_NAME, SCOPE_VERSION = "otel.scope.name", "otel.scope.version"
@@ -28,13 +28,21 @@ TIME_FLAGS = ("no_start_time", "no_end_time", "end_before_start")
 NESTED = "gen_ai.invocation.is_nested"
 _STATUS = {1: "ok", 2: "error"}
 _THRESHOLD = re.compile(r"(?:^|,)ot=(?:[^,]*;)?th:([0-9a-f]{1,14})(?:[;,]|$)")
+_SCORE_NAME = re.compile(
+    r"(?:(trace|session)\.)?(annotations|evaluations)\.([0-9]{1,6})\.(?:annotation|evaluation)\."
+    r"(name|score|label|explanation|annotator_kind)"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCHES = ("retriever", "reranker")
 
 
 def rule_book() -> RuleBook:
     """Return the rules of all dialects."""
-    return RuleBook(DIALECTS, watch={"vectors": _is_vector, "scores": scores.is_score})
+    return RuleBook(
+        DIALECTS,
+        watch={"vectors": _is_vector, "scores": _is_score},
+        whole=WHOLE_COLUMNS | openinference.WHOLE_COLUMNS,
+    )
 
 
 class Mapped(NamedTuple):
@@ -225,15 +233,36 @@ def _attribute_texts(wire: WireBatch, mapping: FieldMapping) -> list[str]:
 
 
 def _scores(wire: WireBatch, mapping: FieldMapping) -> Iterator[ScoreRecord]:
-    """Yield the scores written on spans."""
+    """Yield the scores written on spans; those of scope trace or session belong to the trace's first unit."""
     for shape, plan in mapping.plans:
-        if "scores" not in plan.watched:
-            continue
-        columns = {name: shape.attributes[name] for name in plan.watched["scores"]}
+        members: dict[tuple[str | None, ...], dict[str, Sequence[Any]]] = {}
+        for name in plan.watched.get("scores", ()):
+            if match := _SCORE_NAME.fullmatch(name):
+                members.setdefault(match.group(1, 2, 3), {})[match[4]] = shape.attributes[name]
         for at, row in enumerate(shape.rows):
-            said = {name: column[at] for name, column in columns.items()}
-            end_ns = wire.end_ns[row] or wire.start_ns[row]
-            yield from scores.scores_on(wire.trace_ids[row].hex(), wire.span_ids[row].hex(), end_ns, said)
+            for (scope, *_), columns in members.items():
+                said = {name: column[at] for name, column in columns.items()}
+                if said.get("name"):
+                    yield _score(wire, row, said, of_span=scope is None)
+
+
+def _score(wire: WireBatch, row: int, said: Mapping[str, Any], *, of_span: bool) -> ScoreRecord:
+    span, span_id = Alone(), wire.span_ids[row].hex()
+    return ScoreRecord(
+        trace_id=wire.trace_ids[row].hex(),
+        span_id=span_id if of_span else None,
+        written_on=span_id,
+        time_ns=wire.end_ns[row] or wire.start_ns[row],
+        name=str(said["name"]),
+        score=number(said.get("score"), span),
+        label=unquoted(said.get("label"), span),
+        explanation=unquoted(said.get("explanation"), span),
+        source="human" if said.get("annotator_kind") == "HUMAN" else "code",
+    )
+
+
+def _is_score(name: str) -> bool:
+    return _SCORE_NAME.fullmatch(name) is not None
 
 
 def _upstream_pi(trace_state: str) -> float:

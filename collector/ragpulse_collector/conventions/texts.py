@@ -1,4 +1,4 @@
-"""Queries and responses inside JSON: chat messages, arguments, wrapped outputs; each found together with its path.
+"""Queries and responses inside JSON: chat messages, arguments, wrapped outputs.
 
 What is no text for a person is None and flagged: an object's repr, a generator, the state of a graph.
 """
@@ -9,12 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragpulse_collector.conventions import names, reprs
-from ragpulse_collector.conventions.lifting import Path, lifted_json
+from ragpulse_collector.conventions.lifting import cut
 from ragpulse_collector.conventions.rules import Found, Read, Span
 from ragpulse_collector.conventions.values import dumped, parsed
-
-Pick = tuple[str, Path | None]
-"""A text and where it was; no path where it was put together from several, or read out of a repr."""
 
 _QUERY_KEYS = (
     "query",
@@ -69,9 +66,6 @@ _CALL_IDS = frozenset({"id", "call_id", "tool_call_id"})
 _INNER = ("message", "kwargs", "data")
 """Where a message lies inside another object: a choice, a serialized constructor."""
 _DEEPEST = 6
-_LONG, _SHARE = 2_000, 4
-"""In a JSON text longer than this, a text of less than a quarter stays where it is: to take a short question out of a
-prompt that repeats the documents would cost more than to store it twice."""
 
 
 def query_in(value: Any, _: Span) -> Found | None:
@@ -132,6 +126,8 @@ def or_json(read: Read, *, field: str = "query") -> Read:
     return read_or_json
 
 
+query_of_input = or_text(or_json(query_in), field="query")
+"""Reads the query out of an input, JSON or text."""
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 _response_of_call = or_text(or_json(wrapped_response, field="response"), field="response")
 _response_of_function = or_text(or_json(response_in, field="response"), field="response")
@@ -160,20 +156,19 @@ def plain(value: str, field: str) -> Found | None:
     return _unreadable(field) if words is None else Found(words)
 
 
-def message_text(message: Any) -> Pick | None:
+def message_text(message: Any) -> str | None:
     """Return the text of one chat message in any of the usual shapes."""
     if not isinstance(message, dict):
         return _said(message)
     for key in ("parts", "content", "contents", "blocks"):
         body = message.get(key)
         if type(body) is str and body:
-            return body, (key,)
-        if type(body) is list:
-            found = _parts_text(body)
-            if found is not None:
-                return _below(key, found)
+            return body
+        found = _parts_text(body) if type(body) is list else None
+        if found is not None:
+            return found
     inner = _inner(message)
-    return _below(inner, message_text(message[inner])) if inner else None
+    return message_text(message[inner]) if inner else None
 
 
 def is_message(item: Any) -> bool:
@@ -186,14 +181,12 @@ def is_message(item: Any) -> bool:
     return is_call or _role(item) is not None or "tool_calls" in item or isinstance(item.get("message"), dict)
 
 
-def _found(field: str, value: Any, pick: Callable[[Any], Pick | None]) -> Found | None:
+def _found(field: str, value: Any, pick: Callable[[Any], str | None]) -> Found | None:
     content = parsed(value)
-    picked = _said(content) if type(content) is str else pick(content)
-    if picked is None:
+    words = _said(content) if type(content) is str else pick(content)
+    if words is None:
         return _unreadable(field) if type(content) is str and content else None
-    words, path = picked
-    is_part = type(value) is str and len(value) > _LONG and len(words) * _SHARE < len(value)
-    template = None if path is None or is_part else lifted_json(value, content, path, {"$lifted": field})
+    template = cut(value, [(words, {"$lifted": field})])
     return Found(words, {} if template is None else {"": template})
 
 
@@ -201,71 +194,58 @@ def _unreadable(field: str) -> Found:
     return Found(None, flag=f"{field}_is_no_text")
 
 
-def _said(value: Any) -> Pick | None:
+def _said(value: Any) -> str | None:
     """Return a text as it is, or what an object's repr says."""
     if type(value) is not str or not value:
         return None
-    if not reprs.is_repr(value):
-        return value, ()
-    words = reprs.text_in(value)
-    return None if words is None else (words, None)
+    return reprs.text_in(value) if reprs.is_repr(value) else value
 
 
-def _parts_text(parts: list[Any]) -> Pick | None:
+def _parts_text(parts: list[Any]) -> str | None:
     """Join the text parts of a message; other parts (reasoning, tool calls, files) are not what was said."""
-    found: list[Pick] = []
-    for index, part in enumerate(parts):
+    found: list[str] = []
+    for part in parts:
         if type(part) is str and part:
-            found.append((part, (index,)))
+            found.append(part)
         elif isinstance(part, dict) and part.get("type", "text") in ("text", "output_text", "input_text"):
             key = "content" if type(part.get("content")) is str else "text"
             if type(part.get(key)) is str and part[key]:
-                found.append((part[key], (index, key)))
-    if not found:
-        return None
-    return found[0] if len(found) == 1 else ("\n".join(words for words, _ in found), None)
+                found.append(part[key])
+    return "\n".join(found) if found else None
 
 
-def _pick_user(messages: Any) -> Pick | None:
+def _pick_user(messages: Any) -> str | None:
     return _pick_role(messages, _USER)
 
 
-def _pick_role(messages: Any, roles: frozenset[str]) -> Pick | None:
+def _pick_role(messages: Any, roles: frozenset[str]) -> str | None:
     """Take the text of the last message in one of these roles."""
     if not isinstance(messages, list):
         return None
-    for index in range(len(messages) - 1, -1, -1):
-        if _role(messages[index]) in roles:
-            found = message_text(messages[index])
-            if found is not None:
-                return _below(index, found)
-    return None
+    said = (message_text(message) for message in reversed(messages) if _role(message) in roles)
+    return next((words for words in said if words is not None), None)
 
 
-def _pick_first(messages: Any) -> Pick | None:
+def _pick_first(messages: Any) -> str | None:
     """Take the first message of the assistant that holds a text, of choices without roles the first."""
     if not isinstance(messages, list):
         return message_text(messages) if isinstance(messages, dict) else None
-    picks = (
-        (index, message_text(message))
-        for index, message in enumerate(messages)
-        if _role(message) in {None, *_ASSISTANT}
-    )
-    return next((_below(index, found) for index, found in picks if found is not None), None)
+    said = (message_text(message) for message in messages if _role(message) in {None, *_ASSISTANT})
+    return next((words for words in said if words is not None), None)
 
 
-def _pick_last(messages: Any) -> Pick | None:
+def _pick_last(messages: Any) -> str | None:
     """Take the last message of the assistant; of messages without roles the first."""
     return _pick_role(messages, _ASSISTANT) or _pick_first(messages)
 
 
-def _pick_query(value: Any, depth: int = 0) -> Pick | None:
+def _pick_query(value: Any, depth: int = 0) -> str | None:
     if isinstance(value, list):
         return _pick_user(value) or _pick_sole(value, _pick_query, depth)
     return _pick_key(value, _QUERY_KEYS, _pick_query, depth)
 
 
-def _pick_response(value: Any, depth: int = 0) -> Pick | None:
+def _pick_response(value: Any, depth: int = 0) -> str | None:
     if not isinstance(value, list):
         return _pick_key(value, _RESPONSE_KEYS, _pick_response, depth)
     if any(map(is_message, value)):
@@ -275,29 +255,29 @@ def _pick_response(value: Any, depth: int = 0) -> Pick | None:
     return _pick_sole(value, _pick_response, depth)
 
 
-def _pick_key(value: Any, keys: Iterable[str], pick: Callable[[Any, int], Pick | None], depth: int) -> Pick | None:
+def _pick_key(value: Any, keys: Iterable[str], pick: Callable[[Any, int], str | None], depth: int) -> str | None:
     if not isinstance(value, dict) or depth > _DEEPEST:
         return None
     for key in keys:
         if key in value:
             found = _pick_inside(value[key], pick, depth)
             if found is not None:
-                return _below(key, found)
+                return found
     if len(value) == 1:
         (key, sole), *_ = value.items()
         if key not in names.DOCUMENT_LIST_KEYS or keys is not _RESPONSE_KEYS:
-            return _below(key, _pick_inside(sole, pick, depth))
+            return _pick_inside(sole, pick, depth)
     elif all(isinstance(part, dict) for part in value.values()):  # what goes into, or comes out of, parts of a pipeline
-        return next((_below(key, found) for key in value if (found := pick(value[key], depth + 1))), None)
+        return next((found for part in value.values() if (found := pick(part, depth + 1))), None)
     return None
 
 
-def _pick_sole(value: list[Any], pick: Callable[[Any, int], Pick | None], depth: int) -> Pick | None:
+def _pick_sole(value: list[Any], pick: Callable[[Any, int], str | None], depth: int) -> str | None:
     """Take the first item: the first positional argument, the first of several generations."""
-    return _below(0, _pick_inside(value[0], pick, depth)) if value and depth <= _DEEPEST else None
+    return _pick_inside(value[0], pick, depth) if value and depth <= _DEEPEST else None
 
 
-def _pick_inside(value: Any, pick: Callable[[Any, int], Pick | None], depth: int) -> Pick | None:
+def _pick_inside(value: Any, pick: Callable[[Any, int], str | None], depth: int) -> str | None:
     if type(value) is not str:
         return pick(value, depth + 1)
     if pick is _pick_query and reprs.is_repr(value) and reprs.role_of(value) not in _USER:
@@ -354,10 +334,3 @@ _ROLES = _ASSISTANT | _USER | {"system", "developer", "tool", "function", "tool-
 
 def _inner(message: dict[str, Any]) -> str | None:
     return next((key for key in _INNER if isinstance(message.get(key), dict)), None)
-
-
-def _below(key: Any, found: Pick | None) -> Pick | None:
-    if found is None:
-        return None
-    words, path = found
-    return words, None if path is None else (key, *path)

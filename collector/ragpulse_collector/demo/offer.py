@@ -11,22 +11,31 @@ from ragpulse_collector.api.answers import Deleted, DemoTraffic
 from ragpulse_collector.api.operations import Operation
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.retention import prune_service
 from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["offered"]
 
-_HELD = "SELECT count(*) FROM raw.spans WHERE service = $service"
-
 
 def offered(store: Store) -> tuple[Operation, ...]:
     """Return the two operations over a store."""
     return (
-        Operation(method="POST", path="demo", run=partial(load, store), scope="admin", answer=DemoTraffic,
-                  summary="Make generated traffic of the last hours, as the service `demo`."),
-        Operation(method="DELETE", path="demo", run=partial(remove, store), scope="admin", answer=Deleted,
-                  summary="Remove everything of the service `demo`."),
-    )  # fmt: skip
+        Operation(
+            "POST demo",
+            partial(load, store),
+            "Make generated traffic of the last hours, as the service `demo`.",
+            answer=DemoTraffic,
+            scope="admin",
+        ),
+        Operation(
+            "DELETE demo",
+            partial(remove, store),
+            "Remove everything of the service `demo`.",
+            answer=Deleted,
+            scope="admin",
+        ),
+    )
 
 
 def load(store: Store, params: Params) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def load(store: Store, params: Params) -> dict[str, Any]:
     from ragpulse_collector.demo.traffic import SERVICE, traffic, visits
 
     del params
-    if store.read(_HELD, {"service": SERVICE}).rows[0][0]:
+    if spans_of_service(store, SERVICE):
         raise PermissionError("demo data is here already: DELETE demo removes it")
     planned = visits()
     ends = max(visit.ago for visit in planned), timedelta(0)

@@ -1,16 +1,12 @@
-"""When to alert, as pure functions: thresholds on intervals, changes by CUSUM, each with its false-alarm rate."""
+"""When to alert, as pure functions: a condition, its confidence, and the next state."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
-from ragpulse_evaluators.statistics import cusum, cusum_threshold
-
-__all__ = ["Change", "Condition", "Reading", "State", "confidence_for", "decide", "find_change", "parse"]
+__all__ = ["LOOKS", "Condition", "Reading", "State", "confidence_for", "decide", "parse"]
 
 State = Literal["ok", "firing", "undecided", "no data"]
 LOOKS = 4
@@ -51,10 +47,9 @@ class Reading:
     """Answers or requests behind it."""
 
 
-def confidence_for(false_alarms_per_year: float, window_s: float) -> float:
-    """The two-sided confidence at which so many looks a year raise at most so many false alarms, even in sum."""
-    looks = LOOKS * _YEAR_S / window_s
-    return 1.0 - 2.0 * min(0.25, false_alarms_per_year / looks)
+def confidence_for(false_alarms_per_year: float, window_s: float, *, looks: float = LOOKS) -> float:
+    """The two-sided confidence at which a year of so many looks a window falls to one side at most so often, in sum."""
+    return 1.0 - 2.0 * min(0.25, false_alarms_per_year * window_s / (looks * _YEAR_S))
 
 
 def decide(condition: Condition, sharp: Reading, easy: Reading, before: State) -> State:
@@ -73,41 +68,3 @@ def decide(condition: Condition, sharp: Reading, easy: Reading, before: State) -
     if before == "firing":
         return "ok" if recovered else "firing"
     return "ok" if recovered else "undecided"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A level that left its baseline: when it began, when it was noticed, and the two levels."""
-
-    began: datetime
-    noticed: datetime
-    before: float
-    after: float
-
-
-def find_change(
-    times: Sequence[datetime],
-    values: Sequence[float],
-    sigmas: Sequence[float],
-    *,
-    target: float,
-    run_length: float,
-) -> Change | None:
-    """Two-sided CUSUM of standardized buckets; alarms falsely once in `run_length` buckets on average.
-
-    The change began after the last bucket at which the alarming sum was still zero.
-    """
-    if not values:
-        return None
-    found = cusum(values, target=target, sigma=list(sigmas), threshold=cusum_threshold(max(2.0, run_length)))
-    if not found.alarms:
-        return None
-    alarm = found.alarms[0]
-    sums = found.upper if found.direction == "up" else found.lower
-    began = alarm
-    while began > 0 and sums[began - 1] > 0:
-        began -= 1
-    since = values[began:]
-    weights = [1.0 / (sigma * sigma) for sigma in sigmas[began:]]
-    after = sum(v * w for v, w in zip(since, weights, strict=True)) / sum(weights)
-    return Change(began=times[began], noticed=times[alarm], before=target, after=after)

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Literal
 
 from ragpulse_collector.analysis.selection import dimensions, duration_s, filter_of
+from ragpulse_collector.monitoring.changes import check_change
 from ragpulse_collector.monitoring.conditions import parse
-from ragpulse_collector.monitoring.measure import check_change, check_metric
+from ragpulse_collector.monitoring.measure import check_metric
 from ragpulse_collector.settings import (
     DestinationSettings,
     DriftSettings,
@@ -147,7 +148,7 @@ class Definitions:
         filter_of({"where": one.where})
         duration_s(one.window), duration_s(one.baseline)
         if condition.sign == "change":
-            check_change(one.metric)
+            check_change(one.metric, duration_s(one.baseline), duration_s(one.window))
         for name in one.notify:
             if name not in self.destinations:
                 raise ValueError(f"no destination {name!r}{nearest(name, self.destinations) or self._possible()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,21 +14,20 @@ from uuid import uuid4
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.explain import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
+from ragpulse_collector.monitoring.changes import Move, Span, moves
 from ragpulse_collector.monitoring.conditions import (
     LOOKS,
-    Change,
     Condition,
     Reading,
     State,
     confidence_for,
     decide,
-    find_change,
     parse,
 )
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.destinations import Undelivered, send
 from ragpulse_collector.monitoring.detection import detects
-from ragpulse_collector.monitoring.measure import absent, readings, tracks
+from ragpulse_collector.monitoring.measure import absent, readings
 from ragpulse_collector.monitoring.outbox import Outbox
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
@@ -39,6 +39,10 @@ __all__ = ["Monitors"]
 
 _EASY = 0.8
 """Confidence of the interval that must be clear before a firing monitor recovers."""
+_SETTLED = 0.05
+"""A change is over where no comparison is sure at this level of error."""
+_NO_LEVEL = "no earlier level to compare with"
+_ORIGIN = datetime(2000, 1, 3)
 _YEAR_S = 365.25 * 86_400
 _DRIFT_ALPHA = 0.05
 """A check calls a judge moved where its 95 % interval excludes 0."""
@@ -99,7 +103,8 @@ class Monitors:
         self.definitions.check(draft)
         at = self._clock()
         seconds = duration_s(draft.window)
-        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / _MOST_LOOKS))
+        looks = _MOST_LOOKS / 4 if draft.condition.strip() == "change" else _MOST_LOOKS  # each reads four lengths
+        step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / looks))
         state: dict[str, dict[str, Any]] = {}
         fired: list[dict[str, Any]] = []
         for look in range(int(_PREVIEW / step), -1, -1):
@@ -163,7 +168,7 @@ class Monitors:
     ) -> dict[str, _Finding]:
         condition = parse(one.condition)
         if condition.sign == "change":
-            return self._changes(one, at)
+            return self._changes(one, at, known)
         return self._limits(one, condition, at, known)
 
     def _limits(
@@ -172,53 +177,57 @@ class Monitors:
         seconds = duration_s(one.window)
         window = Window(at - timedelta(seconds=seconds), at, 0)
         options = {"group_by": one.group_by, "where": one.where}
-        sharp_at = confidence_for(one.false_alarms_per_year / max(1, len(known)), seconds)
-        sharp, easy = (
-            readings(self._store, one.metric, window, options, condition, confidence)
-            for confidence in (sharp_at, _EASY)
-        )
+        seen = readings(self._store, one.metric, window, options, condition)
+        every = seen.keys() | known.keys() | (set() if one.group_by else {"{}"})
+        sharp_at = confidence_for(one.false_alarms_per_year / max(1, len(every)), seconds)  # the monitor's, over all
         blank = absent(one.metric)
         found = {}
-        for group in sharp.keys() | known.keys() | (set() if one.group_by else {"{}"}):
-            reading = sharp.get(group, blank)
+        for group in every:
+            reading, easy = (seen[group](at) if group in seen else blank for at in (sharp_at, _EASY))
             before: State = known[group]["state"] if group in known else "undecided"
-            state = _state(one, condition, reading, easy.get(group, blank), before)
+            state = _state(one, condition, reading, easy, before)
             found[group] = _Finding(state, reading, _limit_text(one, group, reading, state, before))
         return found
 
-    def _changes(self, one: MonitorSettings, at: datetime) -> dict[str, _Finding]:
-        """The last half baseline against the one before it, so that a lasting change becomes the new level in time."""
+    def _changes(
+        self, one: MonitorSettings, at: datetime, known: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, _Finding]:
+        """Whole windows only, so that a window is looked at once."""
         step = max(1, round(duration_s(one.window)))
-        length = timedelta(seconds=duration_s(one.baseline))
-        recent = Window(at - length / 2, at, step)
-        baseline = Window(at - length * 1.5, at - length / 2, step)
-        run_length = _YEAR_S / step / one.false_alarms_per_year
+        span = Span(_ORIGIN + (at - _ORIGIN) // timedelta(seconds=step) * timedelta(seconds=step), step,
+                    duration_s(one.baseline))  # fmt: skip
         options = {"group_by": one.group_by, "where": one.where}
+        both = moves(
+            self._store, one.metric, span, options,
+            sharp=lambda tests: confidence_for(one.false_alarms_per_year / tests / 2.0, step, looks=1.0),
+            easy=lambda tests: 1.0 - _SETTLED / tests,
+        )  # fmt: skip
         found = {}
-        for track in tracks(self._store, one.metric, baseline, recent, options):
-            change = find_change(track.times, track.values, track.sigmas, target=track.target, run_length=run_length)
-            value = track.values[-1] if track.values else None
-            half = 1.96 * track.sigmas[-1] if track.values else 0.0
-            reading = Reading(value, None if value is None else value - half, None if value is None else value + half)
-            if change is None:
-                state: State = "ok" if track.values else "undecided"
-                found[track.group] = _Finding(
-                    state, reading, f"{one.metric} holds its level of {_number(track.target)}"
-                )
+        for group, (sharp, easy) in both.items():
+            fired = known.get(group, {}).get("state") == "firing"
+            move = easy if fired else sharp
+            if sharp is None or easy is None or move is None:
+                found[group] = _Finding("firing" if fired else "undecided", Reading(None, None, None), _NO_LEVEL)
+                continue
+            reading = Reading(sharp.after, *(None if math.isinf(end) else end for end in (easy.lo, easy.hi)))
+            if move.sure:
+                text = self._change_text(one, move, at)
+                found[group] = _Finding("firing", reading, text, f"since {iso(move.began)}")
             else:
-                text = self._change_text(one, track.group, change, at)
-                found[track.group] = _Finding("firing", reading, text, f"since {iso(change.began)}")
+                text = f"{one.metric}{_of(group)} holds its level of {_number(sharp.before)}"
+                found[group] = _Finding("ok", reading, text)
         return found
 
-    def _change_text(self, one: MonitorSettings, group: str, change: Change, at: datetime) -> str:
-        verb = "fell" if change.after < change.before else "rose"
-        where = "" if group == "{}" else f" ({_plain(group)})"
-        levels = f"{_number(change.before)} -> {_number(change.after)}"
-        text = f"{one.metric}{where} {verb} {levels} since {change.began:%a %d %b %H:%M}"
-        suspect = self._suspect(one, change, at)
-        return f"{text} UTC; {suspect}" if suspect else f"{text} UTC"
+    def _change_text(self, one: MonitorSettings, move: Move, at: datetime) -> str:
+        verb = "fell" if move.after < move.before else "rose"
+        levels = f"{_number(move.before)} -> {_number(move.after)}"
+        text = f"{one.metric}{_of(move.group)} {verb} {levels} since {move.began:%a %d %b %H:%M} UTC"
+        if move.against is not None:
+            text += f", against {_plain(move.against)}"
+        suspect = self._suspect(one, move, at)
+        return f"{text}; {suspect}" if suspect else text
 
-    def _suspect(self, one: MonitorSettings, change: Change, at: datetime) -> str | None:
+    def _suspect(self, one: MonitorSettings, change: Move, at: datetime) -> str | None:
         """What began nearest to the change, within two windows of it."""
         near = timedelta(seconds=2 * duration_s(one.window))
         evaluator = one.metric.partition(":")[2] or None
@@ -335,7 +344,7 @@ def _state(one: MonitorSettings, condition: Condition, sharp: Reading, easy: Rea
 
 
 def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:
-    where = "" if group == "{}" else f" ({_plain(group)})"
+    where = _of(group)
     evaluator = one.metric.partition(":")[2]
     if one.condition == "no data" or reading.value is None:
         what = f"evaluations by {evaluator}" if evaluator else "requests"
@@ -346,6 +355,10 @@ def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State
     ok = "is no longer" if before == "firing" else "is not"
     said = {"firing": "is", "ok": ok}.get(state, "may or may not be")
     return f"{one.metric}{where} = {_number(reading.value)}{ends} over {one.window}: {said} {one.condition}"
+
+
+def _of(group: str) -> str:
+    return "" if group == "{}" else f" ({_plain(group)})"
 
 
 def _plain(group: str) -> str:

@@ -70,8 +70,8 @@ class Targets:
         """The metric as the charts show it; n of a measure of quality."""
         family, _, evaluator = metric.partition(":")
         if family not in MEASURES:
-            found = readings(store, metric, window, options, missed, _CONFIDENCE).get("{}")
-            return found or Reading(None, None, None), None
+            found = readings(store, metric, window, options, missed).get("{}")
+            return found(_CONFIDENCE) if found else Reading(None, None, None), None
         chosen = current(estimates(store, evaluator, window, filter_of(options), family=family))
         if chosen is None or chosen.estimate is None:
             return Reading(None, None, None), 0

@@ -1,4 +1,4 @@
-"""What receivers of both protocols share: limits, a budget for bodies in flight, parsing, storing, refusals."""
+"""What receivers of both protocols share: limits, a budget for bodies in flight, parsing, storing, answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,38 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any, Literal
+
+import orjson
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import BadRequest
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ragpulse_collector.otlp import json_body, protobuf
 from ragpulse_collector.otlp.wire import WireBatch, WireLog
 from ragpulse_collector.records import DecodeError, RawBody, Receipt
 
 MIB = 1024 * 1024
+Signal = Literal["traces", "logs", "metrics"]
+ContentType = Literal["application/x-protobuf", "application/json"]
+PROTOBUF: ContentType = "application/x-protobuf"
+JSON: ContentType = "application/json"
+
+_RESPONSES: dict[Signal, Any] = {
+    "traces": ExportTraceServiceResponse,
+    "logs": ExportLogsServiceResponse,
+    "metrics": ExportMetricsServiceResponse,
+}
+_REJECTED: dict[Signal, tuple[str, str]] = {
+    "traces": ("rejected_spans", "rejectedSpans"),
+    "logs": ("rejected_log_records", "rejectedLogRecords"),
+    "metrics": ("rejected_data_points", "rejectedDataPoints"),
+}
+_CODES = {400: 3, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14}
+"""HTTP code → google.rpc.Code."""
 OTHER_SERVICES = "(other services)"
 _MOST_SERVICES = 100
 _log = logging.getLogger(__name__)
@@ -184,3 +210,32 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
         _log.exception("a %s body could not be stored", body.signal)
         refusal = Refusal(503, "could not be stored, come again", retry_after_s=limits.retry_after_s)
         raise refusal from error.with_traceback(None)
+
+
+def success(signal: Signal, content_type: ContentType, receipt: Receipt) -> bytes:
+    """Return an Export…ServiceResponse; partial success is set only where there is something to say."""
+    partial = bool(receipt.rejected or receipt.message)
+    if content_type == JSON:
+        members = {_REJECTED[signal][1]: str(receipt.rejected), "errorMessage": receipt.message or ""}
+        return orjson.dumps({"partialSuccess": members} if partial else {})
+    response = _RESPONSES[signal]()
+    if partial:
+        setattr(response.partial_success, _REJECTED[signal][0], receipt.rejected)
+        response.partial_success.error_message = receipt.message or ""
+    return bytes(response.SerializeToString())
+
+
+def failure(status: int, message: str, content_type: ContentType) -> bytes:
+    """Return a google.rpc.Status for an HTTP code; 400 says in its details that the body is at fault."""
+    code = _CODES.get(status, 2)
+    if content_type == JSON:
+        violation = {"field": "body", "description": message}
+        bad_request = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}
+        answer = {"code": code, "message": message}
+        return orjson.dumps({**answer, "details": [bad_request]} if status == 400 else answer)
+    details = []
+    if status == 400:
+        packed = AnyMessage()
+        packed.Pack(BadRequest(field_violations=[BadRequest.FieldViolation(field="body", description=message)]))
+        details.append(packed)
+    return bytes(Status(code=code, message=message, details=details).SerializeToString())

@@ -1,11 +1,14 @@
-"""The decision transaction: everything that settled gets its facts, its draws and its jobs, all at once."""
+"""The decision: everything that settled gets its facts, its draws and its jobs, all at once.
+
+writer: which traces are due ─▶ this thread: which usage repeats another's ─▶ writer: facts, decisions, jobs
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -13,37 +16,17 @@ from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_span
 from ragpulse_collector.sampling import cascade, sessions
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
 from ragpulse_collector.store.protocol import Store, Transaction
-from ragpulse_collector.store.queries import clock, unit_texts
 from ragpulse_collector.store.queries import deciding as sql
+from ragpulse_collector.store.queries import undecided, unit_texts
 from ragpulse_collector.store.queries.decisions import force, sampling_number
+from ragpulse_collector.store.queries.undecided import Due
 
 Scale = Callable[[str], tuple[float, str]]
 
-_LONG_AGO = datetime(1970, 1, 1)
 _COMMITS = timedelta(seconds=5)
 """A score may become visible so much later than it was made; a later one moves no unit, which biases nothing."""
 _LOOK_BACK = timedelta(hours=1)
 """How old scores may be that a new process still heeds."""
-
-
-@dataclass(frozen=True)
-class _Due:
-    """What one decision is about."""
-
-    traces: int
-    pending: datetime | None
-    """When the first trace that still waits was first heard of."""
-    late: bool
-    """Some were decided before."""
-    lo: datetime | None
-    """Nothing of them starts earlier."""
-    told: bool
-    """There is feedback in the store."""
-    spans: int
-
-
-def _summary(transaction: Transaction) -> _Due:
-    return _Due(*transaction.execute(sql.SUMMARY).rows[0])
 
 
 def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
@@ -103,10 +86,13 @@ class Sampler:
         if self._is_idle(now):
             return decided
         while True:
-            count, low, more = self._store.write(lambda transaction: self._decide_some(transaction, now)).result()
-            self._low = low
-            decided += count
-            if not more:
+            due = self._store.write(partial(self._find_due, now=now)).result()
+            if due.traces:
+                uncounted = self._uncounted(due)
+                self._store.write(partial(self._write, due=due, uncounted=uncounted)).result()
+            self._low = due.next_low
+            decided += len(due.traces)
+            if not due.more:
                 if decided:
                     self._last = now
                 return decided
@@ -165,52 +151,56 @@ class Sampler:
     def _is_idle(self, now: datetime) -> bool:
         if self._low is None or self._low > now:
             return False
-        return not self._store.read(sql.NEWS, {"low": self._low}).rows
+        return not self._store.read(undecided.NEWS, {"low": self._low}).rows
 
-    def _decide_some(self, transaction: Transaction, now: datetime) -> tuple[int, datetime, bool]:
-        low = self._low if self._low is not None else self._stored_low(transaction)
-        low = clock.recovered(transaction, low, max(now, transaction.at))
-        transaction.execute(sql.WAITING, {"low": low, "settled": now - self._settle, "quiet": now - self._quiet})
-        found = _summary(transaction)
-        more = found.traces > self._most or (found.traces > 1 and found.spans > self._most_spans)
-        if more:
-            transaction.execute(sql.LIMIT_DUE, {"most": self._most, "most_spans": self._most_spans})
-            found = _summary(transaction)
-        # Whatever arrives from now on carries a later instant than this transaction's.
-        next_low = found.pending or transaction.at
-        if found.traces:
-            self._write(transaction, found, low)
-            transaction.execute(sql.SET_LOW_WATER, {"low": next_low.isoformat(sep=" ")})
-        return found.traces, next_low, more
+    def _find_due(self, transaction: Transaction, now: datetime) -> Due:
+        return undecided.find_due(
+            transaction, self._low, now,
+            settle=self._settle, quiet=self._quiet, most=self._most, most_spans=self._most_spans,
+        )  # fmt: skip
 
-    def _write(self, transaction: Transaction, found: _Due, low: datetime) -> None:
-        lo, at = {"lo": found.lo}, {"at": transaction.at}
-        run = transaction.execute
-        since = {"since": _LONG_AGO if found.late else low}
-        run(sql.MINE, since | lo)
+    def _uncounted(self, due: Due) -> Mapping[str, Sequence[Any]]:
+        """Name the spans that do not count as they are; most traces have none and never leave SQL.
+
+        It runs on this thread: bodies are stored meanwhile.
+        """
+        rows = self._store.read(sql.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
+        found = [*_uncounted(rows)]
+        return {
+            "traces": [trace_id for trace_id, _, _ in found],
+            "spans": [int(span_id, 16) for _, span_id, _ in found],
+            "silent": [silent for _, _, silent in found],
+        }
+
+    def _write(self, transaction: Transaction, due: Due, uncounted: Mapping[str, Sequence[Any]]) -> None:
+        run, lo = transaction.execute, {"lo": due.lo}
+        mine = dict(zip(("traces", "revisions", "known_spans", "known_late"), due.columns, strict=True)) | due.bounds()
+        run(sql.MINE, mine)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
-            run(sql.MINE, since | lo)
+            run(sql.MINE, mine)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
         run(unit_texts.OWN_TEXTS, lo)
         self._find_texts_below(transaction, lo)
-        self._find_uncounted(transaction)
+        run(sql.UNCOUNTED, uncounted)
         run(sql.FACT)
-        if found.late:
+        if due.late:
             run(sql.RETIRE_FACTS, lo)
-        run(sql.ADD_FACTS, at)
-        self._draw(transaction, found)
-        if found.told:
+        # What was received since then is late, so that it makes a revision.
+        run(sql.ADD_FACTS, {"until": due.until})
+        self._draw(transaction, due)
+        if due.told:
             run(sql.SETTLE_FEEDBACK)
+        run(undecided.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
 
-    def _draw(self, transaction: Transaction, found: _Due) -> None:
-        lo, at = {"lo": found.lo}, {"at": transaction.at}
-        sets = [(since, _of_unit("trace", rules)) for since, rules in self._known_rules(transaction)]
+    def _draw(self, transaction: Transaction, due: Due) -> None:
+        lo, at = {"lo": due.lo}, {"at": transaction.at}
+        sets = [(since, _of_unit("trace", rules)) for since, rules in self._known_rules(transaction, due.until)]
         # What was decided before keeps the rules of that time: a changed rule must not change the pi of a decision.
-        known = sets if found.late else sets[-1:]
+        known = sets if due.late else sets[-1:]
         names = cascade.named_in([rule for _, rules in known for rule in rules])
         if names:
             transaction.execute(sql.scores_seen(names), lo)
@@ -225,16 +215,16 @@ class Sampler:
         else:
             rules = known[-1][1]
             transaction.execute(drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
-        if found.late:
+        if due.late:
             transaction.execute(sql.ORPHANED, lo)
             transaction.execute(sql.RETIRE_DECISIONS, lo)
         transaction.execute(sql.ADD_DECISIONS, at)
-        if found.late:
+        if due.late:
             transaction.execute(sql.ADD_NEW_JOBS, lo | at)
         else:
             transaction.execute(sql.ADD_JOBS, at)
 
-    def _known_rules(self, transaction: Transaction) -> list[tuple[datetime, Sequence[Rule]]]:
+    def _known_rules(self, transaction: Transaction, at: datetime) -> list[tuple[datetime, Sequence[Rule]]]:
         """Every set of rules that decided, with the time from which on; the last is in force and is kept if new."""
         now = tuple(self._rules())
         stored = [json.loads(value) for (value,) in transaction.execute(sql.KNOWN_RULES).rows]
@@ -243,8 +233,8 @@ class Sampler:
         ]
         current = [rule.as_json() for rule in now]
         if not stored or stored[-1]["rules"] != json.loads(json.dumps(current)):
-            sets.append((transaction.at, now))
-            value = {"at": transaction.at.isoformat(timespec="microseconds"), "rules": current}
+            sets.append((at, now))
+            value = {"at": at.isoformat(timespec="microseconds"), "rules": current}
             transaction.execute(sql.ADD_RULES, {"value": json.dumps(value)})
         return [*sets[:-1], (sets[-1][0], now)]
 
@@ -256,25 +246,6 @@ class Sampler:
         transaction.execute(unit_texts.BELOW, lo)
         transaction.execute(unit_texts.REFRESH_TEXTS, lo)
         transaction.execute(unit_texts.ADD_TEXTS, lo)
-
-    def _find_uncounted(self, transaction: Transaction) -> None:
-        """Name the spans that do not count as they are; most traces have none and never leave SQL."""
-        rows = transaction.execute(sql.DOUBTFUL_USAGE).rows
-        transaction.execute("CREATE OR REPLACE TEMP TABLE uncounted (trace_id UUID, span_id UBIGINT, silent BOOLEAN)")
-        found = list(_uncounted(rows))
-        if found:
-            traces, spans, silent = zip(*found, strict=True)
-            transaction.execute(
-                "INSERT INTO uncounted SELECT unnest($traces::UUID[]), unnest($spans::UBIGINT[]), unnest($silent)",
-                {"traces": list(traces), "spans": [int(span, 16) for span in spans], "silent": list(silent)},
-            )
-
-    def _stored_low(self, transaction: Transaction) -> datetime:
-        """Where a former process stopped; everything received before is decided."""
-        found = transaction.execute(sql.LOW_WATER).rows[0][0]
-        if found is None:
-            transaction.execute(sql.ADD_LOW_WATER)
-        return found or _LONG_AGO
 
 
 def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool]]:

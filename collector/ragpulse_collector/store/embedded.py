@@ -23,7 +23,7 @@ from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import StoreError
 from ragpulse_collector.store.reading import Reading
 from ragpulse_collector.store.schema import SCHEMA_VERSION
-from ragpulse_collector.store.sql.process import Readers
+from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class EmbeddedStore(Writing):
     ) -> None:
         self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
         super().__init__(Path(path), Ways(**ways))
-        if os.name == "posix":
+        if POSSIBLE:
             self._readers = Readers(self._source, self.path.with_name(f"{self.path.name}.sql"))
 
     def _source(self, scratch: Path) -> object:

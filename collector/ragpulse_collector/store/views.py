@@ -66,7 +66,8 @@ FACT_COLUMNS = (
 LOW = """coalesce((SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'), TIMESTAMP '1970-01-01')"""
 """When the first span came of those that the sampler has not looked at to the end."""
 # For the whole view. Where nothing waits nothing is read: a bound of NULL would read everything.
-_FIRST = f"""coalesce((SELECT min(start_time) FROM raw.spans WHERE received_at >= {LOW}), TIMESTAMP '9999-01-01')"""
+_FIRST = f"""coalesce((SELECT min(least(start_time, received_at)) FROM raw.spans WHERE received_at >= {LOW}),
+                   TIMESTAMP '9999-01-01')"""
 
 OF_FIRST = (
     "ttft_ms", "service", "environment", "name", "session_id", "user_id", "prompt_name", "prompt_version", "variant",

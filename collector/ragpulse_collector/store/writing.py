@@ -60,8 +60,6 @@ class Ways:
     queue_items: int = 10_000
     group_bytes: int = 3 * 2**20
     """A transaction takes about this much at a time: decoded records are several times as large."""
-    again_s: float = 0.0
-    """How long a slow transaction waits for each sender that was answered with the last one; 0: not at all."""
     renew_bytes: int = 64 * 2**20
     renew_s: float = 60.0
     """After this much and this long the file is reopened at a quiet moment, which frees DuckDB's statistics of rows."""
@@ -74,8 +72,6 @@ class Writing(Reading):
 
     _name = "ragpulse"
     """What the store is attached as; every cursor chooses it first."""
-    _prepare = True
-    """Whether the writer's INSERTs are planned once."""
     _readers: Readers | None = None
     """Where users' queries run; None where only this process can open the store."""
 
@@ -84,9 +80,7 @@ class Writing(Reading):
         self._opening = threading.Lock()
         self._lent = WeakSet[duckdb.DuckDBPyConnection]()
         self._connection = self._open()
-        self._queue = WriterQueue(
-            max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes, again_s=ways.again_s
-        )
+        self._queue = WriterQueue(max_bytes=ways.queue_bytes, max_items=ways.queue_items, group_bytes=ways.group_bytes)
         decoder = Decoder(self._queue, ways.decode, ways.price)
         writer = Writer(
             self._queue,
@@ -100,7 +94,6 @@ class Writing(Reading):
             clock=ways.clock,
             recent_spans=ways.recent_spans,
             check=self._check,
-            prepare=self._prepare,
         )
         self._threads = [
             threading.Thread(target=decoder.run, name="ragpulse-decoder", daemon=True),

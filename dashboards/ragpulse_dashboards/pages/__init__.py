@@ -4,13 +4,11 @@ from ragpulse_dashboards.pages import (
     alerts,
     compare,
     datasets,
-    demo,
     documents,
     evaluators,
-    exemplars,
     explain,
+    figures,
     health,
-    label,
     overview,
     replays,
     sessions,
@@ -22,8 +20,7 @@ __all__ = ["PAGES"]
 
 PAGES = (
     overview.routes,
-    demo.routes,
-    exemplars.routes,
+    figures.routes,
     traces.routes,
     trace.routes,
     sessions.routes,
@@ -33,7 +30,6 @@ PAGES = (
     datasets.routes,
     replays.routes,
     documents.routes,
-    label.routes,
     alerts.routes,
     health.routes,
 )

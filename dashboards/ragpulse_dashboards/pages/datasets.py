@@ -15,22 +15,14 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
-from ragpulse_dashboards.view import FILTERS
+from ragpulse_dashboards.view import FILTERS, METADATA
 
 __all__ = ["routes"]
 
 CHOICE: Final = (
-    "from",
-    "to",
-    *FILTERS,
-    "evaluator",
-    "failing",
-    "outcome",
-    "document",
-    "sort",
-    "min_score",
+    "from", "to", *FILTERS, "evaluator", "failing", "outcome", "evaluated_from", "document", "sort", "min_score",
     "max_score",
-)
+)  # fmt: skip
 """What the trace list was narrowed to."""
 KINDS: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv", "py": "text/x-python"}
 CSV_COLUMNS: Final = ("query", "response", "trace_id", "at", "latency_ms", "cost_usd")
@@ -73,7 +65,7 @@ def routes(site: Site) -> list[BaseRoute]:
 async def datasets(site: Site, request: Request) -> Response:
     """Every dataset with its size."""
     answer = await site.api("GET datasets", {})
-    return site.render(request, "datasets.html", {"datasets": answer.get("datasets") or []})
+    return site.render(request, "datasets.html", {"datasets": answer["datasets"]})
 
 
 async def dataset(site: Site, request: Request) -> Response:
@@ -82,7 +74,7 @@ async def dataset(site: Site, request: Request) -> Response:
     answer = await site.api(f"GET datasets/{name}", {})
     context = {
         "name": name,
-        "items": answer.get("items") or [],
+        "items": answer["items"],
         "replay_url": "/replays?" + urlencode({"dataset": name, "from": "-30d"}),
         "compare_url": "/compare?" + urlencode({"dataset": name, "from": "-30d"}),
         "traces_url": "/traces?" + urlencode({"dataset": name, "from": "-30d"}),
@@ -92,11 +84,12 @@ async def dataset(site: Site, request: Request) -> Response:
 
 
 async def fill(site: Site, request: Request) -> Response:
-    """Add the marked traces, or all that the list was narrowed to."""
+    """Add the selected traces, or all that the list was narrowed to."""
     form = await read_form(request)
     name = segment(form.get("dataset_name", "").strip())
-    marked = form.getlist("trace_id")
-    chosen = {"trace_ids": marked} if marked else {key: form[key] for key in CHOICE if form.get(key)}
+    selected = [] if form.get("all") else form.getlist("trace_id")
+    wanted = [key for key in form if (key in CHOICE or key.startswith(METADATA)) and form[key]]
+    chosen = {"trace_ids": selected} if selected else {key: form[key] for key in wanted}
     answer = await site.api(f"POST datasets/{name}", chosen)
     more = "?more=true" if answer.get("more") else ""
     return see_other(f"/datasets/{urlencode({'': name}, errors='replace')[1:].replace('+', '%20')}{more}")

@@ -11,16 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.charts import PER, Chart, build_chart
+from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, read_metrics
 from ragpulse_dashboards.formats import metric_name, parse_time
 from ragpulse_dashboards.happened import in_words
-from ragpulse_dashboards.site import Site
+from ragpulse_dashboards.site import Site, see_other
 from ragpulse_dashboards.view import View, read_view
 
 __all__ = ["routes"]
 
-BUCKETS: Final = (120, 48, 24, 12)
-"""Points a chart may ask for: a card is about 500 px wide, and a point with an interval needs 4."""
+BUCKETS: Final = (WIDTH, 48, 24, 12)
+"""Points a chart may ask for."""
 PER_BUCKET: Final = 30
 """Answers that a point should rest on."""
 MAX_QUALITY: Final = 8
@@ -43,20 +43,16 @@ EFFICIENCY: Final = (
 """Key, title, metrics and whether bars are drawn."""
 MIDDLE: Final = {"latency": "latency_p95"}
 """What stands for a chart of several metrics."""
-LABELS: Final = {
-    "latency_p50": "p50", "latency_p95": "p95", "latency_p99": "p99", "requests": "", "error_rate": "",
-    "cost_usd": "", "input_tokens": "input", "output_tokens": "output",
-}  # fmt: skip
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The overview, any chart of it alone with its whole table, and the fragment that waits for the first span."""
+    """The overview, its fragments, and generated traffic for whoever has no application at hand yet."""
     return [
         site.page("/", overview),
-        site.page("/figures", figures),
-        site.page("/figures/rows", rows),
         site.page("/steady", steady),
         site.page("/waiting", waiting),
+        site.page("/demo", load_demo, post=True),
+        site.page("/demo/remove", remove_demo, post=True),
     ]
 
 
@@ -132,37 +128,39 @@ def _asks_again(request: Request) -> bool:
 async def _first(site: Site, asked: View, max_age: float) -> _Figures | None:
     """The traffic alone, one pass over the requests; None where that is so quick that the rest is worth waiting for."""
     begun = time.monotonic()
-    requests = (await _metrics(site, asked, ["requests"], (), max_age=max_age))["requests"]
-    if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
+    requests = (await read_metrics(site, asked, ["requests"], max_age=max_age))["requests"]
+    if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests["series"]):
         return None
     view = _fitting(asked, requests)
     strip = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
-    charts = _efficiency(view, await _metrics(site, view, _traffic_names(view), view.group_by, max_age=max_age), ())
+    charts = _efficiency(
+        view, await read_metrics(site, view, _traffic_names(view), group_by=view.group_by, max_age=max_age), ()
+    )
     return _Figures(view=view, strip=strip, targets=(), quality=(), efficiency=charts, coverage=None, whole=False)
 
 
 async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool, max_age: float) -> _Figures:
     """Traffic first, because it says which range and how many points fit."""
-    requests = (await _metrics(site, asked, ["requests"], (), max_age=max_age))["requests"]
+    requests = (await read_metrics(site, asked, ["requests"], max_age=max_age))["requests"]
     view, width = _fitting(asked, requests), _width(_total(requests))
     strip, answer = await asyncio.gather(
-        site.api("GET overview", {**view.params(), "width": width, "max_age": max_age}),
+        site.api("GET overview", {**view.params(), "max_age": max_age}),  # a change is looked for in finer buckets
         site.api("GET targets", view.params()),
     )
-    targets, shifts = answer.get("targets") or [], strip.get("changes") or []
-    measured = {one["evaluator"]: one["n"] for one in strip.get("quality") or [] if one.get("n")}
+    targets, shifts = answer["targets"], strip["changes"]
+    measured = {one["evaluator"]: one["n"] for one in strip["quality"] if one.get("n")}
     order = [one["metric"].removeprefix("quality:") for one in shifts]
     chosen = sorted(
         (name for name in measured if not pinned or name in pinned),
         key=lambda name: order.index(name) if name in order else len(order),
     )[:MAX_QUALITY]
-    covered = [one["evaluator"] for one in strip.get("coverage") or []][: 1 if view.group_by else MAX_QUALITY]
+    covered = [one["evaluator"] for one in strip["coverage"]][: 1 if view.group_by else MAX_QUALITY]
     names = [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]
     by_width = {width: names}
     for name in chosen:
         by_width.setdefault(min(width, _width(measured[name])), []).append(f"quality:{name}")
     asking = (
-        _metrics(site, view, some, view.group_by, corrected=corrected, width=w, max_age=max_age)
+        read_metrics(site, view, some, group_by=view.group_by, corrected=corrected, width=w, max_age=max_age)
         for w, some in by_width.items()
     )
     answers = {name: one for found in await asyncio.gather(*asking) for name, one in found.items()}
@@ -181,7 +179,7 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
 
 
 def _total(requests: Mapping[str, Any]) -> int:
-    return sum(point["n"] or 0 for one in requests.get("series") or [] for point in one["points"])
+    return sum(point["n"] or 0 for one in requests["series"] for point in one["points"])
 
 
 def _width(n: int) -> int:
@@ -202,9 +200,9 @@ def _lead(
     if shift is None or view.group_by:
         return None
     metric = shift["metric"]
-    return build_chart(
+    return Chart(
         key="lead",
-        title=metric_name(metric).capitalize(),
+        name=metric_name(metric).capitalize(),
         answers=[("", answers[metric])],
         metric=metric,
         targets=targets,
@@ -219,10 +217,10 @@ async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: fl
     if not view.group_by:
         return []
     names = ["requests", "error_rate", "latency_p95", "cost_usd", *(f"quality:{name}" for name in evaluators)]
-    answers = await _metrics(site, view, names, view.group_by, step="all", max_age=max_age)
+    answers = await read_metrics(site, view, names, group_by=view.group_by, step="all", max_age=max_age)
     rows: dict[str, dict[str, Any]] = {}
     for name, answer in answers.items():
-        for one in answer.get("series") or []:
+        for one in answer["series"]:
             words = [str(value) if value not in (None, "") else "none" for value in one["group"].values()]
             measured = [point for point in one["points"] if point.get("value") is not None]
             if measured:
@@ -235,41 +233,13 @@ async def steady(site: Site, request: Request) -> Response:
     """The sentences and facts alone, for a page that stays open."""
     view, width = read_view(request), request.query_params.get("width") or BUCKETS[0]
     strip, answer, latency = await asyncio.gather(
-        site.api("GET overview", {**view.params(), "width": width}),
+        site.api("GET overview", view.params()),
         site.api("GET targets", view.params()),
-        _metrics(site, view, ["latency_p95"], (), width=int(width)),
+        read_metrics(site, view, ["latency_p95"], width=int(width)),
     )
-    targets = answer.get("targets") or []
-    chart = build_chart(key="latency", title="", answers=[("", latency["latency_p95"])], metric="latency_p95")
+    targets = answer["targets"]
+    chart = Chart(key="latency", name="", answers=[("", latency["latency_p95"])], metric="latency_p95")
     return site.render(request, "steady.html", {"view": view, **in_words(view, strip, targets, [chart])})
-
-
-async def figures(site: Site, request: Request) -> Response:
-    """One chart with every row of its table twin."""
-    return site.render(request, "figures.html", await _alone(site, request))
-
-
-async def rows(site: Site, request: Request) -> Response:
-    """The newest rows of a chart's table twin, for the card that the chart is on."""
-    return site.render(request, "rows.html", await _alone(site, request))
-
-
-async def _alone(site: Site, request: Request) -> dict[str, Any]:
-    view, query = read_view(request), request.query_params
-    names = query.getlist("metric")[:MAX_QUALITY] or ["requests"]
-    corrected = query.get("corrected") == "true"
-    told, answers = await asyncio.gather(
-        site.api("GET targets", view.params()),
-        _metrics(site, view, names, view.group_by, corrected=corrected),
-    )
-    labelled = [
-        (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one) for name, one in answers.items()
-    ]
-    title = query.get("title") or ", ".join(name.replace("quality:", "") for name in names).replace("_", " ")
-    targets = told.get("targets") or []
-    chart = build_chart(key="only", title=title, answers=labelled, metric=names[0], targets=targets)
-    keep = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
-    return {"view": view, "chart": chart, "keep": keep}
 
 
 async def waiting(site: Site, request: Request) -> Response:
@@ -281,15 +251,25 @@ async def waiting(site: Site, request: Request) -> Response:
     return response
 
 
+async def load_demo(site: Site, request: Request) -> Response:
+    """Make the traffic and look at it."""
+    await site.api("POST demo", {})
+    return see_other("/")
+
+
+async def remove_demo(site: Site, request: Request) -> Response:
+    """Delete everything of the service `demo`."""
+    await site.api("DELETE demo", {})
+    return see_other("/")
+
+
 def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
 
 
 def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
     """The range the URL asks for; where it asks for none, the shortest one that holds all there is of the day."""
-    times = [
-        parse_time(point.get("t")) for one in requests.get("series") or [] for point in one["points"] if point["n"]
-    ]
+    times = [parse_time(point.get("t")) for one in requests["series"] for point in one["points"] if point["n"]]
     oldest, end = min((time for time in times if time), default=None), parse_time(requests.get("to"))
     if asked.given or oldest is None or end is None:
         return asked
@@ -297,31 +277,13 @@ def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
     return replace(asked, start=next(fitting, asked.start))
 
 
-async def _metrics(
-    site: Site,
-    view: View,
-    names: Sequence[str],
-    group_by: Sequence[str],
-    *,
-    corrected: bool = False,
-    width: int = BUCKETS[0],
-    step: str = "auto",
-    max_age: float = 0.0,
-) -> dict[str, Mapping[str, Any]]:
-    """The answers for several metrics by name; all in one question, as each waits for a thread of its own."""
-    params = {**view.params(), "name": list(names), "step": step, "width": width, "group_by": list(group_by)}
-    params |= {"max_age": max_age} if max_age else {}
-    answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
-    return {name: {**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)}
-
-
 def _quality(
     evaluators: Sequence[str], answers: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], *, corrected: bool
 ) -> list[Chart]:
     return [
-        build_chart(
+        Chart(
             key=f"quality-{name}",
-            title=metric_name(name),
+            name=metric_name(name),
             answers=[("", answers[f"quality:{name}"])],
             metric=f"quality:{name}",
             targets=targets,
@@ -344,7 +306,7 @@ def _coverage(evaluators: Sequence[str], answers: Mapping[str, Any]) -> Chart | 
     labelled = [(name, answers[f"coverage:{name}"]) for name in evaluators]
     if not labelled:
         return None
-    return build_chart(key="coverage", title="Scored share", answers=labelled, metric=f"coverage:{evaluators[0]}")
+    return Chart(key="coverage", name="Scored share", answers=labelled, metric=f"coverage:{evaluators[0]}")
 
 
 def _shown(view: View, key: str, names: Sequence[str]) -> Sequence[str]:
@@ -358,9 +320,9 @@ def _traffic_names(view: View) -> list[str]:
 
 def _efficiency(view: View, answers: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return [
-        build_chart(
+        Chart(
             key=key,
-            title=title,
+            name=title,
             answers=[(LABELS[name], answers[name]) for name in _shown(view, key, names)],
             metric=MIDDLE.get(key, names[0]),
             targets=targets,

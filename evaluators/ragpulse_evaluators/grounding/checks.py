@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from rapidfuzz.distance import Levenshtein
-
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
-from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, OPINIONS, ORDINALS
-from ragpulse_evaluators.grounding.meanings import BOUNDS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
@@ -24,15 +22,11 @@ __all__ = [
     "check_numbers",
     "check_opposites",
     "check_quantifiers",
-    "check_swaps",
     "check_units",
-    "find_swaps",
     "has_alias",
     "turned",
 ]
 
-Swap = tuple[Word, Word]
-"""A word of the claim and the one of the evidence whose place it takes."""
 _CLAUSE_BREAKS = frozenset({"but", "and", "because", "so", "pero", "mas", "aber", "mais"})
 _NEGATION_BEFORE = 6
 _NEGATION_AFTER = 5
@@ -41,6 +35,7 @@ _BY = frozenset({"by", "von", "por", "par", "durch"})
 _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got", "wird", "wurde", "wurden", "est"})
 _FREE = frozenset({"free", "gratis", "kostenlos", "gratuit", "gratuito", "gratuita", "免费"})
 _NOTHING = frozenset({"no", "nothing", "without", "none", "kein", "keine", "nichts", "ohne"})
+_CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _AHEAD = frozenset({"before", "ahead", "advance", "prior"})
 """A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
@@ -48,11 +43,6 @@ _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
 _MAX_NEGATIONS = 20
-_MAX_SWAPS = 20
-_MAX_PLACES = 40
-_SAME_SPELLING = 0.7
-_INFLECTED = ("ing", "ed", "ly")
-_LONGEST_NAME = 5
 
 
 def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
@@ -81,8 +71,10 @@ def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[st
 def check_bounds(
     tokens: Sequence[Word], mine: Sequence[Quantity], evidence: Sequence[Word], theirs: Sequence[Quantity]
 ) -> list[str]:
-    """Object to "at least 5" where the evidence says "up to 5"."""
-    objections = []
+    """Object to "at least 5" where the evidence says "up to 5"; a negation on either side may turn a bound round."""
+    objections: list[str] = []
+    if any([t.negation for t in tokens]) or any([t.negation for t in evidence]):
+        return objections
     for quantity in mine:
         if any(t.norm in _AHEAD for t in tokens[quantity.end : quantity.end + 4]):
             continue
@@ -97,9 +89,7 @@ def _bound(tokens: Sequence[Word], position: int) -> str | None:
     """Tell whether a number is a lower or an upper bound, by the words before it."""
     before = [t for t in tokens[max(0, position - 5) : position] if t.kind != "sign"]
     phrase = " ".join(t.norm for t in before[-2:])
-    found = BOUNDS.get(phrase) or (BOUNDS.get(before[-1].norm) if before else None)
-    denied = found and any(t.negation and t.norm != "nothing" for t in before[-4:-1])
-    return {"least": "most", "most": "least"}[found] if found and denied else found
+    return BOUNDS.get(phrase) or (BOUNDS.get(before[-1].norm) if before else None)
 
 
 def check_quantifiers(tokens: Sequence[Word], evidence: Sequence[Word]) -> list[str]:
@@ -172,15 +162,24 @@ def check_negation(
         return ["negated here, not in the evidence"]
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
-    denied = [i for i, t in enumerate(evidence) if t.negation or t.norm in IMPLICIT_NEGATIONS or _negative(t.norm)]
-    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine]
-    if any(_unmatched(scope, evidence, denied) for scope in scopes):
+    scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
+    if any(_unmatched(scope, evidence, _denials(evidence, IMPLICIT_NEGATIONS)) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = _negations(covered, free=free)
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, mine) for i in theirs):
+    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, DENIALS)) for i in theirs):
         return ["negated in the evidence, not here"]
     return []
+
+
+def _denials(tokens: Sequence[Token], words: frozenset[str]) -> list[int]:
+    """Positions of whatever may deny something: a negation, one of these words, or one with a negative prefix."""
+    return [i for i, t in enumerate(tokens) if t.negation or t.norm in words or _negative(t.norm)]
+
+
+def _conditional(tokens: Sequence[Token], negation: int) -> bool:
+    """Tell whether a negation belongs to a condition ("if it does not ..."), which states nothing."""
+    return any(t.norm in _CONDITIONS for t in tokens[max(0, negation - _NEGATION_BEFORE) : negation])
 
 
 def _negations(tokens: Sequence[Token], *, free: bool) -> list[int]:
@@ -218,7 +217,7 @@ def _scope(position: int, here: Sequence[Token]) -> list[str]:
     nothing.
     """
     following = list(_clause(here[position : position + 8]))
-    if any(one.norm in _THAN and other.numeric for one, other in pairwise(following[:5])):
+    if any(one.norm in _THAN and other.numeric for one, other in pairwise(following)):
         return []
     return [
         t.key
@@ -292,53 +291,3 @@ def _content_of(tokens: Sequence[Word], names: frozenset[str] | None) -> set[str
 def _passive(tokens: Sequence[Word], i: int) -> bool:
     """Tell whether the word at a place is a verb in the passive: "was bought by"."""
     return any(t.norm in _BE for t in tokens[max(0, i - 3) : i]) and any(t.norm in _BY for t in tokens[i + 1 : i + 5])
-
-
-def find_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[Swap]:
-    """Return the new words that stand where the evidence has another one beside the same neighbours.
-
-    `keys` are those of the tokens as the evidence spells them, `new` the positions of the new words. Another spelling
-    of the same word is no exchange.
-    """
-    exchanged = [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]
-    places: dict[str, list[int]] = {}
-    for i, token in enumerate(evidence if exchanged else ()):
-        places.setdefault(token.key, []).append(i)
-    swaps = []
-    for i in exchanged:
-        other = next((t for t in _in_place(i, keys, places, evidence) if t.key not in keys), None)
-        if other and not _same_word(tokens[i], other):
-            swaps.append((tokens[i], other))
-    return swaps
-
-
-def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex) -> list[str]:
-    """Object to a word in the place of a name, as far as capitals in the contexts show names."""
-    return [
-        f"'{token.text}' here, '{other.text}' in the evidence" for token, other in swaps if other.key in index.names
-    ]
-
-
-def _may_be_name(token: Word) -> bool:
-    """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
-    inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
-    return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
-
-
-def _same_word(token: Word, other: Word) -> bool:
-    """Tell whether two words are spellings of one, or one is short for the other ("app", "application")."""
-    short, long = sorted((token.key, other.key), key=len)
-    return long.startswith(short) or Levenshtein.normalized_similarity(short, long) >= _SAME_SPELLING
-
-
-def _in_place(
-    i: int, keys: Sequence[str], places: Mapping[str, Sequence[int]], evidence: Sequence[Word]
-) -> Iterator[Word]:
-    """Yield content words of the evidence whose neighbours (two on one side at an end) are those of position i."""
-    near, far = (1, 2) if i == 0 else (-1, -2) if i == len(keys) - 1 else (-1, 1)
-    if not 0 <= i + far < len(keys):
-        return
-    for j in (place - near for place in places.get(keys[i + near], ())[:_MAX_PLACES]):
-        inside = min(j, j + far) >= 0 and max(j, j + far) < len(evidence)
-        if inside and evidence[j + far].key == keys[i + far] and not evidence[j].function and _may_be_name(evidence[j]):
-            yield evidence[j]

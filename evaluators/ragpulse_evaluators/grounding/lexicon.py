@@ -275,7 +275,12 @@ LIGHT_WORDS = _words(
     "even only ever never back right sure different new old big large huge small long main major mainly mostly often "
     "sometimes usually almost around many most more much all famous popular become becomes became include includes "
     "including included help helps start starts started begin begins began work works various several other others "
-    "another few little something someone anything everything place places name named based"
+    "another few little something someone anything everything place places name named based although though unless "
+    "within otherwise instead beyond else once yet able possible need needs needed case cases pay pays paid set sets "
+    "put puts keep keeps kept stay stays stayed remain remains happen happens turn turns run runs bring brings allow "
+    "allows allowed receive receives received want wants wanted find found longer shorter later earlier least enough "
+    "good end ends reason reasons result results number numbers amount bit rest total exact normally together "
+    "alone itself themselves yourself anyone everyone nobody whoever whatever whenever whereas"
 )
 """Common words that commit to little on their own: a new one weighs less than another new word."""
 

@@ -27,7 +27,7 @@ from ragpulse_evaluators.grounding.lexicon import (
     UNSPACED_WORDS,
 )
 
-__all__ = ["BOUNDS", "IMPLICIT_NEGATIONS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
+__all__ = ["BOUNDS", "DENIALS", "IMPLICIT_NEGATIONS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -51,7 +51,7 @@ _OPPOSITE_PAIRS = (
     " "
     "legal:illegal|unlawful allow|permit:forbid|prohibit|prevent|ban|deny "
     "allowed|permitted:forbidden|prohibited|banned|denied "
-    "enable|activate:disable|deactivate enabled|activated:disabled|deactivated enables:disables on:off "
+    "enable|activate:disable|deactivate enabled|activated:disabled|deactivated enables:disables "
     "true|correct:false|incorrect|wrong "
     "hot|warm:cold|cool hotter|warmer:colder|cooler start|begin|commence:end|finish|stop "
     "started|began|begun:ended|finished|stopped "
@@ -134,7 +134,7 @@ _QUANTIFIER_ROWS = {
     "numerous lots often frequently 大多数 大部分 通常 许多 很多 经常 mayoría maioria meisten plupart muchos muitas "
     "muitos viele "
     "beaucoup oft",
-    "some": "some several certain sometimes occasionally 一些 部分 有时 algunos alguns einige manche quelques parfois",
+    "some": "some certain sometimes occasionally 一些 部分 有时 algunos alguns einige manche quelques parfois",
     "few": "few rarely seldom hardly scarcely minority 少数 很少 pocos poucos wenige selten peu rarement",
 }
 QUANTIFIERS = {word: group for group, row in _QUANTIFIER_ROWS.items() for word in row.split()}
@@ -158,16 +158,17 @@ BOUNDS = {
 }
 """Words right before a number that make it the least or the most."""
 
-IMPLICIT_NEGATIONS = _words(
+DENIALS = _words(
     "free closed closes close forbidden forbid prohibited prohibit refuse refused refuses reject rejected deny "
-    "denied exclude excluded "
-    "lack lacks lacked fail fails failed failure only except unless avoid avoids prevent prevents stop stops stopped "
-    "lost lose loses empty "
-    "absent few little rare rarely seldom hardly instead optional useless rather less fewer missing impossible "
-    "banned against prior before "
-    "until out any other limited maximum largest highest longest solely exclusively reserved either otherwise"
+    "denied exclude excluded lack lacks lacked fail fails failed failure except unless avoid avoids prevent prevents "
+    "stop stops stopped lost lose loses empty absent missing impossible banned rare rarely seldom hardly useless"
 )
 """Words that deny something without a negation."""
+IMPLICIT_NEGATIONS = DENIALS | _words(
+    "only few little instead optional rather less fewer against prior before until out any other limited maximum "
+    "largest highest longest solely exclusively reserved either otherwise"
+)
+"""These, and words whose sentence may be retold with a negation."""
 
 _SYNONYM_ROWS = (
     "big large huge|biggest largest|small little tiny|begin began begun start commence originate|end finish conclude|"
@@ -189,7 +190,17 @@ _SYNONYM_ROWS = (
     "find found|think thought|hold held|lead led|keep kept|leave left|lose lost|pay paid|meet met|run ran|"
     "bring brought|break broke broken|drive drove driven|eat ate eaten|draw drew drawn|sing sang sung|swim swam|"
     "throw threw thrown|wear wore worn|spend spent|send sent|stand stood|feel felt|hear heard|man men|woman women|"
-    "foot feet|wolf wolves"
+    "foot feet|wolf wolves|"
+    "close closed shut|stop stopped cease|delete erase remove wipe clear|fail crash|split divide distribute|"
+    "cost charge price fee toll|hire rent|ship deliver|parcel package order|ill sick|return back|dead deceased|"
+    "freeze frozen froze|bike bicycle|lorry truck|plane aircraft airplane|firm solid|photo photography|"
+    "quick quickly fast rapidly|forbid forbidden ban banned prohibit prohibited|permit permitted allow allowed|"
+    "limit maximum|worker employee staff|client customer user consumer|money cash refund|insure insured cover covered|"
+    "medicine drug medication|severe serious|rare rarely hardly seldom|usual usually normal normally|twice two|"
+    "near close|construct construction built building|finance financed money fund|compensation refund|last lasted|"
+    "disable disabled off|exist available|holiday leave vacation|certificate document paper|internet online|boat ship|"
+    "portion part share|bulk most majority|inhabitant resident people|complain complaint|arrive arrival|"
+    "depart departure leave|prefer like liked|purchase buy bought|require required must necessary mandatory|able can"
 )
 SYNONYMS: tuple[tuple[str, ...], ...] = tuple(tuple(row.split()) for row in _SYNONYM_ROWS.split("|"))
 """Words that may stand for one another, irregular forms among them."""
@@ -214,6 +225,7 @@ LEXICON_ID = _identity(
     _OPPOSITE_PAIRS,
     _QUANTIFIER_ROWS,
     PRONOUNS,
+    DENIALS,
     IMPLICIT_NEGATIONS,
     BOUNDS,
     UNSPACED_WORDS,

@@ -7,16 +7,21 @@ a subject) that the claim leaves out.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from rapidfuzz.distance import Levenshtein
 
 from ragpulse_evaluators.grounding.checks import turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, OPINIONS
 from ragpulse_evaluators.grounding.text import Word, words
 
-__all__ = ["check_attribution", "check_exchange", "check_roles"]
+__all__ = ["check_attribution", "check_exchange", "check_roles", "check_swaps", "find_swaps"]
+
+Swap = tuple[Word, Word]
+"""A word of the claim and the one of the evidence whose place it takes."""
 
 _BREAK = re.compile(
     r"[;:()—–]|,(?!\d)|\s-\s"
@@ -28,7 +33,7 @@ _SHORTEST = 2
 _MOST_CLAUSES = 12
 _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
-_KNOWN_SHARE = 0.35
+_KNOWN_SHARE = 0.25
 _POINTING = frozenset({"this", "these", "that", "those", "such", "both", "it", "he", "she", "they"})
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
@@ -46,6 +51,12 @@ _SAYS = re.compile(
     r"|suggest(?:s|ed)|called|describe[sd])\b"
 )
 _MOST_SOURCE = 5
+_NEARLY = 0.8
+_MAX_SWAPS = 20
+_MAX_PLACES = 40
+_SAME_SPELLING = 0.7
+_INFLECTED = ("ing", "ed", "ly")
+_LONGEST_NAME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def _pieces(text: str) -> list[list[Word]]:
 def _foreign(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[str]:
     """Yield a clause of several words of which the contexts hold hardly one."""
     for tokens in pieces:
-        content = {t.key for t in tokens if t.content and t.kind != "number"}
+        content = {t.key for t in tokens if t.content and t.kind != "number" and t.norm not in LIGHT_WORDS}
         known = sum([key in index.keys or index.near(key) is not None for key in content])
         if len(content) >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * len(content):
             yield f"nothing in the contexts speaks of '{' '.join(t.text for t in tokens[:8])}'"
@@ -114,10 +125,19 @@ def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str
     """Yield a name from elsewhere where the evidence has another one."""
     if clause.cover < _ENOUGH:
         return
-    foreign = [t for t in clause.tokens if t.key in index.names and t.key in index.keys and t.key not in clause.near]
+    foreign = [
+        t
+        for t in clause.tokens
+        if t.key in index.names and t.key in index.keys and t.key not in clause.near and not _fits(t.key, clause, index)
+    ]
     left_out = [t for t in clause.best.tokens if t.key in index.names and t.key not in said]
     if foreign and left_out:
         yield f"'{foreign[0].text}' here, '{left_out[0].text}' in the evidence"
+
+
+def _fits(key: str, clause: Clause, index: EvidenceIndex) -> bool:
+    """Tell whether a sentence with this key says nearly as much of the clause as the best one."""
+    return any(key in s.keys and index.cover(clause.tokens, s) >= _NEARLY * clause.cover for s in index.sentences)
 
 
 def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
@@ -138,7 +158,8 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
     """
     keys = [index.spelled(t.key) for t in clause.tokens]
     start = next((i for i, t in enumerate(clause.tokens) if t.content and keys[i] in clause.best.keys), None)
-    if start is None or clause.cover < _ENOUGH:
+    shared = {key for t, key in zip(clause.tokens, keys, strict=True) if t.content and key in clause.best.keys}
+    if start is None or clause.cover < _ENOUGH or len(shared) < _SHORTEST:
         return
     place = next(i for i, t in enumerate(clause.best.tokens) if t.key == keys[start])
     theirs = [t for t in clause.best.tokens[:place] if t.content and t.key not in said]
@@ -190,3 +211,53 @@ def _check_source(text: str, index: EvidenceIndex) -> list[str]:
     near = index.around(support[0].number)
     foreign = [t for t in source if t.key in index.names and t.key not in near]
     return [f"the evidence does not name '{foreign[-1].text}' as the source"] if foreign else []
+
+
+def find_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[Swap]:
+    """Return the new words that stand where the evidence has another one beside the same neighbours.
+
+    `keys` are those of the tokens as the evidence spells them, `new` the positions of the new words. Another spelling
+    of the same word is no exchange.
+    """
+    exchanged = [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]
+    places: dict[str, list[int]] = {}
+    for i, token in enumerate(evidence if exchanged else ()):
+        places.setdefault(token.key, []).append(i)
+    swaps = []
+    for i in exchanged:
+        other = next((t for t in _in_place(i, keys, places, evidence) if t.key not in keys), None)
+        if other and not _same_word(tokens[i], other):
+            swaps.append((tokens[i], other))
+    return swaps
+
+
+def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex) -> list[str]:
+    """Object to a word in the place of a name, as far as capitals in the contexts show names."""
+    return [
+        f"'{token.text}' here, '{other.text}' in the evidence" for token, other in swaps if other.key in index.names
+    ]
+
+
+def _may_be_name(token: Word) -> bool:
+    """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
+    inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
+    return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
+
+
+def _same_word(token: Word, other: Word) -> bool:
+    """Tell whether two words are spellings of one, or one is short for the other ("app", "application")."""
+    short, long = sorted((token.key, other.key), key=len)
+    return long.startswith(short) or Levenshtein.normalized_similarity(short, long) >= _SAME_SPELLING
+
+
+def _in_place(
+    i: int, keys: Sequence[str], places: Mapping[str, Sequence[int]], evidence: Sequence[Word]
+) -> Iterator[Word]:
+    """Yield content words of the evidence whose neighbours (two on one side at an end) are those of position i."""
+    near, far = (1, 2) if i == 0 else (-1, -2) if i == len(keys) - 1 else (-1, 1)
+    if not 0 <= i + far < len(keys):
+        return
+    for j in (place - near for place in places.get(keys[i + near], ())[:_MAX_PLACES]):
+        inside = min(j, j + far) >= 0 and max(j, j + far) < len(evidence)
+        if inside and evidence[j + far].key == keys[i + far] and not evidence[j].function and _may_be_name(evidence[j]):
+            yield evidence[j]

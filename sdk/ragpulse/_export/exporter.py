@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BATCH_SPANS = 512
 _BATCH_BYTES = 4 * 1024 * 1024
-_INTERVAL, _SHORT_INTERVAL = 1.0, 0.005
+_INTERVAL, _WARY_INTERVAL, _SHORT_INTERVAL = 1.0, 0.05, 0.005
 _MIN_RETRY_AFTER, _FIRST_BACKOFF, _MAX_BACKOFF, _MAX_RETRY_AFTER = 0.1, 0.25, 5.0, 30.0
 _AT_EXIT = "not delivered before exit"
 
@@ -78,6 +78,7 @@ class Exporter:
         self._flush_until: float | None = None
         self._rounds = 0
         self._closed = self._terminating = False
+        self._interval = _INTERVAL
         self._hurried_at: float | None = None
         self._waited = 0.0
         self._backoff = 0.0
@@ -107,8 +108,13 @@ class Exporter:
         elif self._hurried_at is not None and record.ends_here():
             self._wait_for_root()
 
+    def be_wary(self) -> None:
+        """Sends within a twentieth of a second: SIGTERM ends this process sooner than a second, and is not noticed."""
+        self._interval = _WARY_INTERVAL
+
     def hurry(self) -> None:
         """Sends within milliseconds, and waits at the end of each local root: this process may end unannounced."""
+        self._interval = _SHORT_INTERVAL
         self._hurried_at = time.monotonic()
 
     def _wait_for_root(self) -> None:
@@ -224,8 +230,7 @@ class Exporter:
         times = []
         if self._queue:
             full = len(self._queue) >= _BATCH_SPANS or self._queued_bytes >= _BATCH_BYTES
-            interval = _INTERVAL if self._hurried_at is None else _SHORT_INTERVAL
-            times.append(began if full or self._terminating else began + interval)
+            times.append(began if full or self._terminating else began + self._interval)
         if self._flush_until is not None or self._outbox or (self._spool is not None and self._spool.head()):
             times.append(self._not_before)
         return min(times, default=None)

@@ -17,8 +17,8 @@ class Runtime(Protocol):
         """Delivers and stops: the process ends."""
         ...
 
-    def terminate(self) -> None:
-        """Delivers now, and from here on each span as it ends."""
+    def terminate(self, timeout: float = 0.0) -> None:
+        """Delivers within `timeout` or meanwhile, and from here on each span as it ends."""
         ...
 
     def forked(self) -> None:
@@ -62,24 +62,38 @@ class Lifecycle:
     def ends_unannounced(self) -> bool:
         """Whether this is a worker that its parent ends by an unhandled SIGTERM, or that leaves by `os._exit`."""
         process = sys.modules.get("multiprocessing.process")
-        is_child = self._is_fork or (process is not None and process.parent_process() is not None)
+        is_child = self._is_fork or _was_forked() or (process is not None and process.parent_process() is not None)
         return is_child and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
-    def watch_sigterm(self) -> None:
+    def watch_sigterm(self) -> bool:
         """Delivers from a server's SIGTERM on: uvicorn ends by the signal itself, which skips `atexit`.
 
-        The default disposition, under which no Python code runs, is left as it is.
+        The default disposition, under which no Python code runs, is left as it is. Returns False where a server's
+        handler is in place and this thread may not replace it: the endpoints of an application may all run in threads.
         """
-        if threading.current_thread() is not threading.main_thread():
-            return
         previous: Any = signal.getsignal(signal.SIGTERM)
         if not callable(previous) or isinstance(previous, _Chained):
-            return
+            return True
+        if threading.current_thread() is not threading.main_thread():
+            return False
         signal.signal(signal.SIGTERM, _Chained(previous, self._current))
+        return True
+
+
+def _was_forked() -> bool:
+    """Whether this process was forked before it imported us, as a child of RQ is: on Linux, PF_FORKNOEXEC is set."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
+            return int(stat.read().rpartition(")")[2].split()[6]) & 0x40 != 0
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 class _Chained:
-    """A SIGTERM handler that hurries delivery and then calls the previous one; it never raises and never blocks."""
+    """A SIGTERM handler that hurries delivery and then calls the previous one; it never raises and never blocks.
+
+    An event loop delivers before it goes on: uvicorn's is left a tenth of a second later, and the process with it.
+    """
 
     def __init__(self, previous: Callable[[int, Any], Any], current: Callable[[], Runtime | None]) -> None:
         self._previous = previous
@@ -90,4 +104,7 @@ class _Chained:
             runtime = self._current()
             if runtime is not None:
                 runtime.terminate()
+                asyncio = sys.modules.get("asyncio")
+                if asyncio is not None:
+                    asyncio.get_running_loop().call_soon_threadsafe(runtime.terminate, 0.25)
         return self._previous(number, frame)

@@ -12,14 +12,16 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD
+from ragpulse._reading.contexts import Document, document
+from ragpulse._reading.frames import SoFar, is_json_line, is_sse, json_lines_text, sse_text
+from ragpulse._reading.replies import is_final, reply_text
+from ragpulse._reading.tools import add_tool_calls
+from ragpulse._reading.usage import add_facts, reply_facts
+from ragpulse._reading.values import CutText, JsonText, keep, parsed
 
 from .capture import FACT_KINDS, Capture, calls_json, json_or_none, put_output_messages
-from .contexts import Document, document
 from .recording import Plan, Recording
-from .replies import add_tool_calls, is_sse, parsed_arguments, reply_text, sse_text
 from .scope import current, enter, leave
-from .usage import add_facts
-from .values import CutText, JsonText, keep
 
 _MAX_KEPT = 1024 * 1024
 _CANCELLED = frozenset({"GeneratorExit", "CancelledError", "Cancelled", "GreenletExit"})
@@ -59,8 +61,8 @@ class Call:
     """Between the decorated function and its span. Nothing in here raises, unless strict."""
 
     __slots__ = (
-        "_calls", "_candidates", "_capture", "_documents", "_done", "_facts", "_items", "_lost", "_others", "_text",
-        "_timed", "context", "recording", "write",
+        "_calls", "_candidates", "_capture", "_documents", "_done", "_facts", "_items", "_lines", "_lost", "_others",
+        "_so_far", "_text", "_timed", "_unread", "context", "recording", "write",
     )  # fmt: skip
 
     def __init__(self, recording: Any, capture: Capture, context: Context) -> None:
@@ -113,35 +115,6 @@ class Call:
             GUARD.contain("ending a span", error)
 
     # --- a stream --------------------------------------------------------------------------------------------------
-    def item(self, item: Any) -> int:
-        """Records one item of the stream; returns how many characters of text the driver may `write` by itself next."""
-        text = self._text or self._first()
-        room = _MAX_KEPT - text.tell()
-        try:
-            if self._items is not None:
-                self._items.append(item)
-                text_of_item = reply_text(item) or ""
-                room = 0
-            else:
-                text_of_item = item if type(item) is str else self._text_of(item)
-            if not self._timed:
-                self._time(text_of_item)
-            if room > 0:
-                written = text.write(text_of_item)
-                return room - written if self._timed else 0
-            self._lost += len(text_of_item)
-        except Exception as error:  # noqa: BLE001 - the boundary to the application
-            GUARD.contain("recording a stream's item", error)
-        return 0
-
-    def _time(self, text: str) -> None:
-        """Records the time to the first text that the user sees (or to the first document)."""
-        if (sse_text(text) if is_sse(text) else text) or self._documents:
-            self._timed = True
-            if self.recording.records:
-                taken = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
-                self.recording.put(names.TIME_TO_FIRST_CHUNK, taken)
-
     def _first(self) -> StringIO:
         self._text = StringIO()
         self.write = self._text.write
@@ -153,10 +126,48 @@ class Call:
         declared = self._capture.declared
         wants_items = declared.response or declared.contexts or declared.usage
         self._items: list[Any] | None = [] if wants_items else None
-        self._timed = False
+        self._timed = self._lines = False
+        self._so_far: SoFar | None = SoFar()
+        self._unread: Any = None
         if self.recording.records:
             self.recording.put(names.REQUEST_STREAM, True)
         return self._text
+
+    def item(self, item: Any) -> int:
+        """Records one item of the stream; returns how many characters of text the driver may `write` by itself next."""
+        text = self._text or self._first()
+        room = _MAX_KEPT - text.tell()
+        try:
+            if self._items is not None:
+                self._items.append(item)
+                text_of_item = reply_text(item) or ""
+                room = 0
+            else:
+                text_of_item = item if type(item) is str else self._text_of(item)
+            if room == _MAX_KEPT:
+                self._lines = is_json_line(text_of_item)
+            if not self._timed:
+                self._time(text_of_item)
+            if self._so_far is not None and not self._so_far.add(text_of_item):
+                self._so_far = None
+            if room > 0:
+                written = text.write(text_of_item)
+                return room - written if self._timed and self._so_far is None else 0
+            self._lost += len(text_of_item)
+        except Exception as error:  # noqa: BLE001 - the boundary to the application
+            GUARD.contain("recording a stream's item", error)
+        return 0
+
+    def _time(self, text: str) -> None:
+        """Records the time to the first text that the user sees (or to the first document)."""
+        if self._unframed(text) or self._documents:
+            self._timed = True
+            if self.recording.records:
+                taken = max(time.time_ns() - self.recording.start_ns, 0) / 1e9
+                self.recording.put(names.TIME_TO_FIRST_CHUNK, taken)
+
+    def _unframed(self, text: str) -> str:
+        return sse_text(text) if is_sse(text) else json_lines_text(text) if self._lines else text
 
     def whole(self, reply: Any) -> None:
         """Records the whole reply that a stream's own method gave: its figures, and its text where none was read."""
@@ -176,14 +187,24 @@ class Call:
             return ""
         if isinstance(item, bytes):
             return item.decode("utf-8", "replace")
+        if is_final(item):
+            return self._final(item)
         if self._capture.kind == "llm":
             add_facts(self._facts, item)
             add_tool_calls(self._calls, item)
         text = reply_text(item)
-        if text is None and self._capture.kind != "llm":
-            other = json_or_none(item)
+        if text is None:
+            other = None if self._capture.kind == "llm" else json_or_none(item)
             self._others += () if other is None else (other,)
+            self._unread = item
         return text or ""
+
+    def _final(self, reply: Any) -> str:
+        """The text of the whole reply at the end of its stream, where its parts were none."""
+        facts = reply_facts(reply)
+        if self._capture.kind == "llm" or names.INPUT_TOKENS in facts:
+            self._facts.update(facts)
+        return "" if self._text is not None and self._text.tell() else reply_text(reply) or ""
 
     def _keep_stream(self) -> None:
         """Records what was read of the stream as the response."""
@@ -197,16 +218,24 @@ class Call:
             if self._documents:
                 self.recording.documents = tuple(self._documents)
             elif self.recording.response is None:
-                self.recording.response = self._response(self._text.getvalue())
+                whole = None if self._so_far is None else self._so_far.whole()
+                self._put_response(self._text.getvalue() if whole is None else whole)
+
+    def _put_response(self, text: str) -> None:
+        response = self._response(text)
+        if response or self._unread is None:
+            self.recording.response = response
+        else:
+            self._capture.unread(self.recording, self._unread, "response")
 
     def _response(self, text: str) -> str:
-        calls = [{**call, "arguments": parsed_arguments(call["arguments"])} for call in self._calls.values()]
+        calls = [{**call, "arguments": parsed(call["arguments"])} for call in self._calls.values()]
         if calls:
             put_output_messages(self.recording, text, calls)
             text = text or calls_json(calls)
         if self._others and not text:
             return JsonText("[" + ",".join(self._others) + "]")
-        kept = keep((sse_text(text) or text) if is_sse(text) else text)
+        kept = keep(self._unframed(text) or text)
         if self._lost and isinstance(kept, CutText):
             kept.bytes, kept.sha256 = len(text) + self._lost, "unknown"
         return kept

@@ -8,13 +8,14 @@ from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD, logger
+from ragpulse._reading.contexts import Document, documents_in, nested_documents, reordered
+from ragpulse._reading.replies import opened, text_in
+from ragpulse._reading.tools import calls_of_message, is_call, tool_calls
+from ragpulse._reading.usage import facts_in, usage_facts
+from ragpulse._reading.values import JsonText, fields_of, keep, plain, read, to_json, type_name
 
-from .contexts import Document, documents_in, nested_documents, reordered
 from .recording import Recording, snapshot_text
 from .redaction import is_secret_name
-from .replies import calls_of_message, is_call, opened, text_in, tool_calls
-from .usage import facts_in, usage_facts
-from .values import JsonText, fields_of, keep, plain, read, to_json, type_name
 
 _QUERY_NAMES = (
     "query", "question", "q", "search_query", "user_query", "query_str", "user_input", "message", "messages", "prompt",
@@ -199,9 +200,9 @@ class Capture:
 
     def _contexts(self, recording: Recording, found: Any) -> None:
         if not recording.put_contexts(found):
-            self._unread(recording, found, "contexts")
+            self.unread(recording, found, "contexts")
 
-    def _unread(self, recording: Recording, result: Any, sought: str) -> None:
+    def unread(self, recording: Recording, result: Any, sought: str) -> None:
         """Says on the span, and once in the log, that nothing was read from the result."""
         reason = recording.put_unread(result, sought)
         if not self._warned:
@@ -219,10 +220,12 @@ class Capture:
         else:
             recording.response = json_or_none(result)
         if recording.response is None:
-            self._unread(recording, result, "response")
+            self.unread(recording, result, "response")
 
     def _reply(self, recording: Recording, found: Any) -> None:
         """The answer of a model or of an application: its text, else the calls of tools that it asks for, else JSON."""
+        if found is None:
+            return
         text, asked = text_in(found), (recording.texts or {}).get(names.INPUT_MESSAGES)
         calls = [] if text and not asked else tool_calls(found)
         if text:

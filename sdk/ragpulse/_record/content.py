@@ -12,12 +12,12 @@ from typing import Any
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_value_parts, log_record, utf8
+from ragpulse._reading.contexts import Document, quoting, to_documents_json
+from ragpulse._reading.values import KEPT, CutText, JsonText, to_json, without_files
 
-from .contexts import Document, quoting, to_documents_json
 from .recording import Plan, Recording, error_status, exception_attributes
 from .redaction import Redaction, is_secret_name, marks
 from .scope import Scope
-from .values import KEPT, CutText, JsonText, to_json, without_files
 
 _IDENTITIES = frozenset(
     {

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +48,9 @@ class _CallbackSpans:
             return context
         with self._lock:
             self._open = found = [(place, span) for place, span in self._open if not span.end_ns][-_MAX_OPEN:]
-        top, here = trace.get_current_span(context).get_span_context().span_id, _place()
         above = {span.span_number: span.parent_id for _, span in found}
-        below = [(place, span) for place, span in reversed(found) if _leads_to(span.parent_id, top, above)]
+        top, here = trace.get_current_span(context).get_span_context().span_id or _calling_run(above), _place()
+        below = [(place, span) for place, span in reversed(found) if _leads_to(span.span_number, top, above)]
         # Callbacks of async calls run in other threads. Without a span above nothing tells two requests apart.
         near = [span for place, span in below if place == here] or [span for _, span in below if top]
         return Context({**context, SPAN_KEY: near[0]}) if near and near[0].plan.library != library else context
@@ -60,6 +60,17 @@ def _leads_to(at: int, top: int, above: dict[int, int]) -> bool:
     while at in above and at != top:
         at = above[at]
     return at == top
+
+
+def _calling_run(open_spans: Container[int]) -> int:
+    """The open span of the run that LangChain's own context names, which follows async calls; 0 where there is none."""
+    module: Any = sys.modules.get("openinference.instrumentation.langchain")
+    try:
+        number = getattr(module and module.get_current_span(), "span_number", 0)
+    except Exception as error:  # noqa: BLE001 - the boundary to another package
+        GUARD.contain("the span of LangChain's current run", error)
+        return 0
+    return number if number in open_spans else 0
 
 
 def _place() -> tuple[int, int]:

@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values, span_head
-
-from .contexts import Document, documents_in
-from .usage import instrumented_facts
-from .values import keep, to_json, type_name
+from ragpulse._reading.contexts import Document, documents_in
+from ragpulse._reading.usage import instrumented_facts
+from ragpulse._reading.values import keep, to_json, type_name
 
 INTERNAL, CLIENT = 1, 3
 _OUTER, _INNER = 16, 48

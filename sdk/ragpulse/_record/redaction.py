@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ragpulse._guard import GUARD
-
-from .values import to_json
+from ragpulse._reading.values import to_json
 
 Redactor = Callable[[str], str]
 Guard = Callable[[bytes, bytes], bool]

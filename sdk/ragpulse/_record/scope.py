@@ -15,9 +15,9 @@ from opentelemetry.context import Context, create_key
 
 from ragpulse import attributes as names
 from ragpulse._export.encoder import SPAN_ATTRIBUTES, key_values
+from ragpulse._reading.values import JsonText, to_json
 
 from .redaction import Redaction
-from .values import JsonText, to_json
 
 enter: Callable[[Context], Token[Context]] = otel.attach
 """Makes a context current; the token restores the one before."""

@@ -65,6 +65,12 @@ class Sampler:
         self.state = f"ot=th:{self._threshold:014x}".rstrip("0") if 0 < self._threshold < 2**56 else ""
         """The trace state of a trace that was chosen with a share below 1: OpenTelemetry's rejection threshold."""
 
+    @classmethod
+    def named(cls, name: str, argument: float) -> "Sampler":
+        """The sampler that a value of OTEL_TRACES_SAMPLER and its argument name."""
+        ratio = argument if name.endswith("traceidratio") else 0.0 if name.endswith("always_off") else 1.0
+        return cls(min(max(ratio, 0.0), 1.0), follow_parent=name.startswith("parentbased"))
+
     def samples(self, trace_number: int, parent_sampled: bool | None) -> bool:
         """Whether a trace is recorded; `parent_sampled` is None where there is no parent."""
         if parent_sampled is not None and self.follow_parent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import random
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from receivers import Receiver
 from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.monitoring.conditions import Reading, State, confidence_for, decide, find_change, parse
+from ragpulse_collector.monitoring.conditions import Reading, State, confidence_for, decide, parse
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -108,7 +107,8 @@ def test_a_change_is_told_with_its_time_and_suspect(store: EmbeddedStore, receiv
     monitors.check(T0)
     sent(monitors)
     text = json.loads(receiver.taken[0][1])["text"]
-    assert text.startswith("ALERT drop: quality:judge fell 0.948 -> 0.6")
+    assert text.startswith("ALERT drop: quality:judge fell 0.963 -> 0.6")
+    assert "since Fri 20 Nov 06:00 UTC" in text
     assert "prompt v8 started 06:00" in text
 
 
@@ -162,17 +162,3 @@ def test_hysteresis() -> None:
 def test_false_alarms_per_year_set_the_confidence() -> None:
     """Four a year over hourly windows looked at four times each: one look in 8766."""
     assert 1.0 - confidence_for(4, 3600) == pytest.approx(2 * 4 / (4 * 8766))
-
-
-def test_cusum_finds_a_shift_within_the_stated_delay() -> None:
-    """A shift of 1.5 sigma with one false alarm in 2000 buckets is noticed within 8 buckets on average."""
-    chance = random.Random(7)
-    delays, times = [], [T0 + timedelta(hours=hour) for hour in range(100)]
-    for _ in range(200):
-        values = [chance.gauss(0.0 if hour < 20 else 1.5, 1.0) for hour in range(100)]
-        found = find_change(times, values, [1.0] * 100, target=0.0, run_length=2000)
-        assert found is not None
-        if found.noticed >= times[20]:
-            delays.append((found.noticed - times[20]).total_seconds() / 3600)
-    assert len(delays) >= 190
-    assert sum(delays) / len(delays) < 8

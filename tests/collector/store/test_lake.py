@@ -1,4 +1,4 @@
-"""The lake for real: PostgreSQL, S3, several processes, killed and restarted; and the common contract over it."""
+"""The lake for real: PostgreSQL, S3, several processes, killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import pytest
-from lake_servers import BUCKET, ROOT, SOURCES, Absent, Answer, LakeCollector, Postgres, SeaweedFS, lake_python
+from lake_servers import BUCKET, SOURCES, Absent, Answer, LakeCollector, Postgres, SeaweedFS, lake_python
 
 HERE = Path(__file__).parent
 Serve = Callable[[str, str], LakeCollector]
@@ -392,20 +392,6 @@ def _until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.1)
-
-
-@pytest.mark.timeout(600)
-def test_the_lake_keeps_the_stores_contract(python: Path, tmp_path: Path) -> None:
-    """The tests of the embedded store's contract, of its upkeep and of the sampler pass over a lake as they are."""
-    tests = [str(HERE / f"test_{name}.py") for name in ("store_contract", "sampler", "upkeep", "sql_corpus")]
-    chosen = (
-        "test_store_contract or test_sql_corpus or late or repeated or restart or outermost or either_order"
-        " or older_than or search or remap or export_holds or finds_its"
-    )
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), *tests]
-    environment = os.environ | {"RAGPULSE_TEST_LAKE": "1", "PYTHONPATH": SOURCES}
-    done = subprocess.run([*command, "-k", chosen], capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stdout[-5000:]
 
 
 def _decide(lake: Lake, db: str) -> dict[str, Any]:

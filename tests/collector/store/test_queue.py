@@ -47,46 +47,6 @@ def test_a_group_is_everything_that_is_queued() -> None:
     assert queue.take() == [third]
 
 
-def test_a_single_sender_never_waits() -> None:
-    """A body alone is a group, also where commits are slow."""
-    queue = queue_of(again_s=60)
-    for _ in range(3):
-        item = body()
-        queue.put(item)
-        decode(queue)
-        assert queue.take() == [item]
-
-
-def arrive(queue: WriterQueue, count: int) -> list[BodyItem]:
-    """Put so many bodies and decode them."""
-    bodies = [body() for _ in range(count)]
-    for item in bodies:
-        queue.put(item)
-    for _ in bodies:
-        decode(queue)
-    return bodies
-
-
-def test_a_slow_commit_waits_for_senders_that_were_answered_together() -> None:
-    """A group of two is followed by a group of three when a third sender arrives in time."""
-    queue = queue_of(again_s=60)
-    arrive(queue, 2)
-    queue.take()
-    with ThreadPoolExecutor() as pool:
-        group = pool.submit(queue.take)
-        bodies = [*arrive(queue, 1), *arrive(queue, 2)]
-        assert group.result() == bodies
-
-
-def test_a_sender_that_stops_delays_the_others_briefly() -> None:
-    """One of two senders is done: the other is answered alone."""
-    queue = queue_of(again_s=0.001)
-    arrive(queue, 2)
-    queue.take()
-    bodies = arrive(queue, 1)
-    assert queue.take() == bodies
-
-
 def test_a_full_group_waits_for_nothing() -> None:
     """A group of full size is taken however much more is queued, and nothing is decoded beyond it."""
     queue = queue_of(group_bytes=20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragpulse_collector.store.ingest.recent import RecentSpans
+from ragpulse_collector.store.ingest.batches import RecentSpans
 
 SECOND = 10**9
 

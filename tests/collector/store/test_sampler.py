@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.analysis.cases import case_of
+from ragpulse_collector.conventions.dedupe import Node, token_spans
 from ragpulse_collector.records import ContentRecord, ContextRecord, ScoreRecord
-from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum
+from ragpulse_collector.sampling import OFFLINE, Rule, Sampler, Stratum, decision
 from ragpulse_collector.store.queries import deciding
 from ragpulse_collector.store.queries.decisions import sampling_number
 
@@ -203,6 +204,32 @@ def test_a_span_with_a_wrong_clock_does_not_move_its_trace(kit: Any, rows: Any, 
     assert found == [(request, 2, 1, 7, 1.0)]
 
 
+@pytest.mark.parametrize("days", [-4, 4])
+def test_a_root_with_a_wrong_clock_is_where_its_trace_was_received(kit: Any, rows: Any, days: int) -> None:
+    """List, decisions and scores have it at its child's time, or at its receipt where it came alone and is ahead."""
+    store = kit.store()
+    wrong = kit.start_ns + days * 86_400 * 10**9
+    texts = ContentRecord(trace_id=kit.trace, span_id=f"{1:016x}", time_ns=wrong, query="q", response="a")
+    root, other = (kit.span(n, kind="rag", trace_id=trace, start_ns=wrong, end_ns=wrong + 10**8)
+                   for n, trace in ((1, kit.trace), (3, trace_of(9))))  # fmt: skip
+    kit.send(store, root, kit.span(2, 1, "llm"), other, contents=[texts])
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(31)) == 2
+    child = rows(store, "SELECT start_time FROM spans WHERE span_id = ?", f"{2:016x}")[0][0]
+    alone = kit.start + timedelta(days=days) if days < 0 else kit.start
+    found = rows(store, "SELECT start_time, latency_ms, misdated_spans FROM traces ORDER BY n_spans DESC")
+    assert found[0] == (child, 100.0, 1)
+    assert (abs(found[1][0] - alone) < timedelta(minutes=1), found[1][2]) == (True, int(days > 0))
+    assert rows(store, "SELECT request_time FROM decisions ORDER BY trace_id = ?", trace_of(9))[0] == (child,)
+    thumbs = ScoreRecord(trace_id=kit.trace, span_id=None, time_ns=kit.start_ns, name="thumbs", score=1.0)
+    kit.send(store, scores=[thumbs])
+    assert Sampler(store, lambda: [ALL]).decide(kit.later(31)) == 1
+    assert rows(store, "SELECT start_time, feedback, n_spans FROM traces WHERE feedback > 0") == [(child, 1.0, 2)]
+    assert rows(store, "SELECT request_time FROM scores") == [(child,)]
+    case = case_of(store, kit.trace, f"{1:016x}", request_time=child)
+    assert case is not None
+    assert (case.query, case.response) == ("q", "a")
+
+
 def test_test_runs_are_marked(kit: Any, rows: Any) -> None:
     """Spans of `ragpulse regress` are evaluated like others, and their decisions say what they are."""
     store = kit.store()
@@ -360,6 +387,47 @@ def test_a_deep_trace_is_decided_in_time_proportional_to_its_size(tmp_path: Path
         times.append(_deciding_s(other, size))
         other.close()
     assert times[1] < 6 * times[0]
+
+
+def test_bodies_are_stored_while_repeated_usage_is_looked_for(
+    kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is free: a body is on disk before the check ends. What it brings is late and makes a revision."""
+    store, usage = kit.store(), {"input_tokens": 10, "cost_usd": 0.5}
+    sampler = Sampler(store, lambda: [ALL])
+    kit.send(store, kit.span(1, kind="llm", **usage), kit.span(2, 1, "llm", **usage))
+    received = []
+
+    def checked(nodes: list[Node]) -> list[str]:
+        received.append(kit.send(store, kit.span(3 + len(received), 2, "llm", **usage)))
+        return token_spans(nodes)
+
+    monkeypatch.setattr(decision, "token_spans", checked)
+    facts = "SELECT revision, n_spans, late_spans, input_tokens FROM raw.trace_facts ORDER BY revision"
+    assert sampler.decide(kit.later(3)) == 1
+    assert (len(received), rows(store, facts)) == (1, [(0, 2, 0, 10)])
+    monkeypatch.setattr(decision, "token_spans", token_spans)
+    assert sampler.decide(kit.later(3)) == 1
+    assert rows(store, facts) == [(0, 2, 0, 10), (1, 3, 1, 10)]
+    assert rows(store, "SELECT revision, latest FROM raw.decisions ORDER BY 1") == [(0, False), (1, True)]
+
+
+def test_a_trace_that_is_forgotten_while_it_is_decided_leaves_nothing(
+    kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two transactions of a decision anything may be deleted."""
+    store = kit.store()
+    kit.send(store, kit.span(1, kind="llm", input_tokens=1), kit.span(2, 1, "llm", input_tokens=1))
+
+    def forgotten(nodes: list[Node]) -> list[str]:
+        store.write(lambda transaction: transaction.execute("DELETE FROM raw.spans")).result(20)
+        return token_spans(nodes)
+
+    monkeypatch.setattr(decision, "token_spans", forgotten)
+    Sampler(store, lambda: [ALL]).decide(kit.later(3))
+    assert rows(store, "SELECT (SELECT count(*) FROM raw.trace_facts), (SELECT count(*) FROM raw.decisions)") == [
+        (0, 0)
+    ]
 
 
 def test_usage_in_a_very_large_trace_counts_for_each_span(kit: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:

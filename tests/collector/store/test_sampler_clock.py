@@ -27,7 +27,7 @@ def send(kit: Any, store: Any, number: int) -> str:
 def undecided(store: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `GET status` says, at the test's present."""
     monkeypatch.setattr("ragpulse_collector.api.handlers.status.utc_now", kit.clock)
-    found = Status(store, Settings(), counters=Counters())(Params())["undecided"]
+    found = Status(store, Settings(), Counters())(Params())["undecided"]
     assert isinstance(found, dict)
     return found
 

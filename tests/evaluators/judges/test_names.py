@@ -3,7 +3,7 @@
 import pytest
 
 from ragpulse_evaluators import HTTPJudge, LLMJudge
-from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import is_loopback
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend
@@ -30,6 +30,12 @@ def test_names_become_judges() -> None:
         ("https://127.0.0.1.example.org/v1", False),
         ("http://127.example.org", False),
         (None, False),
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("example.org", False),
     ],
 )
 def test_only_addresses_of_this_machine_are_loopback(url: str | None, local: bool) -> None:

@@ -1,4 +1,4 @@
-"""Data out and clean-up: users' SQL, exports and snapshots as downloads (no path comes from a client), prune, remap."""
+"""Data out and clean-up: users' SQL, exports and snapshots (no path comes from a client), events, prune, remap."""
 
 from __future__ import annotations
 
@@ -7,26 +7,38 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragpulse_collector.api.handlers.traces import chosen, listed
-from ragpulse_collector.api.models import Export, Prune, Sql, TraceFile
+from ragpulse_collector.analysis.selection import instant
+from ragpulse_collector.api.drafts import Prune
+from ragpulse_collector.api.handlers.traces import listed
+from ragpulse_collector.api.models import Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Rows, Store
+from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.outbox import Format
 from ragpulse_collector.store.protocol import Parameters
+from ragpulse_collector.store.queries.scores import EVENTS
+from ragpulse_collector.store.queries.trace_list import with_scores
+from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
 from ragpulse_collector.store.rows import utc_now
 
 
-class Exporting(Protocol):
-    """A store whose data can be copied out while it is written."""
+class StoreWithCopies(Store, Protocol):
+    """A store that can be copied out while it is written, and that says how busy it is."""
+
+    query_times: QueryTimes
+
+    def backlog(self) -> Backlog:
+        """Return what was accepted and is not on disk yet."""
+        ...
 
     def purge(self) -> None:
         """Write the files anew that hold deleted rows, where the store can do so while it is used."""
@@ -45,10 +57,6 @@ class Exporting(Protocol):
         ...
 
 
-class StoreWithCopies(Store, Exporting, Protocol):
-    """A store that can be asked and copied."""
-
-
 @dataclass(frozen=True)
 class Download:
     """A file made for one answer; whoever sends it calls `discard` afterwards."""
@@ -61,14 +69,14 @@ class Download:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def snapshot_file(store: Exporting, params: Params) -> Download:
+def snapshot_file(store: StoreWithCopies, params: Params) -> Download:
     """Answer `GET snapshot`: the whole database as one file."""
     del params
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-snapshot-"))
     return Download(store.snapshot(folder / "ragpulse.duckdb"), "application/octet-stream")
 
 
-def export_archive(store: Exporting, params: Export) -> Download:
+def export_archive(store: StoreWithCopies, params: Export) -> Download:
     """Answer `GET export`: every view as Parquet or JSON lines, in one tar."""
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-export-"))
     archive = folder / "ragpulse.tar"
@@ -94,7 +102,7 @@ def _chosen(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[s
     """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
     sql, parameters = listed(store, params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
-    return chosen(), {"ids": [row[0] for row in ids]}
+    return with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]}
 
 
 OUT_OF_REACH = [
@@ -155,3 +163,61 @@ def _arrow(rows: Rows) -> Any:
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
+
+
+_MOST = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ATTRIBUTES = {
+    "gen_ai.evaluation.name": "evaluator",
+    "gen_ai.evaluation.score.value": "score",
+    "gen_ai.evaluation.score.label": "label",
+    "gen_ai.evaluation.explanation": "explanation",
+    "ragpulse.evaluation.status": "status",
+    "ragpulse.evaluation.version": "version",
+    "ragpulse.evaluation.judge": "judge",
+    "ragpulse.evaluation.normalized": "normalized",
+    "ragpulse.evaluation.passing": "passing",
+    "ragpulse.evaluation.run_id": "run_id",
+}
+
+
+def evaluation_events(
+    store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now
+) -> dict[str, Any]:
+    """Answer `GET export/evaluations`: an OTLP/JSON body of log records, to be sent to any `/v1/logs` as it is.
+
+    `from` (default an hour ago) and `to` are times of evaluation, not of the request; at most `limit` (10,000), the
+    oldest first: the next question begins at the last `timeUnixNano` (what has this very instant comes again). Each
+    record is in the context of the evaluated span; what was skipped is no event. Raises ValueError for a malformed
+    parameter.
+    """
+    now = clock()
+    limits = {
+        "first": instant(params.get("from"), now=now) or now - timedelta(hours=1),
+        "last": instant(params.get("to"), now=now) or now,
+        "most": min(_MOST, max(1, int(params.get("limit") or _MOST))),
+        "evaluator": params.get("evaluator") or None,
+    }
+    records = [_record(row) for row in store.read(f"{EVENTS} ORDER BY created_at LIMIT $most", limits).dicts()]
+    scope = {"scope": {"name": "ragpulse"}, "logRecords": records}
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "ragpulse"}}]}
+    return {"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}
+
+
+def _record(row: Mapping[str, Any]) -> dict[str, Any]:
+    at = (row["created_at"].replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+    attributes = {name: row[column] for name, column in _ATTRIBUTES.items() if row[column] is not None}
+    if row["status"] != "ok":
+        attributes["error.type"] = row["status"]
+    return {
+        "timeUnixNano": str(at),
+        "eventName": "gen_ai.evaluation.result",
+        "traceId": row["trace_id"],
+        "spanId": row["span_id"],
+        "attributes": [{"key": name, "value": _value(value)} for name, value in attributes.items()],
+    }
+
+
+def _value(value: Any) -> dict[str, Any]:
+    kind = "boolValue" if isinstance(value, bool) else "doubleValue" if isinstance(value, float) else "stringValue"
+    return {kind: value}

@@ -1,19 +1,27 @@
-"""Rules of online evaluation: from the file (read-only), from the API and pages (kept in the store), or built in."""
+"""Rules of online evaluation, and the evaluators that they run.
+
+A rule is from the file (read-only), from the API and pages (kept in the store), or built in.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from ragpulse_collector.api.models import Named, RuleDraft
+from ragpulse_collector.api.drafts import Replay, RuleDraft
+from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.configuration import place
 from ragpulse_collector.sampling import OFFLINE, Rule
 from ragpulse_collector.settings import Settings, SettingsError
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.decisions import add_rule, stored_rules
 from ragpulse_collector.store.queries.ledger import spent_usd
+from ragpulse_collector.store.queries.scores import cost_and_spread, labelled_evaluators, results_of_day
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import planned_half_width
 
@@ -95,7 +103,7 @@ class Rules:
         rule = next((rule for rule in self.effective() if rule.name == name), None)
         if rule is None:
             raise LookupError(f"there is no rule {name!r}")
-        self._write(rule, "delete", deleted=True, actor=params.caller.actor)
+        self._write(rule, "delete", params.caller.actor)
         return {"ok": True}
 
     def preview(self, params: RuleDraft) -> dict[str, Any]:
@@ -111,19 +119,17 @@ class Rules:
             .rows
         )
         traces, selected, uncovered = rows[0]
-        spread = self._store.read(
-            "SELECT evaluator, avg(cost_usd), stddev_samp(normalized) FROM raw.scores"
-            f" WHERE status = 'ok' AND request_time > now()::TIMESTAMP - INTERVAL {PREVIEW_DAYS} DAY GROUP BY 1"
-        ).rows
-        costs = {name: cost for name, cost, _ in spread}
-        deviations = {name: deviation for name, _, deviation in spread}
-        known = [costs.get(name) for name in rule.evaluators]
+        figures = cost_and_spread(self._store, PREVIEW_DAYS)
+        costs, deviations = zip(*(figures.get(name, (None, None)) for name in rule.evaluators), strict=True)
         return {
             "traces_per_day": traces,
             "selected_per_day": selected,
-            "cost_usd_per_day": None if None in known else selected * sum(cost or 0.0 for cost in known),
+            "cost_usd_per_day": None if None in costs else selected * sum(filter(None, costs)),
             "budget_usd_per_day": rule.budget_usd_per_day,
-            "half_width_per_day": {name: _half_width(deviations.get(name), selected) for name in rule.evaluators},
+            "half_width_per_day": {
+                name: None if deviation is None else planned_half_width(float(deviation), float(selected))
+                for name, deviation in zip(rule.evaluators, deviations, strict=True)
+            },
             "uncovered_share": uncovered,
         }
 
@@ -140,31 +146,19 @@ class Rules:
             )
 
     def _keep(self, rule: Rule, action: str, params: RuleDraft) -> dict[str, Any]:
-        self._write(rule, action, deleted=False, actor=params.caller.actor)
+        self._write(rule, action, params.caller.actor)
         return _shown(rule)
 
-    def _write(self, rule: Rule, action: str, *, deleted: bool, actor: str) -> None:
+    def _write(self, rule: Rule, action: str, actor: str) -> None:
         text = json.dumps(rule.as_json(), ensure_ascii=False)
-
-        def work(transaction: Transaction) -> None:
-            transaction.append(
-                "rules",
-                ("name", "policy", "rule", "source", "deleted", "created_at"),
-                [(rule.name, rule.policy, text, "api", deleted, transaction.at)],
-            )
-            transaction.append(
-                "audit", ("created_at", "actor", "action", "detail"), [(transaction.at, actor, f"rule {action}", text)]
-            )
-
         with self._lock:
-            self._store.write(work).result()
+            self._store.write(
+                lambda tx: add_rule(tx, rule.name, rule.policy, text, action=action, actor=actor)
+            ).result()
             self._stored, self._deleted = self._load()
 
     def _load(self) -> tuple[tuple[Rule, ...], frozenset[str]]:
-        rows = self._store.read(
-            "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules"
-            " GROUP BY name ORDER BY name"
-        ).rows
+        rows = stored_rules(self._store.read)
         stored = tuple(Rule.from_json(json.loads(text), source="api") for _, text, deleted in rows if not deleted)
         return stored, frozenset(name for name, _, deleted in rows if deleted)
 
@@ -182,5 +176,64 @@ def _shown(rule: Rule) -> dict[str, Any]:
     return rule.as_json() | own | {"policy": rule.policy, "source": rule.source, "enabled": True}
 
 
-def _half_width(deviation: float | None, n: float) -> float | None:
-    return None if deviation is None else planned_half_width(float(deviation), float(n))
+def evaluators(
+    store: Store,
+    params: Params,
+    *,
+    describe: Callable[[], list[dict[str, Any]]],
+    rules: Callable[[], Sequence[Rule]],
+    calibration: Callable[[str], dict[str, Any] | None],
+) -> dict[str, Any]:
+    """Answer the operation."""
+    del params
+    online: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for rule in rules():
+        for name in rule.evaluators:
+            online[name].append({"rule": rule.name, "rate": rule.rate})
+    stats = _stats(store)
+    labelled = labelled_evaluators(store)
+    return {
+        "evaluators": [
+            entry
+            | {
+                "online": online.get(entry["name"], []),
+                "stats_24h": stats.get(entry["name"]),
+                "calibration": calibration(entry["name"]) if entry["name"] in labelled else None,
+            }
+            for entry in describe()
+        ]
+    }
+
+
+def _stats(store: Store) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, status, count, cost, elapsed in results_of_day(store):
+        stats = found.setdefault(
+            name, {"ok": 0, "skipped": 0, "invalid": 0, "error": 0, "cost_usd": 0.0, "mean_latency_ms": None}
+        )
+        stats[status] = count
+        stats["cost_usd"] += cost or 0.0
+        if status == "ok":
+            stats["mean_latency_ms"] = elapsed
+    return found
+
+
+FILES = ("loads", "prompts")
+_ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
+
+
+def names_only(params: Replay) -> None:
+    """Refuse a replay that brings files or a judge's address along; raises ValueError with the fix.
+
+    Whoever may ask for a replay must not thereby make the collector read a file, run code or call a host of their
+    choice: evaluators are registered from Python, judges' addresses come from the configuration.
+    """
+    for name in FILES:
+        if getattr(params, name):
+            raise ValueError(
+                f"{name}: files are not taken over HTTP; `ragpulse replay --load FILE --url ...` runs them in its own"
+                " process and sends the results, `ragpulse serve --load FILE` (or [evaluators] files in ragpulse.toml)"
+                " makes the collector know them"
+            )
+    if _ADDRESS.search(params.judge or ""):
+        raise ValueError("judge: name a model; its address belongs in ragpulse.toml: [judge] api_base")

@@ -1,40 +1,37 @@
-"""The collector's own counters: `GET status` and `/metrics` (Prometheus text with a bounded set of labels)."""
+"""`GET status`: the collector's own counters, and what is wrong with it now: number, rate, time to clear."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
-from http import HTTPStatus
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.api.handlers import health
+from ragpulse_collector.api.handlers.data import StoreWithCopies
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.otlp.intake import Counters
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.ingest.price_table import PriceTable
-from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.log import damaged_logs, log_path
-from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
-from ragpulse_collector.store.queries.jobs import pending
+from ragpulse_collector.store.queries import health
 from ragpulse_collector.store.queries.ledger import spent_usd
-from ragpulse_collector.store.reading import QueryTimes
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import LOW
 
 VERSION = version("ragpulse")
-UNDECIDED = f"""
-    WITH since AS (SELECT CASE WHEN {LOW} > $now THEN TIMESTAMP '1970-01-01' ELSE {LOW} END AS low)
-    SELECT count(*), min(first_at) FROM (
-        SELECT trace_id, min(received_at) AS first_at FROM raw.spans
-        WHERE received_at >= (SELECT low FROM since) GROUP BY trace_id) s
-    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id"""
-"""Traces received since the sampler's low-water mark that it has not decided; of all traces where the mark is wrong."""
+
+RECENT = timedelta(minutes=10)
+"""Rates of evaluation, and whether the judge answers, are of the last ten minutes."""
+SOON_FULL_S = 3 * 86400.0
+LOW_BYTES = 1024**3
+SLOW_S = 3600.0
+"""A backlog that needs longer than this is a problem; below it is a queue."""
 
 
 class Status:
@@ -42,17 +39,15 @@ class Status:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreWithCopies,
         settings: Settings,
-        *,
         counters: Counters,
-        backlog: Callable[[], Backlog] = Backlog,
-        queries: Callable[[], QueryTimes] = QueryTimes,
+        *,
         budgets: Callable[[], Mapping[str, float]] = dict,
         prices: Callable[[], Mapping[str, str | None]] = lambda: PriceTable().about(),
     ) -> None:
         self._store, self._settings, self._counters = store, settings, counters
-        self._backlog, self._queries, self._budgets, self._prices = backlog, queries, budgets, prices
+        self._budgets, self._prices = budgets, prices
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
 
     def __call__(self, params: Params) -> dict[str, Any]:
@@ -68,38 +63,26 @@ class Status:
             "db": sizes | {"problem": self._store.problem()},
             "retention": {"days": collector.retention_days, "gb": collector.retention_gb},
             **self._received(),
-            "queue": asdict(self._backlog()),
-            "disk": health.disk(self._store, collector, now, used),
+            "queue": asdict(self._store.backlog()),
+            "disk": disk(self._store, collector, now, used),
             "undecided": self._undecided(),
-            "evaluations": self._evaluations(now),
-            "judge": self._judge() | health.judge_state(self._store, now),
-            "unknown_price": health.unknown_price(self._store, now),
-            "queries": asdict(self._queries()),
+            **self._evaluated(now),
+            "unknown_price": unknown_price(self._store, now),
+            "queries": asdict(self._store.query_times),
             "prices": self._prices(),
             "roles": list(collector.roles),
         }
-        return found | {"problems": health.problems(found)}
+        return found | {"problems": problems(found)}
 
     def _received(self) -> dict[str, Any]:
-        by_code: dict[str, int] = {}
-        taken = 0
+        by_code = Counter[str]()
         for (_, code), count in sorted(self._counters.requests.items()):
-            if code == HTTPStatus.OK:
-                taken += count
-            else:
-                by_code[str(code)] = by_code.get(str(code), 0) + count
-        spans, newest, truncated = self._store.read(
-            "SELECT count(*), max(start_time), count(*) FILTER (contexts_state = 'truncated') FROM raw.spans"
-        ).rows[0]
-        late, misdated, large = self._store.read(
-            "SELECT coalesce(sum(late_spans), 0), coalesce(sum(misdated_spans), 0),"
-            " count(*) FILTER (n_spans > $most) FROM raw.trace_facts WHERE latest",
-            {"most": MAX_DEDUPLICATED_SPANS},
-        ).rows[0]
+            by_code[str(int(code))] += count
+        stored = health.totals(self._store)
         return {
             "received": {
-                "requests": taken,
-                "spans": spans,
+                "requests": by_code.pop("200", 0),
+                "spans": stored.pop("spans"),
                 "logs": self._counters.logs,
                 "bytes": self._counters.body_bytes,
             },
@@ -107,44 +90,37 @@ class Status:
             "duplicates": self._counters.duplicates,
             "unmapped": self._counters.unmapped,
             "not_stored": {signal: dict(found) for signal, found in sorted(self._counters.not_stored.items())},
-            "newest_span": newest,
-            "truncated": truncated,
-            "late": int(late),
-            "misdated": int(misdated),
-            "not_deduplicated": large,
+            **stored,
         }
 
     def _undecided(self) -> dict[str, Any]:
         """Count the traces that the sampler has not looked at yet, and say how long the oldest is there."""
-        traces, oldest = self._store.read(UNDECIDED, {"now": utc_now()}).rows[0]
+        traces, oldest = health.undecided(self._store, utc_now())
         return {"traces": traces, "oldest_s": _age_s(oldest)}
 
-    def _evaluations(self, now: datetime) -> dict[str, Any]:
-        by_status = dict(self._store.read("SELECT status, count(*) FROM raw.scores GROUP BY 1").rows)
-        dropped = self._store.read(
-            "SELECT reason, count(*) FROM raw.decisions WHERE latest AND NOT sampled"
-            " AND reason IN ('budget', 'throttled', 'filtered') GROUP BY 1"
-        ).rows
-        jobs, oldest = self._store.read(f"SELECT count(*), min(created_at) FROM ({pending()})").rows[0]
-        done = sum(count for status, count in by_status.items() if status != "error")
-        return {
+    def _evaluated(self, now: datetime) -> dict[str, Any]:
+        by_status = health.results_by_status(self._store)
+        jobs, oldest = health.pending_jobs(self._store)
+        recent = health.results_since(self._store, now - RECENT)
+        evaluations = {
             "pending": jobs,
             "due": jobs,
             "oldest_s": _age_s(oldest),
-            **health.pace(self._store, now, jobs),
-            "done": done,
-            "dropped": dict(dropped),
+            **pace(recent, jobs),
+            "done": sum(count for status, count in by_status.items() if status != "error"),
+            "dropped": health.dropped_by_reason(self._store),
             "by_status": by_status,
         }
+        return {"evaluations": evaluations, "judge": self._judge(now) | judge_state(recent)}
 
-    def _judge(self) -> dict[str, Any]:
-        judge, read, today = self._settings.judge, self._store.read, utc_now().date()
+    def _judge(self, now: datetime) -> dict[str, Any]:
+        judge, read = self._settings.judge, self._store.read
         return {
             "model": judge.model,
-            "spent_today_usd": spent_usd(read, day=today),
+            "spent_today_usd": spent_usd(read, day=now),
             "budget_usd": judge.budget_usd_per_day,
             "rules": [
-                {"name": name, "spent_today_usd": spent_usd(read, day=today, rule=name), "budget_usd": usd}
+                {"name": name, "spent_today_usd": spent_usd(read, day=now, rule=name), "budget_usd": usd}
                 for name, usd in self._budgets().items()
             ],
         }
@@ -167,122 +143,82 @@ def _size(path: Path) -> int:
         return 0
 
 
-MAX_LABEL_VALUES = 50
+def unknown_price(store: Store, now: datetime) -> dict[str, Any]:
+    """Return how many calls of the last day have no known cost, by model."""
+    models = health.unpriced_calls(store, now - timedelta(days=1))
+    calls = sum(models.values())
+    return {"calls": calls, "per_hour": round(calls / 24, 3), "models": models}
 
 
-def render(
-    status: Mapping[str, Any], quality: list[Mapping[str, Any]], watched: Iterable[Mapping[str, Any]] = ()
-) -> str:
-    """Return the exposition text of a status answer, the current quality estimates and the watched judges."""
-    return "\n".join([*_counters(status), *_gauges(status), *_quality(quality), *drift(watched)]) + "\n"
+def pace(recent: Mapping[str, Any], pending: int) -> dict[str, Any]:
+    """Return how fast jobs come and are done, and when none is pending at this pace; null where they grow."""
+    made, done, seconds = recent["made"], recent["done"], RECENT.total_seconds()
+    clears = 0.0 if not pending else pending * seconds / (done - made) if done > made else None
+    return {"new_per_s": made / seconds, "done_per_s": done / seconds, "clears_in_s": clears}
 
 
-def _counters(status: Mapping[str, Any]) -> Iterator[str]:
-    received, rejected = status["received"], status["rejected"]
-    yield from _family("ragpulse_received_requests_total", "counter", "OTLP requests answered.", received["requests"])
-    yield from _family("ragpulse_received_spans_total", "counter", "Spans accepted.", received["spans"])
-    yield from _family("ragpulse_received_logs_total", "counter", "Log events kept.", received["logs"])
-    yield from _family("ragpulse_received_bytes_total", "counter", "Inflated bytes accepted.", received["bytes"])
-    yield from _family("ragpulse_rejected_spans_total", "counter", "Spans refused.", rejected["spans"])
-    codes = rejected["requests_by_code"]
-    yield from _labelled("ragpulse_rejected_requests_total", "counter", "Requests refused, by status.", "code", codes)
-    yield from _family("ragpulse_duplicate_spans_total", "counter", "Spans sent again.", status["duplicates"])
-    yield from _family("ragpulse_late_spans_total", "counter", "Spans after their unit was decided.", status["late"])
-    yield from _family("ragpulse_misdated_spans_total", "counter", "Spans with a wrong clock.", status["misdated"])
-    evaluations = status["evaluations"]
-    by_status = evaluations["by_status"]
-    yield from _labelled("ragpulse_evaluations_total", "counter", "Results, by status.", "status", by_status)
-    dropped = evaluations["dropped"]
-    yield from _labelled(
-        "ragpulse_evaluations_dropped_total", "counter", "Not evaluated, by reason.", "reason", dropped
-    )
+def judge_state(recent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the judge answers: its errors of the last ten minutes, and since when nothing else came."""
+    answered, errors = recent["answered"], recent["errors"]
+    down = errors > 0 and (answered is None or answered < recent["last_failed"])
+    since = (answered or recent["first_failed"]) if down else None
+    return {"errors": errors, "down_since": since, "reason": recent["reason"] if down else None}
 
 
-def _gauges(status: Mapping[str, Any]) -> Iterator[str]:
-    yield from _family("ragpulse_uptime_seconds", "gauge", "Seconds since start.", status["uptime_s"])
-    queue = status["queue"]
-    yield from _family("ragpulse_queue_bytes", "gauge", "Accepted, not yet on disk.", queue["bytes"])
-    yield from _family("ragpulse_queue_bodies", "gauge", "Requests waiting for the disk.", queue["bodies"])
-    yield from _family("ragpulse_queue_oldest_seconds", "gauge", "How long the oldest waits.", queue["oldest_s"])
-    undecided = status["undecided"]
-    yield from _family("ragpulse_undecided_traces", "gauge", "Traces without a decision yet.", undecided["traces"])
-    yield from _family("ragpulse_undecided_oldest_seconds", "gauge", "Age of the oldest.", undecided["oldest_s"])
-    evaluations = status["evaluations"]
-    yield from _family("ragpulse_evaluations_pending", "gauge", "Jobs that have no result yet.", evaluations["pending"])
-    yield from _family("ragpulse_evaluations_due", "gauge", "The same, under its former name.", evaluations["pending"])
-    yield from _family("ragpulse_evaluations_oldest_seconds", "gauge", "Age of the oldest.", evaluations["oldest_s"])
-    yield from _family("ragpulse_database_bytes", "gauge", "Size of the file.", status["db"]["size_bytes"])
-    yield from _family("ragpulse_log_bytes", "gauge", "Size of the write-ahead log.", status["db"]["wal_bytes"])
-    yield from _family("ragpulse_disk_free_bytes", "gauge", "Free space.", status["disk"]["free_bytes"])
-    unpriced = status["unknown_price"]["calls"]
-    yield from _family("ragpulse_unknown_price_calls", "gauge", "Calls of the last day without a price.", unpriced)
-    counts = {one["name"]: 1 for one in status["problems"]}
-    yield from _labelled("ragpulse_problem", "gauge", "1: `GET status` has a problem of this name.", "name", counts)
-    yield from _query_times(status["queries"])
-    yield from _family("ragpulse_judge_spent_usd", "gauge", "Spent today (UTC).", status["judge"]["spent_today_usd"])
-    spent = {one["name"]: one["spent_today_usd"] for one in status["judge"]["rules"]}
-    yield from _labelled("ragpulse_rule_spent_usd", "gauge", "Spent today by rules with a budget.", "rule", spent)
+def disk(store: Store, settings: CollectorSettings, now: datetime, used: int) -> dict[str, Any]:
+    """Return the free space, and when it is used up at the pace of the last day; null where that is not known.
+
+    Nothing grows beyond `retention_gb`. A lake's files are elsewhere.
+    """
+    if settings.on_a_lake:
+        return {"free_bytes": None, "growth_bytes_per_day": None, "full_in_s": None}
+    free = shutil.disk_usage(Path(settings.db).absolute().parent).free
+    spans, recent, oldest = health.growth(store, now - timedelta(days=1))
+    seconds = min(86400.0, (now - oldest).total_seconds()) if oldest else 0.0
+    per_s = used / spans * recent / seconds if spans and seconds > RECENT.total_seconds() else None
+    room = settings.retention_gb * 1e9 - used
+    full = free / per_s if per_s and room > free else None
+    return {"free_bytes": free, "growth_bytes_per_day": per_s and per_s * 86400, "full_in_s": full}
 
 
-_QUALITY = {
-    "": ("value", "Estimate over the last day, 0..1."),
-    "_lo": ("least", "Lower end of its interval, whatever the missing answers would have said."),
-    "_hi": ("most", "Upper end of its interval."),
-    "_n": ("n", "Scored units behind it."),
-    "_users": ("users", "Users who asked for them."),
-    "_missing_share": ("missing_share", "Share of the selected answers without a verdict."),
-}
-"""Suffix of a gauge → the figure of a headline and its help."""
+def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what somebody should do something about: `name`, `text`, `fix`, `n`, `per_s`, `clears_in_s`."""
+    fields = ("name", "n", "per_s", "clears_in_s", "text", "fix")
+    return [dict(zip(fields, one, strict=True)) for one in _found(status)]
 
 
-def _query_times(times: Mapping[str, Any]) -> Iterator[str]:
-    name, total = "ragpulse_query_seconds", 0
-    yield f"# HELP {name} Time that queries of the store took."
-    yield f"# TYPE {name} histogram"
-    for bound, count in zip((*times["bounds"], "+Inf"), times["counts"], strict=True):
-        total += count
-        yield f'{name}_bucket{{le="{bound}"}} {total}'
-    yield f"{name}_sum {times['seconds']}"
-    yield f"{name}_count {total}"
+def _found(status: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    queue, room, unpriced = status["queue"], status["disk"], status["unknown_price"]
+    if queue["refused"]:
+        text = f"nothing is written, {queue['bodies']} bodies wait: {queue['refused']}"
+        fix = "free some space or repair the disk: senders keep their data, and writing goes on by itself"
+        yield "store", queue["bodies"], None, None, text, fix
+    free, full = room["free_bytes"], room["full_in_s"]
+    if free is not None and (free < LOW_BYTES or (full is not None and full < SOON_FULL_S)):
+        when = "" if full is None else f"; full in {_length(full)} at the pace of the last day"
+        growth = room["growth_bytes_per_day"]
+        text, fix = f"{free / 1e9:.1f} GB are free on the disk{when}", "free some space, or lower retention_gb"
+        yield "disk", free, growth and growth / 86400, full, text, fix
+    yield from _of_evaluation(status["evaluations"], status["judge"])
+    if calls := unpriced["calls"]:
+        model, most = next(iter(unpriced["models"].items()))
+        text = f"{calls} calls of the last day ({unpriced['per_hour']:g} an hour) have no price; of {model}: {most}"
+        fix = f'add [prices."{model}"] input = ..., output = ... to ragpulse.toml, reload, then `ragpulse remap`'
+        yield "unknown_price", calls, unpriced["per_hour"] / 3600, None, text, fix
 
 
-def _quality(quality: list[Mapping[str, Any]]) -> Iterator[str]:
-    for suffix, (figure, told) in _QUALITY.items():
-        yield f"# HELP ragpulse_quality{suffix} {told}\n# TYPE ragpulse_quality{suffix} gauge"
-        for entry in quality[:MAX_LABEL_VALUES]:
-            if entry[figure] is not None:
-                service = "" if entry.get("service") is None else f',service="{_escape(entry["service"])}"'
-                evaluator = _escape(entry["evaluator"])
-                yield f'ragpulse_quality{suffix}{{evaluator="{evaluator}"{service}}} {entry[figure]}'
+def _of_evaluation(evaluations: Mapping[str, Any], judge: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    pending, clears = evaluations["pending"], evaluations["clears_in_s"]
+    if pending and evaluations["oldest_s"] > SLOW_S and (clears is None or clears > SLOW_S):
+        when = "it grows" if clears is None else f"done in {_length(clears)} at this pace"
+        text = f"{pending} evaluations are pending, {evaluations['done_per_s'] * 60:.3g} a minute are done: {when}"
+        fix = "lower the rate of a rule, or raise [judge] concurrency"
+        yield "backlog", pending, evaluations["done_per_s"], clears, text, fix
+    if judge["down_since"]:
+        n, per_s = judge["errors"], judge["errors"] / RECENT.total_seconds()
+        text = f"the judge {judge['model']} fails since {judge['down_since']:%H:%M} UTC, {n} times: {judge['reason']}"
+        yield "judge", n, per_s, None, text, "check its address, key and quota; failed jobs are tried again"
 
 
-def _escape(text: Any) -> str:
-    return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def drift(watched: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Tell how far each watched judge has moved since its answers were frozen (reports of `GET drift`)."""
-    moves, sure = {}, {}
-    for report in watched:
-        move = next((check["judge_move"] for check in report["checks"]), None)
-        if move is not None:
-            moves[report["evaluator"]], sure[report["evaluator"]] = move["value"], int(report["state"] == "firing")
-    yield from _labelled("ragpulse_judge_drift", "gauge", "Judge's move on frozen answers.", "evaluator", moves)
-    yield from _labelled("ragpulse_judge_drift_sure", "gauge", "1: the move is sure.", "evaluator", sure)
-
-
-def _family(name: str, kind: str, description: str, value: Any) -> Iterator[str]:
-    if value is not None:
-        yield f"# HELP {name} {description}"
-        yield f"# TYPE {name} {kind}"
-        yield f"{name} {value}"
-
-
-def _labelled(name: str, kind: str, description: str, label: str, values: Mapping[str, Any]) -> Iterator[str]:
-    known = {key: value for key, value in list(values.items())[:MAX_LABEL_VALUES] if value is not None}
-    if not known:
-        return
-    yield f"# HELP {name} {description}"
-    yield f"# TYPE {name} {kind}"
-    for key, value in known.items():
-        yield f'{name}{{{label}="{_escape(key)}"}} {value}'
+def _length(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"

@@ -1,36 +1,30 @@
-"""`GET traces`: the list, filtered, sorted, in pages, each trace with its scores."""
+"""`GET traces`, `GET sessions`: lists, filtered, sorted, in pages, with scores; the turns of one session in order."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.selection import filter_of, instant
-from ragpulse_collector.api.models import Range, TraceChoice, TraceList
+from ragpulse_collector.api.models import OneSession, Range, SessionList, TraceChoice, TraceList
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.trace_list import (
+    COLUMNS,
+    came_to,
+    facets,
+    lowest_scores,
+    retrieved,
+    scores_of,
+    session,
+    sessions,
+    with_scores,
+)
 from ragpulse_collector.store.queries.traces import Filter, newest, newest_of_all
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace
 
-FACETS = ("service", "model", "prompt_version", "variant", "environment", "release", "user_id", "session_id")
-MAX_FACET_VALUES = 20
-MAX_FACET_KEYS = 8
-_COLUMNS = ", ".join(("trace_id", *FACT_COLUMNS))
-_DECIDED = "raw.decisions WHERE latest AND reason <> 'late'"
-_CAPPED = "reason = 'budget' AND u < pi"
-OUTCOMES = {
-    "eligible": _DECIDED,
-    "selected": f"{_DECIDED} AND (sampled OR ({_CAPPED}))",
-    "dropped": f"{_DECIDED} AND NOT sampled AND {_CAPPED}",
-    "uncovered": f"{_DECIDED} AND pi <= 0",
-    "scored": "raw.scores WHERE source = 'online' AND status = 'ok'",
-    **{name: f"raw.scores WHERE source = 'online' AND status = '{name}'" for name in ("skipped", "invalid", "error")},
-}
-"""What became of a trace with an evaluator, in the words of `GET coverage`, and where that is written."""
 _NEWEST_FIRST = "start_time DESC, trace_id DESC"
 _SORTS = {
     "time": _NEWEST_FIRST,
@@ -50,7 +44,7 @@ _SORTS = {
 
 def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer the operation; raises ValueError for a cursor or a condition that is none."""
-    limit, sort = params.limit, params.sort
+    limit, sort, store = params.limit, params.sort, params.limited(store)
     keep, parameters = _conditions(params, clock())
     page = _page(params, parameters)
     offset = 0 if sort == "time" else _offset(params)
@@ -62,27 +56,24 @@ def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime]
     elif in_order:
         first, last = _edges(params, parameters)
         where = " AND ".join(keep) + page
-        rows = newest(store, _COLUMNS, where, parameters, limit + 1, first=first, last=last)
+        rows = newest(store, COLUMNS, where, parameters, limit + 1, first=first, last=last)
     else:
         order = f" ORDER BY {_SORTS[sort]} LIMIT {limit + 1} OFFSET {offset}"
         rows = store.read(_query(params, keep) + page + order, parameters).dicts()
     more, rows = len(rows) > limit, rows[:limit]
-    scores = scores_of_page(store, rows, among_others=not of_all)
+    scores = scores_of(store, rows, among_others=not of_all)
     answer: dict[str, Any] = {
         "traces": [_shown(row) | {"scores": scores[row["trace_id"]]} for row in rows],
         "next": _cursor(rows[-1], sort, offset + limit) if more else None,
         "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.after,
     }
+    matching = _from(params, keep)
+    of_all_pages = {key: value for key, value in parameters.items() if not key.startswith("cursor_")}
     if params.facets:
-        answer["facets"] = _facets(store, keep, parameters, params)
+        answer["facets"] = facets(store, matching, of_all_pages)
     if params.total:
-        matching = f"SELECT count(*) FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
-        answer["total"] = store.read(matching, _of_all_pages(parameters)).rows[0][0]
+        answer["total"] = store.read(f"SELECT count(*) FROM {matching}", of_all_pages).rows[0][0]
     return answer
-
-
-def _of_all_pages(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in parameters.items() if not key.startswith("cursor_")}
 
 
 def listed(
@@ -94,28 +85,20 @@ def listed(
     """
     keep, parameters = _conditions(params, clock())
     first = f"{_query(params, keep)} ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
-    return _with_scores(f"SELECT trace_id FROM ({first})"), parameters
-
-
-def chosen() -> str:
-    """Return the SQL that lists the traces of `$ids`."""
-    return _with_scores("SELECT unnest($ids::VARCHAR[])")
-
-
-def _with_scores(ids: str) -> str:
-    """Return the SQL of the traces with these ids, each with its newest scores (0 to 1) by evaluator."""
-    return f"""
-        WITH chosen AS ({ids}), latest AS (
-            SELECT {hex_trace("trace_id")} AS scored_id, evaluator, arg_max(normalized, created_at) AS value
-            FROM raw.scores WHERE status = 'ok' AND {hex_trace("trace_id")} IN (FROM chosen) GROUP BY ALL)
-        SELECT {_COLUMNS}, coalesce(scores, MAP {{}}) AS scores
-        FROM traces LEFT JOIN (SELECT scored_id, map(list(evaluator), list(value)) AS scores FROM latest GROUP BY 1)
-          ON scored_id = trace_id
-        WHERE trace_id IN (FROM chosen)"""
+    return with_scores(f"SELECT trace_id FROM ({first})"), parameters
 
 
 def _query(params: TraceChoice, keep: Sequence[str]) -> str:
-    return f"SELECT {_COLUMNS}{_score_column(params)} FROM traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
+    return f"SELECT {COLUMNS}, {'score' if _needs_score(params) else 'NULL AS score'} FROM {_from(params, keep)}"
+
+
+def _from(params: TraceChoice, keep: Sequence[str]) -> str:
+    """Return what follows FROM: the traces that meet the conditions, where needed with their scores."""
+    join = ""
+    if _needs_score(params):
+        kind = "LEFT JOIN" if params.outcome else "JOIN"
+        join = f" {kind} ({lowest_scores(of_one=bool(params.evaluator))}) s ON s.scored_id = t.trace_id"
+    return f"traces t{join} WHERE {' AND '.join(keep)}"
 
 
 def _conditions(params: TraceChoice, now: datetime) -> tuple[list[str], dict[str, Any]]:
@@ -135,10 +118,10 @@ def _conditions(params: TraceChoice, now: datetime) -> tuple[list[str], dict[str
     if params.outcome:
         at = instant(params.evaluated_from, now=now)
         parameters |= {} if at is None else {"evaluated_from": at}
-        keep.append(_outcome(params.outcome, since=at))
+        keep.append(came_to(params.outcome, since=at is not None))
     if params.document:
         parameters["document"] = params.document
-        keep.append(_found(parameters))
+        keep.append(retrieved(parameters))
     return keep, parameters
 
 
@@ -153,45 +136,9 @@ def time_range(params: Range, now: datetime) -> tuple[list[str], dict[str, Any]]
     return keep, parameters
 
 
-def _outcome(outcome: str, *, since: datetime | None) -> str:
-    """Return the condition that a trace came to this with the evaluator, whenever or since a time."""
-    made = "decided_at" if OUTCOMES[outcome].startswith("raw.decisions") else "created_at"
-    return (
-        f"trace_id IN (SELECT {hex_trace('trace_id')} FROM {OUTCOMES[outcome]}"
-        f" AND split_part(evaluator, '@', 1) = $evaluator{f' AND {made} >= $evaluated_from' if since else ''})"
-    )
-
-
-def _found(times: Collection[str]) -> str:
-    """Those of which a span found the document, which is called as `GET documents` does."""
-    early = " AND start_time >= $from_time" if "from_time" in times else ""
-    late = " AND start_time < $to_time + INTERVAL 1 DAY" if "to_time" in times else ""
-    return (
-        f"trace_id IN (SELECT {hex_trace('trace_id')} FROM raw.contexts"
-        f" WHERE coalesce(id, hash[1:16]) = $document{early}{late})"
-    )
-
-
 def _needs_score(params: TraceChoice) -> bool:
     asked = (params.min_score, params.max_score, params.failing, params.evaluator)
     return params.sort in ("worst", "best") or any(one is not None for one in asked)
-
-
-def _score_column(params: TraceChoice) -> str:
-    return ", score" if _needs_score(params) else ", NULL AS score"
-
-
-def _score_join(params: TraceChoice) -> str:
-    """Join each trace's latest score of the chosen evaluator, or its lowest over all of them."""
-    if not _needs_score(params):
-        return ""
-    only = " AND evaluator = $evaluator" if params.evaluator else ""
-    join = "LEFT JOIN" if params.outcome else "JOIN"
-    return (
-        f" {join} (SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, min(normalized) AS score,"
-        " bool_or(NOT passing) AS failing"
-        f" FROM raw.scores WHERE status = 'ok'{only} GROUP BY trace_id) s ON s.scored_id = t.trace_id"
-    )
 
 
 def _page(params: TraceList, parameters: dict[str, Any]) -> str:
@@ -240,62 +187,30 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def scores_of_page(store: Store, rows: Sequence[Mapping[str, Any]], *, among_others: bool) -> dict[str, dict[str, Any]]:
-    """Read the newest score of each evaluator for the traces of one page.
+def session_list(store: Store, params: SessionList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer the operation: sessions of which a turn passes the filters, with the figures of all their turns."""
+    keep, store = filter_of(params.given()), params.limited(store)
+    times, parameters = time_range(params, clock())
+    parameters |= keep.parameters
+    if params.evaluator:
+        parameters["evaluator"] = params.evaluator.partition("@")[0]
+    chosen = sessions(" AND ".join((keep.sql, *times)), params.sort, of_one=bool(params.evaluator))
+    rows = store.read(f"{chosen} LIMIT {params.limit + 1} OFFSET {params.offset}", parameters).dicts()
+    more = params.offset + params.limit if len(rows) > params.limit else None
+    return {"sessions": rows[: params.limit], "next": more}
 
-    Where no others start as late as these, asking by time alone takes half as long.
+
+def session_detail(store: Store, params: OneSession) -> dict[str, Any]:
+    """Answer the operation: the session and its turns in order, with answers, scores and feedback. Raises LookupError.
+
+    Of a session with more than a thousand turns the last thousand are shown.
     """
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
-    if not rows:
-        return found
-    times = [row["start_time"] for row in rows]
-    of_page, given = "request_time >= $first", {"first": min(times)}
-    if among_others:
-        of_page = f"{of_page} AND request_time <= $last + INTERVAL 1 DAY AND trace_id IN (SELECT unnest($ids::UUID[]))"
-        given |= {"ids": [row["trace_id"] for row in rows], "last": max(times)}
-    read = store.read(
-        "SELECT replace(trace_id::VARCHAR, '-', ''), evaluator, normalized, status, passing, label FROM raw.scores"
-        f" WHERE {of_page} ORDER BY created_at",
-        given,
-    )
-    for trace_id, evaluator, normalized, status, passing, label in read.rows:
-        found[trace_id][evaluator] = {"normalized": normalized, "status": status, "passing": passing, "label": label}
-    return found
-
-
-def _facets(
-    store: Store, keep: Sequence[str], parameters: Mapping[str, Any], params: TraceList
-) -> dict[str, list[dict[str, Any]]]:
-    """Count the values of every facet, the most frequent first."""
-    chosen = f"traces t{_score_join(params)} WHERE {' AND '.join(keep)}"
-    named = _of_all_pages(parameters)
-    of = "CASE " + " ".join(f"WHEN grouping({name}) = 0 THEN '{name}'" for name in FACETS) + " END"
-    rows = store.read(
-        f"SELECT {of} AS facet, coalesce({', '.join(FACETS)}) AS value, count(*) AS n"
-        f" FROM {chosen} GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in FACETS)}) HAVING value IS NOT NULL"
-        f" QUALIFY row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) <= {MAX_FACET_VALUES}"
-        " ORDER BY n DESC, value",
-        named,
-    ).rows
-    more = store.read(_STATED.format(chosen=chosen), named).rows
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in FACETS}
-    for facet, value, n in (*rows, *more):
-        found.setdefault(facet, []).append({"value": value, "n": n})
-    return found
-
-
-_STATED = f"""
-    WITH stated AS (SELECT tags, metadata FROM {{chosen}} AND (tags IS NOT NULL OR metadata IS NOT NULL)),
-    counted AS (
-        SELECT 'tag' AS facet, value, count(*) AS n FROM (SELECT unnest(tags) AS value FROM stated) GROUP BY ALL
-        UNION ALL
-        SELECT 'metadata.' || entry.key, entry.value, count(*)
-        FROM (SELECT unnest(map_entries(metadata)) AS entry FROM stated)
-        WHERE entry.value IS NOT NULL GROUP BY ALL),
-    placed AS (
-        SELECT *, row_number() OVER (PARTITION BY facet ORDER BY n DESC, value) AS place,
-               sum(n) OVER (PARTITION BY facet) AS total FROM counted)
-    SELECT facet, value, n FROM placed WHERE place <= {MAX_FACET_VALUES}
-    QUALIFY facet = 'tag' OR dense_rank() OVER (ORDER BY facet = 'tag', total DESC, facet) <= {MAX_FACET_KEYS}
-    ORDER BY facet <> 'tag', total DESC, facet, n DESC, value"""
-"""The values of the tags, and of the most frequent keys of the metadata."""
+    found = session(store, params.id)
+    if found is None:
+        raise LookupError(f"no session {params.id!r}")
+    figures, turns = found
+    scores = scores_of(store, turns, among_others=True)
+    return {
+        "session": {"session_id": params.id} | figures,
+        "turns": [turn | {"scores": scores[turn["trace_id"]]} for turn in turns],
+    }

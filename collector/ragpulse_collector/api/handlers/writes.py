@@ -1,15 +1,19 @@
-"""What people add to a trace: labels, scores (feedback), and evaluations asked for by hand."""
+"""What people add: labels, scores (feedback), evaluations asked for by hand, and datasets."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Score
 from ragpulse_collector.api.handlers.trace import unit_of
-from ragpulse_collector.api.models import Evaluate, Label, Score
+from ragpulse_collector.api.handlers.traces import trace_list
+from ragpulse_collector.api.models import MAX_LIMIT, ById
 from ragpulse_collector.store import Store, Transaction
-from ragpulse_collector.store.queries.traces import is_bound
+from ragpulse_collector.store.queries import datasets as stored
+from ragpulse_collector.store.queries.traces import is_bound, trace_rows
 
 _LABEL_COLUMNS = (
     "trace_id", "span_id", "request_time", "evaluator", "score", "passing", "comment", "annotator", "label_pi",
@@ -77,3 +81,57 @@ def force(
 
 def _masked(text: str | None, mask: Mask) -> str | None:
     return None if text is None else mask(text)
+
+
+_KEPT = ("query", "response", "trace_id", "latency_ms", "cost_usd")
+
+
+def dataset_list(store: Store) -> dict[str, Any]:
+    """Answer `GET datasets`."""
+    found = stored.datasets(store)
+    return {
+        "datasets": [one | {key: iso(one[key]) for key in ("created_at", "changed_at")} for one in found],
+    }
+
+
+def dataset(store: Store, params: ById) -> dict[str, Any]:
+    """Answer `GET datasets/{id}`; raises LookupError."""
+    items = stored.dataset_items(store, params.id)
+    if not items:
+        raise LookupError(f"there is no dataset {params.id!r}")
+    return {"name": params.id, "items": items}
+
+
+def fill_dataset(store: Store, params: DatasetDraft) -> dict[str, Any]:
+    """Answer `POST datasets/{id}`: add items as given, named traces, or the first 1,000 that match the filters.
+
+    Raises ValueError where nothing with a question is found.
+    """
+    items, more = [one.model_dump() for one in params.items], False
+    if not items:
+        rows, more = _chosen(store, params)
+        items = [_item(row) for row in rows if row["query"]]
+    if not items:
+        raise ValueError("no trace with a question matches: choose others, or send `items`")
+    store.write(lambda tx: stored.add_items(tx, params.id, items)).result()
+    return {"name": params.id, "added": len(items), "more": more}
+
+
+def delete_dataset(store: Store, params: ById) -> dict[str, Any]:
+    """Answer `DELETE datasets/{id}`; raises LookupError."""
+    dataset(store, params)
+    store.write(lambda tx: stored.delete_dataset(tx, params.id)).result()
+    return {"ok": True}
+
+
+def _chosen(store: Store, params: DatasetDraft) -> tuple[list[dict[str, Any]], bool]:
+    if params.trace_ids:
+        return trace_rows(store, [one.hex for one in params.trace_ids]), False
+    answer = trace_list(store, params.model_copy(update={"limit": MAX_LIMIT}))
+    return answer["traces"], answer["next"] is not None
+
+
+def _item(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A line as `ragpulse freeze` writes it; what was retrieved is read from the trace while it is stored."""
+    response = None if row.get("error") else row["response"]
+    return {**{key: row[key] for key in _KEPT}, "response": response, "at": str(row["start_time"]), "retrieved": None}

@@ -6,24 +6,23 @@ application's move = live move - judge's move
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.quality import Bucket, current, estimates, point
 from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, window_of
 from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store.queries.datasets import ANCHORS, CHECKS, keep, kept, kept_under, rewrite
 from ragpulse_collector.store.queries.scores import sample_of
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Interval, hajek, minus
 
 _MOST = 500
-_ANCHORS, _CHECK = "anchors/", "drift/"
-"""Keys of `raw.meta`, whose rows no retention deletes: anchors outlive their traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,50 +99,46 @@ def _drawn(
 
 def keep_anchors(tx: Transaction, anchors: Anchors) -> None:
     """Append a frozen set; the newest of an evaluator counts."""
-    tx.append("meta", ("key", "value"), [(_ANCHORS + anchors.evaluator, json.dumps(asdict(anchors)))])
+    keep(tx, ANCHORS + anchors.evaluator, asdict(anchors))
 
 
 def keep_check(tx: Transaction, check: Check) -> None:
     """Append what judging the anchors again has found."""
-    tx.append("meta", ("key", "value"), [(_CHECK + check.evaluator, json.dumps(asdict(check)))])
+    keep(tx, CHECKS + check.evaluator, asdict(check))
 
 
 def forget_anchors(tx: Transaction, trace_ids: Sequence[str]) -> int:
     """Remove the answers of these traces from every frozen set and from its checks; returns how many went."""
-    sets = tx.execute("SELECT key, value FROM raw.meta WHERE starts_with(key, $key)", {"key": _ANCHORS}).rows
     gone, removed = set(trace_ids), 0
-    for key, value in sets:
-        content = json.loads(value)
-        kept = [place for place, one in enumerate(content["anchors"]) if one["trace_id"] not in gone]
-        if len(kept) == len(content["anchors"]):
-            continue
-        removed += len(content["anchors"]) - len(kept)
-        _rewrite(tx, key, value, content | {"anchors": [content["anchors"][place] for place in kept]})
-        own = {"key": _CHECK + content["evaluator"]}
-        for (found,) in tx.execute("SELECT value FROM raw.meta WHERE key = $key", own).rows:
-            check = json.loads(found)
-            if check["frozen_at"] == content["frozen_at"]:
-                values = {"values": [check["values"][place] for place in kept]}
-                _rewrite(tx, own["key"], found, check | values)
+    for evaluator in kept_under(tx.execute, ANCHORS):
+        places = {}
+        for content in kept(tx.execute, ANCHORS + evaluator):
+            left = [place for place, one in enumerate(content["anchors"]) if one["trace_id"] not in gone]
+            if len(left) < len(content["anchors"]):
+                places[content["frozen_at"]] = left
+                removed += len(content["anchors"]) - len(left)
+        if places:
+            rewrite(tx, ANCHORS + evaluator, partial(_only, "anchors", places))
+            rewrite(tx, CHECKS + evaluator, partial(_only, "values", places))
     return removed
 
 
-def _rewrite(tx: Transaction, key: str, old: str, new: Mapping[str, Any]) -> None:
-    given = {"key": key, "old": old, "new": json.dumps(new)}
-    tx.execute("UPDATE raw.meta SET value = $new WHERE key = $key AND value = $old", given)
+def _only(name: str, places: Mapping[str, Sequence[int]], content: dict[str, Any]) -> dict[str, Any]:
+    """Return a frozen set or a check with the answers at the places that are left of its set."""
+    left = places.get(content["frozen_at"])
+    return content if left is None else content | {name: [content[name][place] for place in left]}
 
 
 def frozen(store: Store, evaluator: str) -> Anchors:
     """Return the frozen set of an evaluator; raises LookupError where there is none."""
-    found = _latest(store, _ANCHORS + evaluator, "frozen_at")
+    found = _latest(store, ANCHORS + evaluator, "frozen_at")
     if not found:
         raise LookupError(f"{evaluator} has no frozen set: POST drift/anchors chooses one")
     return Anchors(**{**found[0], "anchors": tuple(Anchor(**one) for one in found[0]["anchors"])})
 
 
 def _latest(store: Store, key: str, by: str) -> list[dict[str, Any]]:
-    rows = store.read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows
-    return sorted((json.loads(value) for (value,) in rows), key=lambda one: str(one[by]), reverse=True)
+    return sorted(kept(store.read, key), key=lambda one: str(one[by]), reverse=True)
 
 
 def drift(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -184,12 +179,11 @@ def drift(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
 
 def watched(store: Store) -> list[str]:
     """Return the evaluators that have a frozen set, by name."""
-    sql = "SELECT DISTINCT key FROM raw.meta WHERE starts_with(key, $prefix) ORDER BY key"
-    return [str(key).removeprefix(_ANCHORS) for (key,) in store.read(sql, {"prefix": _ANCHORS}).rows]
+    return kept_under(store.read, ANCHORS)
 
 
 def _checks(store: Store, evaluator: str) -> list[Check]:
-    return [Check(**{**one, "values": tuple(one["values"])}) for one in _latest(store, _CHECK + evaluator, "at")]
+    return [Check(**{**one, "values": tuple(one["values"])}) for one in _latest(store, CHECKS + evaluator, "at")]
 
 
 def _report(anchors: Anchors, check: Check) -> dict[str, Any]:

@@ -173,13 +173,13 @@ _TYPES = {
 class Appender:
     """Appends to the tables that a cursor sees, inside its transaction.
 
-    Each table has a source and a prepared INSERT from it, made with the first rows: with every append they would cost
-    as much as inserting a thousand rows. Without `prepare` the INSERT is planned each time: in a lake a plan does not
-    outlive the maintenance of its table (DuckLake with duckdb 1.5.5 ends the process then).
+    Each table has a source, made with the first rows. The INSERT from it is planned each time: a prepared one saves
+    less than a twentieth, and in a lake it does not outlive the maintenance of its table (DuckLake with duckdb 1.5.5
+    ends the process then).
     """
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, *, prepare: bool = True) -> None:
-        self._cursor, self._prepare = cursor, prepare
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
         self._sources: dict[str, Source] = {}
 
     def append(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -192,15 +192,13 @@ class Appender:
         source = self._sources.get(table) or self._new_source(table)
         try:
             source.fill(parts)
-            self._cursor.execute(f"EXECUTE append_{table}" if self._prepare else _insert(table))
+            self._cursor.execute(f"INSERT INTO raw.{table} BY NAME FROM rows_of_{table}")
         finally:
             source.clear()
 
     def close(self) -> None:
         """Remove the sources from the cursor."""
         for table in self._sources:
-            if self._prepare:
-                self._cursor.execute(f"DEALLOCATE append_{table}")
             self._cursor.unregister(f"rows_of_{table}")
 
     def forget(self) -> None:
@@ -210,11 +208,5 @@ class Appender:
     def _new_source(self, table: str) -> Source:
         source = Source(column_types(table))
         self._cursor.register(f"rows_of_{table}", source)
-        if self._prepare:
-            self._cursor.execute(f"PREPARE append_{table} AS {_insert(table)}")
         self._sources[table] = source
         return source
-
-
-def _insert(table: str) -> str:
-    return f"INSERT INTO raw.{table} BY NAME FROM rows_of_{table}"

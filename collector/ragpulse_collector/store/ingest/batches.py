@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ragpulse_collector.records import Batch, Receipt, ScoreRecord, SpanBatch
-from ragpulse_collector.store.ingest.content_events import ContentEvents
-from ragpulse_collector.store.ingest.recent import RecentSpans, span_key, span_keys
-from ragpulse_collector.store.ingest.response_scores import ResponseScores
+from ragpulse_collector.records import Batch, Receipt, ScoreRecord, SpanBatch, span_key
+from ragpulse_collector.store.ingest.joins import ContentEvents, ResponseScores
 from ragpulse_collector.store.protocol import Transaction
 from ragpulse_collector.store.rows import TableRows, instant
 
@@ -16,6 +16,66 @@ _NEWEST = "SELECT max(start_time) FROM raw.spans"
 _KNOWN = """
     SELECT replace(trace_id::VARCHAR, '-', ''), span_id FROM raw.spans
     WHERE start_time BETWEEN $lo AND $hi AND trace_id IN (SELECT unnest($traces::UUID[]))"""
+
+CLOCK_SLACK_NS = 5_000_000_000
+"""How far a client's clock may run ahead of ours before a re-send across a restart could be taken as new."""
+
+_FAR = 2**64
+
+
+@dataclass(slots=True)
+class _Group:
+    """Spans that are forgotten together."""
+
+    keys: list[int]
+    newest_ns: int
+    """When the newest of them starts."""
+    at_ns: int
+    """When the last of them was stored."""
+
+
+class RecentSpans:
+    """The identities of at least the last `generation` spans, forgotten a hundredth at a time.
+
+    `covers` says whether spans must be in memory if they were ever stored: they ended after everything since then is
+    remembered, or they start after all that is stored and not remembered. Spans it does not cover need a look into the
+    table. An identity takes 95 bytes; the chance of taking a new span for an old one is 1e-14.
+    """
+
+    def __init__(self, *, generation: int, since_ns: int) -> None:
+        self._least = generation
+        self._known: set[int] = set()
+        self._groups: deque[_Group] = deque()
+        self._since_ns = since_ns
+        self._forgotten_ns = _FAR
+        self.begun = False
+
+    def begin(self, newest_ns: int) -> None:
+        """Tell when the newest span starts that was stored before anything is remembered; needed once."""
+        self._forgotten_ns = newest_ns
+        self.begun = True
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._known
+
+    def covers(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether absence here proves that a span of these times was never stored."""
+        return end_ns >= self._since_ns + CLOCK_SLACK_NS or start_ns > self._forgotten_ns
+
+    def add(self, keys: Iterable[int], *, newest_ns: int, now_ns: int) -> None:
+        """Remember spans that are on disk now, by their keys; the newest of them starts at `newest_ns`."""
+        if not self._groups or len(self._groups[-1].keys) >= self._least // 100:
+            self._groups.append(_Group([], newest_ns, now_ns))
+        youngest = self._groups[-1]
+        before = len(youngest.keys)
+        youngest.keys += keys
+        youngest.newest_ns, youngest.at_ns = max(youngest.newest_ns, newest_ns), now_ns
+        self._known.update(youngest.keys[before:])
+        while len(self._known) - len(self._groups[0].keys) >= self._least:
+            oldest = self._groups.popleft()
+            self._known.difference_update(oldest.keys)
+            self._forgotten_ns = max(self._forgotten_ns, oldest.newest_ns)
+            self._since_ns = oldest.at_ns
 
 
 class Ingest:
@@ -86,7 +146,7 @@ class Ingest:
     def _new(self, spans: SpanBatch, stored: set[int]) -> SpanBatch:
         """Return the spans that are in no table yet; the first of several with the same ids."""
         rows = []
-        for row, key in enumerate(span_keys(spans)):
+        for row, key in enumerate(spans.keys()):
             if key not in self._keys and key not in self._recent and key not in stored:
                 self._keys.add(key)
                 rows.append(row)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ragpulse_collector.records import Batch, DecodeError, RawBody, Receipt
@@ -57,29 +56,21 @@ class Backlog:
     """Why the last group was not written; None since the next one was."""
 
 
-_MANY = 8
-"""A group of this many items is worth a slow commit without waiting for more."""
-
-
 class WriterQueue:
     """Items on their way to disk, in order: one thread decodes them, another commits them in groups.
 
     The bounds on bytes and number count an item until the committing thread takes it. A transaction costs what a
     thousand rows cost, whatever it holds, so a group is everything that is in the queue, up to `group_bytes`. The next
     group is decoded while this one is committed.
-
-    `again_s` is for stores with slow commits: senders that were answered together mostly send again together, so a
-    group waits this long for each further one of them.
     """
 
-    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int, again_s: float = 0.0) -> None:
+    def __init__(self, *, max_bytes: int, max_items: int, group_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._group_bytes = group_bytes
-        self._again_s = again_s
         self._waiting: deque[Item] = deque()
         self._decoded: deque[Item] = deque()
-        self._bytes = self._decoded_bytes = self._items = self._last = 0
+        self._bytes = self._decoded_bytes = self._items = 0
         self._closed = self._drained = False
         self.refused: str | None = None
         """Set by the committing thread."""
@@ -126,7 +117,6 @@ class WriterQueue:
     def take(self) -> list[Item]:
         """Wait until all is decoded and return it, up to a group's size; an empty list means closed and drained."""
         with self._changed:
-            self._gather()
             self._changed.wait_for(self._is_ready)
             group: list[Item] = []
             size = 0
@@ -136,7 +126,6 @@ class WriterQueue:
                 size += item.size
             self._decoded_bytes -= size
             self._count(-size, -len(group))
-            self._last = min(len(group), _MANY)
             return group
 
     def close(self) -> None:
@@ -153,18 +142,6 @@ class WriterQueue:
 
     def _is_ready(self) -> bool:
         return self._drained or self._is_full() or 0 < self._items == len(self._decoded)
-
-    def _gather(self) -> None:
-        """Wait for one item more than the last group had, at most `again_s` for each; a single sender never waits."""
-        if not self._again_s:
-            return
-        self._changed.wait_for(self._is_ready)
-        while 1 < self._last >= self._items and not (self._is_full() or self._closed):
-            if not self._changed.wait_for(partial(self._has_more_than, self._items), self._again_s):
-                return
-
-    def _has_more_than(self, items: int) -> bool:
-        return self._closed or self._items > items
 
     def _count(self, size: int, items: int) -> None:
         self._bytes += size

@@ -77,7 +77,6 @@ class Writer:
         clock: Callable[[], datetime],
         recent_spans: int,
         check: Callable[[], None],
-        prepare: bool,
     ) -> None:
         self._queue = queue
         self._new_cursor = cursor
@@ -85,10 +84,10 @@ class Writer:
         self._begin_on, self._commit_on = begin, commit
         self._is_quiet = is_quiet
         self._renew_bytes, self._renew_s = renew_bytes, renew_s
-        self._clock, self._check, self._prepare = clock, check, prepare
+        self._clock, self._check = clock, check
         self._written, self._opened = 0, clock()
         self._cursor = cursor()
-        self._appender = Appender(self._cursor, prepare=self._prepare)
+        self._appender = Appender(self._cursor)
         self._last = self._newest()
         self._ingest = Ingest(recent_spans=recent_spans, opened=clock())
         self._broken = False
@@ -196,7 +195,7 @@ class Writer:
             self._cursor.close()
         self._reopen()
         self._cursor = self._new_cursor()
-        self._appender = Appender(self._cursor, prepare=self._prepare)
+        self._appender = Appender(self._cursor)
         self._broken = False
 
     def _present(self) -> datetime:

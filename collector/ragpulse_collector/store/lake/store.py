@@ -25,7 +25,7 @@ from ragpulse_collector.store.lake.commit_doubt import Doubt
 from ragpulse_collector.store.migrations import migrate
 from ragpulse_collector.store.protocol import Busy, Parameters, Rows, StoreError
 from ragpulse_collector.store.schema import TIME_COLUMNS
-from ragpulse_collector.store.sql.process import Readers
+from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 from ragpulse_collector.store.writing import Ways, Writing
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,6 @@ class LakeStore(Writing):
     """
 
     _name = LAKE
-    _prepare = False
 
     def __init__(
         self,
@@ -82,9 +81,9 @@ class LakeStore(Writing):
         self._config: dict[str, Any] = {
             "threads": threads, "memory_limit": memory_limit, "python_enable_replacements": False
         }  # fmt: skip
-        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20, "again_s": 0.005} | ways)))
+        super().__init__(Path("ragpulse-lake"), Ways(**({"group_bytes": 16 * 2**20} | ways)))
         # A catalog in a file is locked by this process; users' queries run in it then, with the same guard.
-        if os.name == "posix" and catalog.startswith("ducklake:postgres:"):
+        if POSSIBLE and catalog.startswith("ducklake:postgres:"):
             scratch = Path(tempfile.gettempdir()) / f"ragpulse-lake-{os.getpid()}.sql"
             self._readers = Readers(self._source, scratch, needs=_needed_to_connect)
 

@@ -1,14 +1,29 @@
-"""Datasets: questions that somebody chose, with what was answered then; they outlive the traces they came from."""
+"""Datasets (questions that somebody chose, with what was answered then) and frozen answers with their checks.
+
+Both outlive the traces they came from.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.protocol import Rows, Store, Transaction
 
-__all__ = ["DATASET_ITEMS", "add_items", "dataset_items", "datasets", "delete_dataset"]
+__all__ = [
+    "ANCHORS",
+    "CHECKS",
+    "DATASET_ITEMS",
+    "add_items",
+    "dataset_items",
+    "datasets",
+    "delete_dataset",
+    "keep",
+    "kept",
+    "kept_under",
+    "rewrite",
+]
 
 DATASET_ITEMS = """
     SELECT name, query, arg_max(item, created_at) AS item, min(created_at) AS added_at, max(created_at) AS changed_at
@@ -16,6 +31,9 @@ DATASET_ITEMS = """
         (SELECT max(created_at) FROM raw.datasets AS d WHERE d.name = datasets.name AND d.deleted), TIMESTAMP 'epoch')
     GROUP BY name, query"""
 """One row per dataset and question."""
+Read = Callable[..., Rows]
+ANCHORS, CHECKS = "anchors/", "drift/"
+"""Keys of `raw.meta`, whose rows no retention deletes: frozen answers outlive their traces."""
 _COLUMNS = ("name", "query", "item", "deleted", "created_at")
 
 
@@ -42,3 +60,26 @@ def add_items(tx: Transaction, name: str, items: Sequence[dict[str, Any]]) -> No
 def delete_dataset(tx: Transaction, name: str) -> None:
     """End a dataset."""
     tx.append("datasets", _COLUMNS, [(name, None, None, True, tx.at)])
+
+
+def keep(tx: Transaction, key: str, content: Mapping[str, Any]) -> None:
+    """Append a frozen set of answers (`ANCHORS` and the evaluator), or a check of one (`CHECKS`)."""
+    tx.append("meta", ("key", "value"), [(key, json.dumps(content))])
+
+
+def kept(read: Read, key: str) -> list[dict[str, Any]]:
+    """Return the contents under a key, in no order."""
+    return [json.loads(value) for (value,) in read("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows]
+
+
+def kept_under(read: Read, prefix: str) -> list[str]:
+    """Return the keys that begin with `prefix`, in order, without it."""
+    sql = "SELECT DISTINCT key FROM raw.meta WHERE starts_with(key, $prefix) ORDER BY key"
+    return [str(key).removeprefix(prefix) for (key,) in read(sql, {"prefix": prefix}).rows]
+
+
+def rewrite(tx: Transaction, key: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Put what `change` returns in the place of each content under a key."""
+    for (text,) in tx.execute("SELECT value FROM raw.meta WHERE key = $key", {"key": key}).rows:
+        given = {"key": key, "old": text, "new": json.dumps(change(json.loads(text)))}
+        tx.execute("UPDATE raw.meta SET value = $new WHERE key = $key AND value = $old", given)

@@ -1,6 +1,6 @@
-"""The decision as SQL over sets: what is due, its units, its facts, its probabilities.
+"""The decision as SQL over sets: the units of the traces that are due, their facts, their probabilities.
 
-    spans, feedback, log events since low_water ─▶ waiting ─▶ due ─▶ placed (spans with their parent) ─▶ unit ─▶ fact
+    due (undecided.py) ─▶ mine ─▶ placed (spans with their parent) ─▶ unit ─▶ fact
     fact × rules ─▶ drawn ─▶ raw.decisions, raw.eval_jobs;  fact ─▶ raw.trace_facts
 
 Every step is a temporary table of the writer's connection and holds only the traces that are due.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragpulse_collector.store.queries.decisions import U_SQL
+from ragpulse_collector.store.queries.undecided import BEGUN
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
 
 
@@ -29,67 +30,15 @@ def latest_score(evaluator: str) -> str:
 
 
 MAX_DEDUPLICATED_SPANS = 10_000
-"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: the check runs inside the
-writer's transaction, which must stay short."""
+"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: decisions of other traces
+wait for the check."""
 
 MISDATED_US = 86_400 * 10**6
-"""A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted."""
+"""A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted.
 
-NEWS = """
-    SELECT 1 FROM raw.spans WHERE received_at >= $low
-    UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
-    UNION ALL SELECT 1 FROM raw.content_events WHERE received_at >= $low LIMIT 1"""
-
-WAITING = """
-    CREATE OR REPLACE TEMP TABLE waiting AS
-    WITH seen AS (
-        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
-               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min(start_time) AS lo, count(*) AS spans
-        FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
-    told AS (
-        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
-            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback
-            WHERE received_at >= $low AND trace_id IS NOT NULL
-            UNION ALL SELECT trace_id, received_at, time FROM raw.content_events WHERE received_at >= $low)
-        GROUP BY trace_id),
-    touched AS (
-        SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
-               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.spans,
-               least(s.lo, t.time) AS earliest
-        FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
-    known AS (
-        SELECT f.trace_id, f.revision, f.decided_at, coalesce(f.spans_from, f.start_time) AS start_time, f.n_spans,
-               f.late_spans FROM raw.trace_facts f
-        WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
-          AND f.start_time >= (SELECT min(earliest) FROM touched) - INTERVAL 1 DAY)
-    SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
-           coalesce(k.late_spans, 0) AS known_late,
-           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
-                     AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
-                ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
-                     OR coalesce(t.told_at > k.decided_at, false) END AS due,
-           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.told_at > $quiet
-                ELSE greatest(t.span_at, t.told_at) > k.decided_at END AS pending
-    FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
-"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news.
-
-What was decided is looked up from a day before the earliest news on; feedback may be about a trace of any age.
+So has one that starts so long after it was received, and one that starts so long before where other spans of its trace
+do not: a trace that is wholly old was sent late, or imported.
 """
-
-SUMMARY = """
-    SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
-           coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
-           least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
-           (SELECT count(*) > 0 FROM raw.feedback) AS told,
-           coalesce(sum(coalesce(spans, 0) + known_spans) FILTER (due), 0)::BIGINT AS spans FROM waiting"""
-
-LIMIT_DUE = """
-    UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
-        SELECT trace_id FROM (
-            SELECT trace_id, row_number() OVER oldest AS place,
-                   sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
-            FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
-        WHERE place = 1 OR (place <= $most AND spans <= $most_spans))"""
 
 _PLACED_COLUMNS = ", ".join(
     f"s.{name}"
@@ -105,8 +54,12 @@ MINE = f"""
     CREATE OR REPLACE TEMP TABLE mine AS
     SELECT {_PLACED_COLUMNS}, d.revision, d.known_spans, d.known_late,
            coalesce(s.input_tokens, s.output_tokens, s.cost_usd) IS NOT NULL AS has_usage
-    FROM raw.spans s JOIN (SELECT * FROM waiting WHERE due) d ON d.trace_id = s.trace_id
-    WHERE s.received_at >= $since AND s.start_time >= $lo"""
+    FROM raw.spans s JOIN (
+        SELECT unnest($traces::UUID[]) AS trace_id, unnest($revisions::INTEGER[]) AS revision,
+               unnest($known_spans::INTEGER[]) AS known_spans, unnest($known_late::INTEGER[]) AS known_late) d
+      ON d.trace_id = s.trace_id
+    WHERE s.received_at BETWEEN $since AND $until AND s.start_time >= $lo"""
+"""The spans of the traces that are decided, as they were received until `$until`."""
 
 COUNT_DOUBLES = "SELECT count(*) - count(DISTINCT (trace_id, span_id)) FROM mine"
 
@@ -122,12 +75,19 @@ REMOVE_DOUBLES = [
 ]
 """Of a span that was stored again only the first copy stays, with its texts and contexts."""
 
-PLACED = """
+_AHEAD = "epoch_us(start_time) - epoch_us(received_at)"
+PLACED = f"""
     CREATE OR REPLACE TEMP TABLE placed AS
-    SELECT m.*, p.span_id IS NULL AS local_root, coalesce(p.has_usage, false) AS below_usage,
+    WITH near AS (
+        SELECT trace_id, min(start_time) FILTER (abs({_AHEAD}) <= {MISDATED_US}) AS near FROM mine
+        WHERE trace_id IN (SELECT trace_id FROM mine WHERE abs({_AHEAD}) > {MISDATED_US}) GROUP BY trace_id)
+    SELECT m.*, CASE WHEN abs(epoch_us(m.start_time) - epoch_us(m.received_at)) <= {MISDATED_US} THEN m.start_time
+                     ELSE coalesce(n.near, least(m.start_time, m.received_at)) END AS clocked,
+           p.span_id IS NULL AS local_root,
            CASE WHEN p.span_id IS NOT NULL AND m.kind = 'rag' THEN m.parent_span_id END AS climb_from
     FROM mine m LEFT JOIN mine p
-      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id"""
+      ON p.trace_id = m.trace_id AND p.span_id = m.parent_span_id AND p.span_id <> m.span_id
+    LEFT JOIN near n ON n.trace_id = m.trace_id"""
 
 INSIDE = """
     CREATE OR REPLACE TEMP TABLE inside AS
@@ -145,8 +105,8 @@ INSIDE = """
 UNIT = f"""
     CREATE OR REPLACE TEMP TABLE unit AS
     WITH marked AS (
-        SELECT p.trace_id, p.span_id, p.start_time, p.duration_us, p.ttft_ms, p.name, p.service, p.environment,
-               p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
+        SELECT p.trace_id, p.span_id, p.clocked AS start_time, p.duration_us, p.ttft_ms, p.name, p.service,
+               p.environment, p.status, p.session_id, p.user_id, p.prompt_name, p.prompt_version, p.variant, p.tags,
                p.metadata, p.service_version, p.kind = 'rag' AS is_rag
         FROM placed p ANTI JOIN inside i ON i.trace_id = p.trace_id AND i.span_id = p.span_id
         WHERE p.kind = 'rag' OR (p.local_root AND p.kind <> 'evaluator')),
@@ -160,20 +120,34 @@ UNIT = f"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
 
 DOUBTFUL_USAGE = f"""
-    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
-           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage,
-           kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
-    FROM placed WHERE trace_id IN (
-        SELECT trace_id FROM placed
-        WHERE below_usage OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
-           OR (kind = 'llm' AND NOT has_usage AND status <> 'error')
+    WITH span AS MATERIALIZED (
+        SELECT trace_id, span_id, parent_span_id, start_time, kind, response_id,
+               coalesce(input_tokens, output_tokens, cost_usd) IS NOT NULL AS has_usage,
+               kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
+        FROM raw.spans WHERE received_at BETWEEN $since AND $until AND start_time >= $lo
+          AND trace_id IN (SELECT unnest($traces::UUID[]))),
+    doubtful AS (
+        SELECT trace_id FROM span
+        WHERE silent OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
         UNION
-        SELECT trace_id FROM placed WHERE has_usage AND response_id IS NOT NULL
+        SELECT s.trace_id FROM span s JOIN span p ON p.trace_id = s.trace_id AND p.span_id = s.parent_span_id
+        WHERE p.has_usage AND p.span_id <> s.span_id
+        UNION
+        SELECT trace_id FROM span WHERE has_usage AND response_id IS NOT NULL
         GROUP BY trace_id, response_id HAVING count(*) > 1)
-      AND trace_id NOT IN (SELECT trace_id FROM placed GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
+    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
+           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage, silent
+    FROM span WHERE trace_id IN (SELECT trace_id FROM doubtful)
+      AND trace_id NOT IN (SELECT trace_id FROM span GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
     ORDER BY trace_id"""
 """Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
-others count every span that states usage."""
+others count every span that states usage. Read before the decision's transaction, which it would hold up."""
+
+UNCOUNTED = """
+    CREATE OR REPLACE TEMP TABLE uncounted AS
+    SELECT unnest($traces::UUID[]) AS trace_id, unnest($spans::UBIGINT[]) AS span_id,
+           unnest($silent::BOOLEAN[]) AS silent"""
+"""The spans whose usage repeats another's, and model calls that state none (`silent`)."""
 
 FACT = f"""
     CREATE OR REPLACE TEMP TABLE fact AS
@@ -185,13 +159,14 @@ FACT = f"""
         WHERE coalesce(c.silent, has_usage) GROUP BY p.trace_id),
     dated AS (
         SELECT p.*, x.start_time IS NOT NULL
-                    AND abs(epoch_us(p.start_time) - epoch_us(x.start_time)) > {MISDATED_US} AS misdated,
-               CASE WHEN misdated THEN x.start_time ELSE p.start_time END AS begun
+                    AND abs(epoch_us(p.clocked) - epoch_us(x.start_time)) > {MISDATED_US} AS away,
+               away OR p.clocked <> p.start_time AS misdated,
+               CASE WHEN away THEN x.start_time ELSE p.clocked END AS begun
         FROM placed p LEFT JOIN unit x ON x.trace_id = p.trace_id AND x.is_first),
     whole AS (
         SELECT trace_id, any_value(revision) AS revision, any_value(known_spans) AS known_spans,
                any_value(known_late) AS known_late,
-               min(begun) AS start_time, min(start_time) AS spans_from, count(*) AS n_spans,
+               min(begun) AS start_time, min({BEGUN}) AS spans_from, count(*) AS n_spans,
                count_if(misdated) AS misdated_spans, min(upstream_pi) AS upstream_pi,
                arg_min(session_id, start_time) AS session_id, arg_min(user_id, start_time) AS user_id,
                arg_min(prompt_name, start_time) AS prompt_name, arg_min(prompt_version, start_time) AS prompt_version,
@@ -259,7 +234,7 @@ RETIRE_FACTS = """
 
 ADD_FACTS = f"""
     INSERT INTO raw.trace_facts BY NAME
-    SELECT trace_uuid AS trace_id, revision, true AS latest, $at::TIMESTAMP AS decided_at, unit_span_id, {_FACTS},
+    SELECT trace_uuid AS trace_id, revision, true AS latest, $until::TIMESTAMP AS decided_at, unit_span_id, {_FACTS},
            spans_from
     FROM fact ORDER BY start_time"""
 
@@ -328,28 +303,13 @@ SETTLE_FEEDBACK = """
     INSERT INTO raw.scores BY NAME
     SELECT replace(b.feedback_id::VARCHAR, '-', '') AS score_key, b.feedback_id AS job_id, b.trace_id,
            coalesce(b.span_id, f.unit_span_id) AS span_id,
-           coalesce(x.start_time, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
+           coalesce(x.clocked, f.start_time) AS request_time, b.name AS evaluator, b.source, 'ok' AS status,
            b.score, CASE WHEN b.score BETWEEN 0 AND 1 THEN b.score END AS normalized, b.label, b.explanation,
            b.received_at AS created_at
     FROM raw.feedback b JOIN fact f ON f.trace_uuid = b.trace_id
     LEFT JOIN placed x ON x.trace_id = b.trace_id AND x.span_id = coalesce(b.span_id, f.unit_span_id)
     WHERE NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.trace_id = b.trace_id AND s.job_id = b.feedback_id
                         AND s.source <> 'online')"""
-
-LOW_WATER = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'"
-
-ADD_LOW_WATER = "INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')"
-
-SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
-
-LAST_DECIDED = """
-    SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
-"""When the last decision was made whose time is not in the future."""
-
-FIRST_UNDECIDED = """
-    SELECT min(s.received_at) FROM raw.spans s
-    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
-    WHERE s.received_at >= $since"""
 
 SCORES_SINCE = """
     SELECT trace_id, request_time, created_at FROM raw.scores

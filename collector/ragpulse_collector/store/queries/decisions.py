@@ -1,13 +1,13 @@
-"""The sampler's decisions: the latest of each unit and evaluator, the sampling number u, forced evaluations."""
+"""The sampler's decisions: the latest of each unit and evaluator, the sampling number u, forced ones; its rules."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from ragpulse_collector.store.protocol import Transaction
+from ragpulse_collector.store.protocol import Rows, Transaction
 
 _BELOW_ONE = 1 - 1e-16
 U_SQL = f"""least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
@@ -113,3 +113,16 @@ def _force_one(transaction: Transaction, unit: dict[str, Any], start: datetime, 
     drawn = {"rule": rule, "policy": policy, "pi": pi, "sampled": sampled, "revision": revision}
     transaction.execute(_DECIDE, place | drawn)
     return int(transaction.execute(_JOB, place).rows[0][0])
+
+
+def stored_rules(read: Callable[..., Rows]) -> list[tuple[str, str, bool]]:
+    """Return of each rule that was made over the API its name, its latest form as JSON, and whether it is deleted."""
+    sql = "SELECT name, arg_max(rule, created_at), arg_max(deleted, created_at) FROM raw.rules GROUP BY 1 ORDER BY 1"
+    return [(name, text, deleted) for name, text, deleted in read(sql).rows]
+
+
+def add_rule(tx: Transaction, name: str, policy: str, text: str, *, action: str, actor: str) -> None:
+    """Append the new form of a rule, and the audit's line about it."""
+    columns = ("name", "policy", "rule", "source", "deleted", "created_at")
+    tx.append("rules", columns, [(name, policy, text, "api", action == "delete", tx.at)])
+    tx.append("audit", ("created_at", "actor", "action", "detail"), [(tx.at, actor, f"rule {action}", text)])

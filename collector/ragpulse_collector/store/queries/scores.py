@@ -7,7 +7,7 @@ A forced score that chance would not have drawn stays out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,14 @@ __all__ = [
     "MEASURES",
     "RUN_SCORES",
     "Sample",
+    "cost_and_spread",
     "evaluators_in",
+    "holds_versions",
     "judge_cost",
+    "labelled_evaluators",
     "last_revision",
     "mean_cost",
+    "results_of_day",
     "sample_of",
 ]
 
@@ -180,6 +184,16 @@ def last_revision(store: Store, evaluator: str, version: str) -> str | None:
     return found
 
 
+def holds_versions(store: Store, evaluator: str, labels: Iterable[str]) -> bool:
+    """Whether scores of versions with these hand-set labels are stored."""
+    rows = store.read(
+        "SELECT 1 FROM raw.scores WHERE evaluator = $evaluator AND label_version IN (SELECT unnest($labels::VARCHAR[]))"
+        " LIMIT 1",
+        {"evaluator": evaluator, "labels": list(labels)},
+    ).rows
+    return bool(rows)
+
+
 def judge_cost(store: Store, within: Mapping[str, Any]) -> float | None:
     """What the verdicts about the requests of the range cost in USD; None where no cost is known."""
     sql = "SELECT sum(cost_usd) FROM raw.scores WHERE request_time >= $first AND request_time < $last"
@@ -195,3 +209,28 @@ def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]
         {"name": evaluator},
     ).rows[0]
     return cost, unknown
+
+
+def results_of_day(store: Store) -> list[tuple[str, str, int, float | None, float | None]]:
+    """By evaluator and status, of the last day's results: traces evaluated online, cost in USD, mean time in ms.
+
+    Counted are the traces that `GET traces` lists with `outcome` and `evaluated_from`.
+    """
+    return store.read(
+        "SELECT evaluator, status, count(DISTINCT trace_id) FILTER (source = 'online'), sum(cost_usd), avg(elapsed_ms)"
+        " FROM raw.scores WHERE created_at > now()::TIMESTAMP - INTERVAL 1 DAY GROUP BY 1, 2"
+    ).rows
+
+
+def labelled_evaluators(store: Store) -> set[str]:
+    """Return the evaluators about which people gave verdicts."""
+    return {name for (name,) in store.read("SELECT DISTINCT evaluator FROM raw.labels").rows}
+
+
+def cost_and_spread(store: Store, days: int) -> dict[str, tuple[float | None, float | None]]:
+    """Return by evaluator the mean cost in USD and the standard deviation of its scores of the last days' requests."""
+    rows = store.read(
+        "SELECT evaluator, avg(cost_usd), stddev_samp(normalized) FROM raw.scores"
+        f" WHERE status = 'ok' AND request_time > now()::TIMESTAMP - INTERVAL {days} DAY GROUP BY 1"
+    ).rows
+    return {name: (cost, deviation) for name, cost, deviation in rows}

@@ -77,7 +77,7 @@ REFRESH_TEXTS = """
 ADD_TEXTS = """
     INSERT INTO raw.contents BY NAME
     SELECT b.trace_id, b.span_id, x.start_time, b.query, b.response, b.query_from, b.response_from
-    FROM below b JOIN unit x ON x.trace_id = b.trace_id AND x.span_id = b.span_id
+    FROM below b JOIN placed x ON x.trace_id = b.trace_id AND x.span_id = b.span_id
     WHERE coalesce(b.query, b.response) IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM raw.contents c WHERE c.start_time >= $lo AND c.trace_id = b.trace_id AND c.span_id = b.span_id)"""
 """From here on the trace list, evaluation cases and the API show them as the unit's; `mapped_from` names the span."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import resource
 import signal
 import sys
 import time
@@ -246,15 +245,16 @@ def _send(answers: IO[bytes], outcome: object) -> None:
 
 def _limit_memory(memory_limit: str) -> None:
     """Bound this process's address space, and let it leave no image of its memory behind."""
+    import resource  # not on Windows, where no reader process starts
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):  # not every system bounds it
-        room = _in_use() + bytes_of(memory_limit) + _ROOM_BYTES
+        room = _pages() * resource.getpagesize() + bytes_of(memory_limit) + _ROOM_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
 
 
-def _in_use() -> int:
-    pages = Path("/proc/self/statm").read_text().split()[0]
-    return int(pages) * resource.getpagesize()
+def _pages() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
 
 
 def bytes_of(limit: str) -> int:

@@ -24,6 +24,8 @@ from ragpulse_collector.store.protocol import Busy, Refused, Rows
 from ragpulse_collector.store.sql.limits import Question
 
 AT_A_TIME = 2
+POSSIBLE = hasattr(os, "pread")
+"""Not on Windows, where DuckDB also locks its file against reading: queries then run in the collector."""
 _WAITING = 16
 """So many more may wait for their turn; each holds one of the server's threads."""
 _PATIENCE_S = 5.0

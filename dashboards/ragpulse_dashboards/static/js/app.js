@@ -130,19 +130,6 @@ function moveRow(step) {
   return true;
 }
 
-function focusSearch() {
-  const visible = [...document.querySelectorAll("[data-search]")].find((field) => field.offsetParent);
-  if (visible) {
-    visible.focus();
-    return true;
-  }
-  const menu = document.querySelector("[data-filter-menu]");
-  if (!menu) return false;
-  menu.open = true;
-  menu.querySelector("[data-search]").focus();
-  return true;
-}
-
 function openMenu(selector, first) {
   const menu = document.querySelector(selector);
   if (!menu) return false;
@@ -153,7 +140,7 @@ function openMenu(selector, first) {
 
 const actions = new Map([
   ["?", () => !document.getElementById("help").showModal()],
-  ["/", focusSearch],
+  ["/", () => openMenu(".find", "input")],
   ["j", () => moveRow(1)],
   ["k", () => moveRow(-1)],
   ["[", () => click("[data-prev]")],
@@ -212,7 +199,9 @@ function startTheme() {
   });
 }
 
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// Not scrollIntoView: the first Tab would begin behind what it shows.
+const here = document.querySelector("nav [aria-current]");
+if (here) here.closest("nav").scrollLeft = here.offsetLeft - 80;
 startTheme();
 startKeys();
 root.classList.add("js");

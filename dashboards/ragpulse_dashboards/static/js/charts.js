@@ -1,4 +1,4 @@
-// Charts on a page: one time axis for all, drag to zoom, click or Enter for the examples behind a point.
+// Charts on a page: one time axis for all, drag to ask why or to zoom, click or Enter for the examples behind a point.
 import { load, openDrawer } from "./app.js";
 import { drawPlot, forgetStyles } from "./plot.js";
 
@@ -18,6 +18,14 @@ function resetUrl() {
   const back = url.searchParams.get("back");
   for (const name of ["from", "to", "back"]) url.searchParams.delete(name);
   if (back) url.searchParams.set("from", back);
+  return url;
+}
+
+/** Why? of a stretch: the chart's own link, which keeps metric and filters, with the stretch marked. */
+function whyUrl(link, from, to) {
+  const url = new URL(link.href);
+  url.searchParams.set("sel_from", new Date(from * 1000).toISOString());
+  url.searchParams.set("sel_to", new Date(to * 1000).toISOString());
   return url;
 }
 
@@ -42,8 +50,9 @@ const resized = new ResizeObserver((entries) => {
 function draw(box, width) {
   const figure = box.closest("[data-chart]");
   const spec = JSON.parse(figure.dataset.chart);
+  const why = figure.querySelector("[data-why]");
   const plot = drawPlot(box, spec, {
-    zoom: (from, to) => location.assign(zoomUrl(from, to)),
+    links: (from, to) => [...(why ? [["Why?", whyUrl(why, from, to)]] : []), ["Zoom", zoomUrl(from, to)]],
     reset: () => location.assign(resetUrl()),
     open: (index, line) => openDrawer(exemplarUrl(spec, index, line)),
     say: (text) => { announce.textContent = text; },

@@ -212,7 +212,7 @@ function options(spec, width, roles, palette, hooks) {
     axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(tick, step)) }, { ...axis, size: 52, values: (plot, ticks) => ticks.map((tick) => show(spec.unit, tick)) }],
     series: seriesOf(spec, roles, palette, spec.bars),
     bands: bandsOf(roles, palette),
-    cursor: { sync: { key: "time" }, drag: { x: true, y: false, dist: 6 }, points: { size: 7 }, y: false },
+    cursor: { sync: { key: "time" }, drag: { x: true, y: false, dist: 6, setScale: false }, points: { size: 7 }, y: false },
     hooks,
   };
 }
@@ -260,46 +260,84 @@ function nearestLine(plot, spec, index, top) {
   return spec.lines.reduce((best, line) => (distance(line) < distance(best) ? line : best), spec.lines[0]);
 }
 
+/** What can be done with a marked stretch, as links: they open in a tab of their own, and Tab reaches them. */
+function offer(state, links) {
+  state.bar.replaceChildren(...links.map(([textContent, href]) => Object.assign(document.createElement("a"), { className: "button", textContent, href })));
+  state.bar.hidden = !links.length;
+}
+
+function unmark(state) {
+  state.anchor = null;
+  state.plot.setSelect({ left: 0, width: 0 }, false);
+  offer(state, []);
+}
+
+/** Mark the buckets from the anchor to the cursor as a drag would. */
+function mark(state, spec, act) {
+  const { plot } = state;
+  const [first, last] = [state.anchor, state.index].sort((a, b) => a - b);
+  const [from, to] = [spec.t[first], spec.t[last] + spec.step];
+  const left = plot.valToPos(from, "x");
+  plot.setSelect({ left, top: 0, width: plot.valToPos(to, "x") - left, height: plot.over.clientHeight }, false);
+  offer(state, act.links(from, to));
+}
+
 function keyboard(box, state, spec, act) {
-  const step = (by) => {
+  const step = (by, marking) => {
     const { plot } = state;
-    const next = Math.min(Math.max((state.index ?? (by > 0 ? -1 : spec.t.length)) + by, 0), spec.t.length - 1);
+    if (!marking) unmark(state);
+    const before = state.index ?? (by > 0 ? -1 : spec.t.length);
+    const next = Math.min(Math.max(before + by, 0), spec.t.length - 1);
     plot.setCursor({ left: plot.valToPos(spec.t[next], "x"), top: plot.bbox.height / 4 }, true);
+    state.anchor = marking ? state.anchor ?? Math.min(Math.max(before, 0), spec.t.length - 1) : null;
     state.index = next;
-    act.say(fillTip(state.tip, spec, next));
+    if (marking) mark(state, spec, act);
+    act.say(fillTip(state.tip, spec, next) + (marking ? `; ${Math.abs(state.index - state.anchor) + 1} points marked` : ""));
+  };
+  const follow = (at, around) => {
+    if (state.index === null) return;
+    if (state.bar.hidden) {
+      const near = (by) => spec.t[Math.min(Math.max(state.index + by, 0), spec.t.length - 1)];
+      offer(state, act.links(near(-around), near(around) + spec.step));
+    }
+    [...state.bar.children].at(at)?.click();
   };
   const moves = new Map([
-    ["ArrowRight", () => step(1)], ["ArrowLeft", () => step(-1)], ["PageDown", () => step(10)], ["PageUp", () => step(-10)],
-    ["Home", () => step(-spec.t.length)], ["End", () => step(spec.t.length)],
+    ["ArrowRight", (shift) => step(1, shift)], ["ArrowLeft", (shift) => step(-1, shift)], ["PageDown", (shift) => step(10, shift)], ["PageUp", (shift) => step(-10, shift)],
+    ["Home", (shift) => step(-spec.t.length, shift)], ["End", (shift) => step(spec.t.length, shift)],
     ["Enter", () => state.index !== null && act.open(state.index, nearestLine(state.plot, spec, state.index))],
-    ["z", () => state.index !== null && act.zoom(spec.t[Math.max(state.index - 5, 0)], spec.t[Math.min(state.index + 5, spec.t.length - 1)] + spec.step)],
+    ["w", () => follow(0, 0)],
+    ["z", () => follow(-1, 5)],
+    ["Escape", () => unmark(state)],
     ["0", () => act.reset()],
   ]);
   box.addEventListener("keydown", (event) => {
-    const move = moves.get(event.key);
+    const move = event.target === box && moves.get(event.key);
     if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    move();
+    move(event.shiftKey);
   });
 }
 
 export function drawPlot(box, spec, act, width) {
   const { data, roles } = columns(spec);
-  const state = { plot: null, tip: document.createElement("div"), index: null };
-  state.tip.className = "tip";
-  state.tip.hidden = true;
+  const state = { plot: null, tip: document.createElement("div"), bar: document.createElement("div"), index: null, anchor: null, dragging: false };
+  Object.assign(state.tip, { className: "tip", hidden: true });
+  Object.assign(state.bar, { className: "brush", hidden: true });
   if (!spec.t.length) return { box, resize() {}, recolour() {} };
   box.tabIndex = 0;
   box.setAttribute("role", "application");
   box.setAttribute("aria-roledescription", "chart");
-  box.setAttribute("aria-label", `${spec.title} over time. Arrow keys read the points, Enter shows examples; the table below holds the same figures.`);
+  box.setAttribute("aria-label", `${spec.title} over time. Arrow keys read the points, Enter shows examples, shift with an arrow key marks a stretch, w explains it, z zooms; the table below holds the same figures.`);
 
   const build = () => {
     const palette = colours(spec.lines.length);
     const hooks = {
       draw: [(plot) => { drawTargets(plot, spec); drawLevel(plot, spec); drawMarkers(plot, spec); if (!spec.bars) drawPoints(plot, spec, roles, palette); }],
       setSelect: [(plot) => {
-        if (plot.select.width > 6) act.zoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+        const { left, width: long } = plot.select; // charts are synchronised: the others hear of a drag as well
+        if (state.dragging && long > 6) offer(state, act.links(plot.posToVal(left, "x"), plot.posToVal(left + long, "x")));
+        state.dragging = false;
       }],
       setCursor: [(plot) => {
         const index = plot.cursor.idx;
@@ -317,6 +355,10 @@ export function drawPlot(box, spec, act, width) {
     state.plot = new uPlot(options(spec, width, roles, palette, hooks), data, box);
     const over = state.plot.over;
     let pending = 0;
+    over.addEventListener("mousedown", () => {
+      unmark(state);
+      state.dragging = true;
+    });
     over.addEventListener("dblclick", () => {
       clearTimeout(pending);
       act.reset();
@@ -328,7 +370,7 @@ export function drawPlot(box, spec, act, width) {
     });
   };
   build();
-  box.append(state.tip);
+  box.append(state.tip, state.bar);
   box.addEventListener("blur", () => { state.tip.hidden = true; });
   keyboard(box, state, spec, act);
   const resize = (now) => {

@@ -1,0 +1,99 @@
+"""What `GET status` and readiness ask of the store: totals, what waits, what failed lately, what has no price."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ragpulse_collector.store.protocol import Store, Transaction
+from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
+from ragpulse_collector.store.queries.jobs import pending
+from ragpulse_collector.store.views import LOW
+
+_SPANS = """
+    SELECT count(*) AS spans, max(start_time) AS newest_span,
+           count(*) FILTER (contexts_state = 'truncated') AS truncated FROM raw.spans"""
+_FACTS = f"""
+    SELECT coalesce(sum(late_spans), 0)::BIGINT AS late, coalesce(sum(misdated_spans), 0)::BIGINT AS misdated,
+           count(*) FILTER (n_spans > {MAX_DEDUPLICATED_SPANS}) AS not_deduplicated
+    FROM raw.trace_facts WHERE latest"""
+_UNDECIDED = f"""
+    WITH since AS (SELECT CASE WHEN {LOW} > $now THEN TIMESTAMP '1970-01-01' ELSE {LOW} END AS low)
+    SELECT count(*), min(first_at) FROM (
+        SELECT trace_id, min(received_at) AS first_at FROM raw.spans
+        WHERE received_at >= (SELECT low FROM since) GROUP BY trace_id) s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id"""
+_DROPPED = """
+    SELECT reason, count(*) FROM raw.decisions
+    WHERE latest AND NOT sampled AND reason IN ('budget', 'throttled', 'filtered') GROUP BY 1"""
+_RESULTS = """
+    SELECT count(*) FILTER (status <> 'error' OR attempt >= 5) AS done,
+           count(*) FILTER (status = 'error' AND judge IS NOT NULL) AS errors,
+           max(created_at) FILTER (status <> 'error' AND judge IS NOT NULL) AS answered,
+           min(created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS first_failed,
+           max(created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS last_failed,
+           arg_max(explanation, created_at) FILTER (status = 'error' AND judge IS NOT NULL) AS reason,
+           (SELECT count(*) FROM raw.eval_jobs WHERE created_at >= $since) AS made
+    FROM raw.scores WHERE created_at >= $since AND source <> 'human'"""
+_UNPRICED = """
+    SELECT coalesce(model, 'no model name') AS model, count(*) FROM raw.spans
+    WHERE start_time >= $since AND kind IN ('llm', 'embedding', 'reranker') AND cost_unknown_reason IS NOT NULL
+    GROUP BY 1 ORDER BY 2 DESC LIMIT 20"""
+_GROWTH = "SELECT count(*), count(*) FILTER (received_at >= $since), min(received_at) FROM raw.spans"
+
+
+def totals(store: Store) -> dict[str, Any]:
+    """Return counts over all stored spans and decided traces; `newest_span` is a start time."""
+    return store.read(f"SELECT * FROM ({_SPANS}), ({_FACTS})").dicts()[0]
+
+
+def undecided(store: Store, now: datetime) -> tuple[int, datetime | None]:
+    """Return how many traces the sampler has not decided since its low-water mark, and when the first came.
+
+    All traces are looked at where the mark lies in the future.
+    """
+    traces, oldest = store.read(_UNDECIDED, {"now": now}).rows[0]
+    return traces, oldest
+
+
+def pending_jobs(store: Store) -> tuple[int, datetime | None]:
+    """Return how many jobs are pending, and when the oldest was made."""
+    jobs, oldest = store.read(f"SELECT count(*), min(created_at) FROM ({pending()})").rows[0]
+    return jobs, oldest
+
+
+def results_by_status(store: Store) -> dict[str, int]:
+    """Return how many results there are, by status."""
+    return dict(store.read("SELECT status, count(*) FROM raw.scores GROUP BY 1").rows)
+
+
+def dropped_by_reason(store: Store) -> dict[str, int]:
+    """Return how many units were not evaluated, by the reason of the decision."""
+    return dict(store.read(_DROPPED).rows)
+
+
+def results_since(store: Store, since: datetime) -> dict[str, Any]:
+    """Return what became of jobs since then: `made`, `done`, and how judges answered and failed."""
+    return store.read(_RESULTS, {"since": since}).dicts()[0]
+
+
+def unpriced_calls(store: Store, since: datetime) -> dict[str, int]:
+    """Return how many calls since then have no known cost, by model."""
+    return dict(store.read(_UNPRICED, {"since": since}).rows)
+
+
+def growth(store: Store, since: datetime) -> tuple[int, int, datetime | None]:
+    """Return how many spans there are, how many came since then, and when the oldest came."""
+    spans, recent, oldest = store.read(_GROWTH, {"since": since}).rows[0]
+    return spans, recent, oldest
+
+
+def spans_of_service(store: Store, service: str) -> int:
+    """Return how many spans of a service are stored."""
+    return int(store.read("SELECT count(*) FROM raw.spans WHERE service = $service", {"service": service}).rows[0][0])
+
+
+def probe(tx: Transaction) -> None:
+    """Change a row: a transaction that changes nothing does not reach the disk."""
+    tx.execute("DELETE FROM raw.meta WHERE key = 'probed_at'")
+    tx.append("meta", ("key", "value"), [("probed_at", str(tx.at))])

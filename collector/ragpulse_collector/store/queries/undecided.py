@@ -1,0 +1,190 @@
+"""Which traces are due for a decision, and the low-water mark: everything received before it is decided.
+
+A mark or a time of receipt that a clock which was once ahead left in the future would hide every later trace until that
+future is reached. Such instants become the present once the clock is right again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ragpulse_collector.store.protocol import Transaction
+
+__all__ = ["BEGUN", "NEWS", "SET_LOW_WATER", "Due", "find_due"]
+
+_log = logging.getLogger("ragpulse.collector")
+_LONG_AGO = datetime(1970, 1, 1)
+_TOLERANCE = timedelta(minutes=10)
+"""Receipts this far ahead are left alone: collectors that share a lake differ so much at most."""
+_MARGIN = timedelta(hours=1)
+"""A trace received this long before the last decision at a right time is decided."""
+_STAMPED = (
+    ("spans", "received_at"),
+    ("feedback", "received_at"),
+    ("content_events", "received_at"),
+    ("trace_facts", "decided_at"),
+    ("eval_jobs", "created_at"),
+)
+"""Columns that hold the store's own clock and that decide what is looked at."""
+BEGUN = "least(start_time, received_at)"
+"""The latest time at which a span can have begun: the clock of its sender may be ahead."""
+
+NEWS = """
+    SELECT 1 FROM raw.spans WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.feedback WHERE received_at >= $low
+    UNION ALL SELECT 1 FROM raw.content_events WHERE received_at >= $low LIMIT 1"""
+
+_WAITING = f"""
+    CREATE OR REPLACE TEMP TABLE waiting AS
+    WITH seen AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
+               min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min({BEGUN}) AS lo, count(*) AS spans
+        FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
+    told AS (
+        SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
+            SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback
+            WHERE received_at >= $low AND trace_id IS NOT NULL
+            UNION ALL SELECT trace_id, received_at, time FROM raw.content_events WHERE received_at >= $low)
+        GROUP BY trace_id),
+    touched AS (
+        SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
+               s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.spans,
+               least(s.lo, t.time) AS earliest
+        FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
+    known AS (
+        SELECT f.trace_id, f.revision, f.decided_at, coalesce(f.spans_from, f.start_time) AS start_time, f.n_spans,
+               f.late_spans FROM raw.trace_facts f
+        WHERE f.latest AND f.trace_id IN (SELECT trace_id FROM touched)
+          AND f.start_time >= (SELECT min(earliest) FROM touched) - INTERVAL 1 DAY)
+    SELECT t.*, k.revision, k.decided_at, k.start_time AS known_start, coalesce(k.n_spans, 0) AS known_spans,
+           coalesce(k.late_spans, 0) AS known_late,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL
+                     AND coalesce(t.root_at <= $settled OR t.span_at <= $quiet, t.span_at <= $quiet)
+                ELSE coalesce(t.span_at > k.decided_at AND t.span_at <= $settled, false)
+                     OR coalesce(t.told_at > k.decided_at, false) END AS due,
+           CASE WHEN k.trace_id IS NULL THEN t.span_at IS NOT NULL OR t.told_at > $quiet
+                ELSE greatest(t.span_at, t.told_at) > k.decided_at END AS pending
+    FROM touched t LEFT JOIN known k ON k.trace_id = t.trace_id"""
+"""Traces with news since `low`: those never decided that settled or fell quiet, those decided with later news.
+
+What was decided is looked up from a day before the earliest news on; feedback may be about a trace of any age.
+"""
+
+_SUMMARY = """
+    SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
+           coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
+           least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
+           (SELECT count(*) > 0 FROM raw.feedback) AS told,
+           coalesce(sum(coalesce(spans, 0) + known_spans) FILTER (due), 0)::BIGINT AS spans FROM waiting"""
+
+_LIMIT_DUE = """
+    UPDATE waiting SET due = false WHERE due AND trace_id NOT IN (
+        SELECT trace_id FROM (
+            SELECT trace_id, row_number() OVER oldest AS place,
+                   sum(coalesce(spans, 0) + known_spans) OVER oldest AS spans
+            FROM waiting WHERE due WINDOW oldest AS (ORDER BY first_at, trace_id))
+        WHERE place = 1 OR (place <= $most AND spans <= $most_spans))"""
+
+_DUE = "SELECT trace_id::VARCHAR, revision, known_spans, known_late FROM waiting WHERE due"
+
+_LOW_WATER = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'low_water'"
+
+_ADD_LOW_WATER = "INSERT INTO raw.meta (key, value) VALUES ('low_water', '1970-01-01')"
+
+SET_LOW_WATER = "UPDATE raw.meta SET value = $low WHERE key = 'low_water'"
+
+_LAST_DECIDED = """
+    SELECT coalesce(max(decided_at), TIMESTAMP '1970-01-02') FROM raw.trace_facts WHERE decided_at <= $present"""
+"""When the last decision was made whose time is not in the future."""
+
+_FIRST_UNDECIDED = """
+    SELECT min(s.received_at) FROM raw.spans s
+    ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
+    WHERE s.received_at >= $since"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What one decision is about: these traces, as they were received until an instant."""
+
+    until: datetime
+    """What is received later belongs to a later decision."""
+    next_low: datetime
+    """The low-water mark once these are decided."""
+    more: bool = False
+    """Further traces are due."""
+    late: bool = False
+    """Some were decided before."""
+    told: bool = False
+    """There is feedback in the store."""
+    since: datetime = _LONG_AGO
+    """No span of them was received earlier."""
+    lo: datetime | None = None
+    """No span of them starts earlier."""
+    columns: tuple[tuple[Any, ...], ...] = ()
+    """Trace ids; the last revision of each, its spans and late spans then."""
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """Their ids."""
+        return self.columns[0] if self.columns else ()
+
+    def bounds(self) -> dict[str, Any]:
+        """Return the parameters of statements that read their spans."""
+        return {"since": self.since, "until": self.until, "lo": self.lo}
+
+
+def find_due(
+    transaction: Transaction, low: datetime | None, now: datetime, *,
+    settle: timedelta, quiet: timedelta, most: int, most_spans: int,
+) -> Due:  # fmt: skip
+    """Return the traces that are due at `now`, the oldest `most` of them; of the first one, all spans.
+
+    `low` is the low-water mark; None reads the stored one.
+    """
+    until, run = transaction.at, transaction.execute
+    low = _recovered(transaction, _stored_low(transaction) if low is None else low, max(now, until))
+    run(_WAITING, {"low": low, "settled": now - settle, "quiet": now - quiet})
+    traces, *found, spans = run(_SUMMARY).rows[0]
+    more = traces > most or (traces > 1 and spans > most_spans)
+    if more:
+        run(_LIMIT_DUE, {"most": most, "most_spans": most_spans})
+        _, *found, _ = run(_SUMMARY).rows[0]
+    pending, late, lo, told = found
+    columns = tuple(zip(*run(_DUE).rows, strict=True))
+    # Whatever arrives from now on carries a later instant than this transaction's.
+    return Due(
+        until=until, next_low=pending or until, more=more, late=late, told=told, since=_LONG_AGO if late else low,
+        lo=lo, columns=columns,
+    )  # fmt: skip
+
+
+def _stored_low(transaction: Transaction) -> datetime:
+    """Return where a former process stopped."""
+    found = transaction.execute(_LOW_WATER).rows[0][0]
+    if found is None:
+        transaction.execute(_ADD_LOW_WATER)
+    return found or _LONG_AGO
+
+
+def _recovered(transaction: Transaction, low: datetime, present: datetime) -> datetime:
+    """Return the low-water mark to use: `low`, or an earlier one where the clock was ahead and is right again."""
+    if low <= present and not _received_after(transaction, present + _TOLERANCE):
+        return low
+    since = transaction.execute(_LAST_DECIDED, {"present": present}).rows[0][0] - _MARGIN
+    for table, column in _STAMPED:
+        transaction.execute(
+            f"UPDATE raw.{table} SET {column} = $present WHERE {column} > $present", {"present": present}
+        )
+    first = transaction.execute(_FIRST_UNDECIDED, {"since": since}).rows[0][0]
+    mark = min(low, present, first or present)
+    transaction.execute(SET_LOW_WATER, {"low": mark.isoformat(sep=" ")})
+    _log.warning("the clock was set back: traces received since %s are looked at again", mark)
+    return mark
+
+
+def _received_after(transaction: Transaction, instant: datetime) -> bool:
+    return bool(transaction.execute("SELECT 1 FROM raw.spans WHERE received_at > $at LIMIT 1", {"at": instant}).rows)

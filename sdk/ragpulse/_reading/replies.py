@@ -1,0 +1,272 @@
+"""Finds the answer in what a function returned: its text, and the calls of tools that it asks for.
+
+`OPENERS` is the one table of results that do not show their answer under a common name. Each entry turns a library's
+object into a mapping with the common names: `response`, `usage`, `model`, `documents`, `raw` (a provider's own reply).
+No library is imported: a type is known by its name and by what it has.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .values import fields_of, read
+
+_TEXT_KEYS = ("output_text", "content", "message", "answer", "response", "output", "result", "text", "completion")
+_LIST_KEYS = ("replies", "answers", "messages")
+"""Where a result has a list of replies (Haystack) or a conversation (LangGraph)."""
+_UNSEEN_DELTAS = ("reasoning", "thinking", "refusal", "tool", "argument", "audio", "input")
+"""In the type of an event whose `delta` is no text that the user sees."""
+_SAID_BY_MODEL = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
+_SSE_KEYS = frozenset({"data", "event", "id", "retry", "comment", "sep"})
+
+
+# --- results that hide their answer ----------------------------------------------------------------------------------
+def _dspy_prediction(result: Any) -> Any:
+    fields = dict(result.toDict())
+    said = {key: value for key, value in fields.items() if key not in ("reasoning", "rationale", "passages")}
+    response = reply_text_of(said) if len(said) != 1 else next(iter(said.values()))
+    per_model = result.get_lm_usage() or {}
+    model = next(iter(per_model), None) if len(per_model) == 1 else None
+    return {
+        "response": said if response is None else response,
+        "documents": fields.get("passages"),
+        "usage": _summed(list(per_model.values())),
+        "model": model,
+    }
+
+
+def _summed(usages: list[Any]) -> Mapping[str, Any] | None:
+    """The usage of several calls as one; each figure must be a plain count to be added."""
+    if len(usages) < 2:
+        return fields_of(usages[0]) if usages else None
+    names = {name for usage in usages for name, count in fields_of(usage).items() if type(count) is int}
+    return {name: sum(fields_of(usage).get(name) or 0 for usage in usages) for name in names}
+
+
+def _pydantic_ai_run(result: Any) -> Any:
+    usage = result.usage() if callable(result.usage) else result.usage  # a method before 2.0
+    return {"response": result.output, "usage": usage, "model": read(read(result, "response"), "model_name")}
+
+
+def _chat_message(result: Any) -> Any:
+    """Haystack's and LlamaIndex's messages have their text behind a property."""
+    text = read(result, "text")
+    return {
+        "role": str(getattr(result.role, "value", result.role)),
+        "content": text if isinstance(text, str) else read(result, "content"),
+        "tool_calls": read(result, "tool_calls"),
+        "metadata": read(result, "meta"),
+    }
+
+
+OPENERS: dict[str, Callable[[Any], Any]] = {
+    "Prediction": _dspy_prediction,
+    "StreamResponse": lambda result: {"text": result.chunk},  # dspy
+    "RunResultBase": lambda run: {"response": run.final_output, "usage": run.context_wrapper.usage},  # openai-agents
+    "RawResponsesStreamEvent": lambda event: event.data,  # openai-agents
+    "AgentRunResult": _pydantic_ai_run,
+    "AgentRunResultEvent": lambda event: _pydantic_ai_run(event.result),
+    "End": lambda node: {"response": node.data.output},  # of a run of pydantic-ai
+    "StreamedRunResult": lambda result: None,  # pydantic-ai: not read yet
+    "StreamedRunResultSync": lambda result: None,
+    "PartStartEvent": lambda event: {
+        "text": event.part.content if event.part.part_kind == "text" else ""
+    },  # pydantic-ai
+    "PartDeltaEvent": lambda event: {"text": read(event.delta, "content_delta") or ""},  # pydantic-ai
+    "LegacyAPIResponse": lambda result: result.http_response.json(),  # `with_raw_response` of openai and anthropic
+    "BaseAPIResponse": lambda result: result.http_response.json(),
+    "ChatMessage": _chat_message,
+    "GeneratedAnswer": lambda it: {"response": it.data, "documents": it.documents, "metadata": it.meta},  # Haystack
+    "QueryReturn": lambda result: {"documents": result.objects},  # Weaviate
+    "GroupByReturn": lambda result: {"documents": result.objects},
+    "GenerativeReturn": lambda it: {"response": it.generated, "documents": it.objects},  # Weaviate
+    "JSONResponse": lambda result: json.loads(result.body),  # Starlette, FastAPI
+    "PlainTextResponse": lambda result: result.body.decode(),
+    "ObjectApiResponse": lambda result: result.body,  # Elasticsearch
+}
+"""Name of a class (or of one that it inherits from) → the mapping that its result is read from; None: it has none."""
+_FINAL = frozenset({"Prediction", "RunResultBase", "AgentRunResult", "AgentRunResultEvent"})
+
+
+def is_final(item: Any) -> bool:
+    """Whether an item at the end of a stream repeats the whole of it: dspy, pydantic-ai, openai-agents."""
+    return not _FINAL.isdisjoint([cls.__name__ for cls in type(item).__mro__])
+
+
+def opened(result: Any) -> Any:
+    """The mapping that a library's result is read from; the result itself where it is not in the table."""
+    if type(result) is dict:
+        return _component(result)
+    if type(result) is tuple:
+        return _answer_first(result)
+    for cls in type(result).__mro__[:-1]:
+        opener = OPENERS.get(cls.__name__)
+        if opener is not None:
+            try:
+                return opener(result)
+            except Exception:  # noqa: BLE001 - another library's class of that name, or one that raises
+                return result
+    raw = read(result, "_raw_response") if hasattr(type(result), "model_fields") else None
+    return result if raw is None else {"response": result, "raw": raw}  # instructor
+
+
+def _component(result: dict[str, Any]) -> dict[str, Any]:
+    """Haystack: of a pipeline's outputs the last component that replies; parts of its first reply are put on top."""
+    for part in result.values():
+        if type(part) is not dict:
+            break
+    else:
+        result = _last_replying(result) or result
+    key = "replies" if "replies" in result else "answers"
+    found = result.get(key)
+    if not isinstance(found, list) or not found or isinstance(found[0], (str, dict)):
+        return result
+    inner = opened(found[0])
+    return (
+        {**result, **{name: part for name, part in inner.items() if part is not None}}
+        if type(inner) is dict
+        else result
+    )
+
+
+def _last_replying(outputs: dict[str, Any]) -> dict[str, Any] | None:
+    replying = [part for part in outputs.values() if any(isinstance(part.get(key), list) for key in _LIST_KEYS)]
+    found = [part["documents"] for part in outputs.values() if isinstance(part.get("documents"), list)]
+    documents = {"documents": found[-1]} if found else {}
+    return {**documents, **replying[-1]} if replying else documents or None
+
+
+def _answer_first(result: tuple[Any, ...]) -> Any:
+    """`(answer, sources)`, `(model, completion)` of instructor, `(chunk, metadata)` of LangGraph."""
+    if len(result) < 2 or all(isinstance(part, str) for part in result):
+        return list(result)
+    parts: dict[str, Any] = {"response": result[0]}
+    for part in result[1:]:
+        parts.setdefault("documents" if isinstance(part, (list, tuple)) else "raw", part)
+    return parts
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+def reply_text(result: Any) -> str | None:
+    """The text of a whole reply or of one chunk of a stream; None when there is none to be found."""
+    return result if isinstance(result, str) else text_in(opened(result))
+
+
+def text_in(found: Any) -> str | None:
+    """As `reply_text`, of a result that is opened."""
+    if type(found) is dict:
+        return reply_text_of(found)
+    if isinstance(found, str):
+        return found
+    return _listed_text(found) if isinstance(found, (list, tuple)) else reply_text_of(fields_of(found))
+
+
+def _listed_text(items: Sequence[Any]) -> str | None:
+    """Texts line by line; of a conversation what the model said last."""
+    if items and all([isinstance(item, str) for item in items]):
+        return "\n".join(items)
+    last = last_said(items)
+    return None if last is None else reply_text_of(last)
+
+
+def last_said(items: Sequence[Any]) -> Mapping[str, Any] | None:
+    """The fields of the model's last message in a conversation."""
+    for item in reversed(items):
+        fields = fields_of(opened(item))
+        role = fields.get("role") or fields.get("type")
+        if str(getattr(role, "value", role)) in _SAID_BY_MODEL:
+            return fields
+    return None
+
+
+def reply_text_of(fields: Mapping[str, Any]) -> str | None:
+    """As `reply_text`, from a result's fields."""
+    if isinstance(fields.get("choices"), list):
+        return _choice_text(fields["choices"])
+    delta = fields.get("delta")
+    if "type" in fields and ("delta" in fields or _is_event(fields)):
+        return _delta_text(fields)
+    if isinstance(delta, str):  # LlamaIndex: the text so far is beside it
+        return delta
+    if "contentBlockDelta" in fields:
+        return _delta_text({"delta": fields_of(fields["contentBlockDelta"]).get("delta")})
+    candidates = fields.get("candidates")
+    if isinstance(candidates, list):
+        return _content(fields_of(candidates[0]).get("content")) if candidates else None
+    if isinstance(fields.get("data"), str) and _SSE_KEYS.issuperset(fields):
+        return data_text(fields["data"])
+    if "run_id" in fields and "event" in fields:  # `astream_events` of LangChain
+        return reply_text(fields_of(fields["data"]).get("chunk")) if "model_stream" in fields["event"] else ""
+    return _keyed_text(fields)
+
+
+def _keyed_text(fields: Mapping[str, Any]) -> str | None:
+    for key in _TEXT_KEYS:
+        found = fields.get(key)
+        if found is not None and (text := _content(found)) is not None:
+            return text
+    for key in _LIST_KEYS:
+        found = fields.get(key)
+        if isinstance(found, list) and found:
+            return _listed_text(found) if key == "messages" else reply_text(found[0])
+    return None
+
+
+def _is_event(fields: Mapping[str, Any]) -> bool:
+    kind = fields["type"]
+    return isinstance(kind, str) and (
+        kind.startswith(("response.", "message_", "content_block_")) or kind.endswith(".done") or "snapshot" in fields
+    )
+
+
+def _choice_text(choices: list[Any]) -> str | None:
+    if not choices:
+        return ""
+    first = fields_of(choices[0])
+    part = first.get("delta") or first.get("message")
+    if part is not None:
+        return _content(fields_of(part).get("content")) or ""
+    text = first.get("text")
+    return text if isinstance(text, str) else None
+
+
+def _delta_text(fields: Mapping[str, Any]) -> str:
+    """Stream events: text deltas of OpenAI (chat and responses), Anthropic and Bedrock."""
+    delta = fields.get("delta")
+    if isinstance(delta, str):
+        kind = str(fields.get("type"))
+        if kind.startswith("response."):
+            return delta if "output_text" in kind else ""
+        return "" if any(name in kind for name in _UNSEEN_DELTAS) else delta
+    text = fields_of(delta).get("text")
+    return text if isinstance(text, str) else ""
+
+
+def _content(found: Any) -> str | None:
+    """The text of a message's content: a string, a list of parts of which some are text, or a message that has one."""
+    if isinstance(found, str):
+        return found
+    if isinstance(found, (list, tuple)):
+        texts = [text for part in found if (text := _content(part)) is not None]
+        return "".join(texts) if texts else None
+    if isinstance(found, (int, float)):
+        return None
+    inside = fields_of(opened(found))
+    for key in ("text", "content", "parts", "message", "response"):
+        if inside.get(key) is not None and (text := _content(inside[key])) is not None:
+            return text
+    return None
+
+
+def data_text(data: str) -> str:
+    """The text in the data of one event or line: the reply in it where it is JSON."""
+    if data == "[DONE]":
+        return ""
+    if data[:1] not in ("{", '"'):
+        return data
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return data
+    pieces = [value[key] for key in ("token", "chunk") if isinstance(value, dict) and isinstance(value.get(key), str)]
+    return pieces[0] if pieces else reply_text(value) or ""
