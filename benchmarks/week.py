@@ -1,6 +1,6 @@
 """A week of three tenants with sessions, bound keys and people who are forgotten, on a file and on a lake.
 
-    python benchmarks/week.py [--turns 24] [--only file|lake]
+    python benchmarks/week.py [--turns 16] [--only file|lake]
 
 Each tenant has a service and a key that is bound to it. Every day each tenant sends `--turns` traces with its key:
 sessions of four turns, users with two sessions. In the evening one user of each tenant of the day before is forgotten.
@@ -87,11 +87,15 @@ class Week:
         query, data = (f"?{urlencode(given)}", None) if method == "GET" else ("", json.dumps(given).encode())
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api/v1/{path}{query}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    return answer.status, json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or time.monotonic() > until:  # 503 says: come again
+                    return error.code, json.load(error)
+            time.sleep(0.2)
 
     def listed(self, key: str, path: str, what: str, **given: Any) -> list[Any]:
         """Return every row of a list, page by page."""
@@ -260,7 +264,7 @@ def lived(name: str, turns: int) -> list[str]:
 def main() -> int:
     """Live the week on each store."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=24)
+    parser.add_argument("--turns", type=int, default=16)
     parser.add_argument("--only", choices=list(STORES))
     asked = parser.parse_args()
     failed = 0
