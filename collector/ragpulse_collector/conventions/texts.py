@@ -126,6 +126,8 @@ def or_json(read: Read, *, field: str = "query") -> Read:
     return read_or_json
 
 
+query_of_input = or_text(or_json(query_in), field="query")
+"""Reads the query out of an input, JSON or text."""
 _WITHOUT_RESPONSE = ("retriever", "reranker", "embedding")
 _response_of_call = or_text(or_json(wrapped_response, field="response"), field="response")
 _response_of_function = or_text(or_json(response_in, field="response"), field="response")

@@ -10,11 +10,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
 from ragpulse_collector.conventions.rules import Read, ReadColumn, Span
+from ragpulse_collector.records import Kind
+
+KINDS: dict[str, str] = {kind: kind for kind in get_args(Kind)}
+"""The kinds by their own names, which most dialects use among others."""
 
 
 def text(value: Any, _: Span) -> str | None:

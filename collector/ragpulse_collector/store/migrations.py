@@ -1,4 +1,7 @@
-"""The version of a file or lake and the way from an older one: a copy `NAME.before-vN` first, then one transaction."""
+"""The version of a file or lake and the way from an older one: a copy `NAME.before-vN` first, then one transaction.
+
+Tables and columns are only ever added, so an older store is brought to this version by adding what it lacks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +18,15 @@ import duckdb
 from ragpulse_collector.store.connection import attach_file, first_line, settings
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import StoreError
-from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES
+from ragpulse_collector.store.schema import SCHEMA_VERSION, TABLES, column_types
 from ragpulse_collector.store.views import create_views, views_digest
 
 Execute = Callable[[str], Any]
 Fetch = Callable[[str], list[tuple[Any, ...]]]
 
-STEPS: dict[int, tuple[str, ...]] = {
-    2: ("ALTER TABLE raw.spans ADD COLUMN links VARCHAR", "ALTER TABLE raw.feedback ADD COLUMN response_id VARCHAR"),
-    3: ("ALTER TABLE raw.trace_facts ADD COLUMN retriever VARCHAR",),
-    4: (
-        "ALTER TABLE raw.monitor_states ADD COLUMN event_id UUID",
-        "CREATE TABLE raw.monitors (name VARCHAR, definition VARCHAR, mute_until TIMESTAMP, deleted BOOLEAN,"
-        " created_at TIMESTAMP)",
-        "CREATE TABLE raw.alert_messages (event_id UUID, destination VARCHAR, state VARCHAR, attempt INTEGER,"
-        " error VARCHAR, message VARCHAR, due_at TIMESTAMP, created_at TIMESTAMP)",
-    ),
-    5: (
-        "ALTER TABLE raw.contents ADD COLUMN query_from UBIGINT",
-        "ALTER TABLE raw.contents ADD COLUMN response_from UBIGINT",
-    ),
-    6: (
-        "ALTER TABLE raw.trace_facts ADD COLUMN misdated_spans INTEGER",
-        "ALTER TABLE raw.trace_facts ADD COLUMN spans_from TIMESTAMP",
-    ),
-    7: tuple(
-        f"ALTER TABLE raw.trace_facts ADD COLUMN {column}"
-        for column in ("tags VARCHAR[]", "metadata MAP(VARCHAR, VARCHAR)", "release VARCHAR")
-    ),
-    8: (
-        "CREATE TABLE raw.datasets (name VARCHAR, query VARCHAR, item VARCHAR, deleted BOOLEAN, created_at TIMESTAMP)",
-    ),
-    9: ("ALTER TABLE raw.eval_jobs ADD COLUMN rule VARCHAR", "ALTER TABLE raw.ledger ADD COLUMN rule VARCHAR"),
-}
-"""version → the statements that lead from version-1 to it; a step is never changed once released."""
+_COLUMNS = """
+    SELECT table_name, list(column_name) FROM information_schema.columns
+    WHERE table_catalog = current_catalog() AND table_schema = 'raw' GROUP BY table_name"""
 
 
 def file_version(fetch: Fetch) -> int:
@@ -82,7 +60,7 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
         return version
     execute("BEGIN TRANSACTION")
     try:
-        _upgrade(execute, version)
+        _upgrade(execute, fetch, version)
         execute("COMMIT")
     except BaseException:
         execute("ROLLBACK")
@@ -90,12 +68,8 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
     return version
 
 
-def _upgrade(execute: Execute, version: int) -> None:
-    if version == 0:
-        _create(execute)
-    for step in range(version + 1, SCHEMA_VERSION + 1) if version else ():
-        for statement in STEPS[step]:
-            execute(statement)
+def _upgrade(execute: Execute, fetch: Fetch, version: int) -> None:
+    _add_missing(execute, dict(fetch(_COLUMNS)))
     if version != SCHEMA_VERSION:
         execute(f"INSERT INTO raw.meta (key, value) VALUES ('schema_version', '{SCHEMA_VERSION}')")
     create_views(execute)
@@ -103,16 +77,22 @@ def _upgrade(execute: Execute, version: int) -> None:
     execute(f"INSERT INTO raw.meta (key, value) VALUES ('views', '{views_digest()}')")
 
 
+def _add_missing(execute: Execute, known: Mapping[str, Sequence[str]]) -> None:
+    """Add the tables and columns that the store lacks, given the columns of its tables."""
+    execute("CREATE SCHEMA IF NOT EXISTS raw")
+    for table, columns in TABLES.items():
+        if table not in known:
+            execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({columns})")
+            continue
+        for name, declared in column_types(table).items():
+            if name not in known[table]:
+                execute(f'ALTER TABLE raw.{table} ADD COLUMN "{name}" {declared}')
+
+
 def _views_in_file(fetch: Fetch) -> str | None:
     """Views are only written when they changed: writing them takes longer than everything else at start."""
     found = fetch("SELECT max(value) FROM raw.meta WHERE key = 'views'")[0][0]
     return None if found is None else str(found)
-
-
-def _create(execute: Execute) -> None:
-    execute("CREATE SCHEMA IF NOT EXISTS raw")
-    for name, columns in TABLES.items():
-        execute(f"CREATE TABLE IF NOT EXISTS raw.{name} ({columns})")
 
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from ragpulse_collector.cli import cli
 from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.settings import CollectorSettings
-from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations
+from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations, schema
 from ragpulse_collector.store.ingest.remap import remap
 from ragpulse_collector.store.queries.traces import holds_words, words
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum
@@ -252,21 +252,19 @@ def test_remap_rewrites_what_changed_once(kit: Any, rows: Any) -> None:
 
 
 def test_an_older_file_is_brought_to_this_version(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps run once, in order, inside one transaction; a failing step leaves the old file as it was."""
+    """What it lacks is added inside one transaction; where something fails, the old file is as it was."""
     kit.send(kit.store(), kit.span(1))
     kit.close()
-    last = max(migrations.STEPS)
-    first = {last + 1: ("ALTER TABLE raw.meta ADD COLUMN a INTEGER",)}
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", last + 2)
-    monkeypatch.setattr(migrations, "STEPS", {**first, last + 2: ("nonsense",)})
-    with pytest.raises(duckdb.ParserException):
+    new = schema.SCHEMA_VERSION + 1
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", new)
+    for name, declared in (("meta", "key VARCHAR, value VARCHAR, a INTEGER"), ("new", "a INTEGER, b NONSENSE")):
+        monkeypatch.setitem(schema.TABLES, name, declared)
+    with pytest.raises(duckdb.CatalogException):
         kit.store()
-    monkeypatch.setattr(migrations, "STEPS", {**first, last + 2: ("ALTER TABLE raw.meta ADD COLUMN b INTEGER",)})
+    monkeypatch.setitem(schema.TABLES, "new", "a INTEGER, b INTEGER")
     store = kit.store()
-    assert store.read("SELECT max(try_cast(value AS INTEGER)), count(a), count(b) FROM raw.meta").rows == [
-        (last + 2, 0, 0)
-    ]
-    assert store.read("SELECT count(*) FROM spans").rows == [(1,)]
+    assert store.read("SELECT max(try_cast(value AS INTEGER)), count(a) FROM raw.meta").rows == [(new, 0)]
+    assert store.read("SELECT (SELECT count(*) FROM spans), (SELECT count(b) FROM raw.new)").rows == [(1, 0)]
     kit.close()
     assert kit.store().read("SELECT count(*) FROM raw.meta WHERE key = 'schema_version'").rows == [(2,)]
 

@@ -6,8 +6,22 @@ from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_in_output, documents_of_retrieval, holds_documents
 from ragpulse_collector.conventions.rules import Read, Rule, Span
-from ragpulse_collector.conventions.texts import last_user_text, or_json, or_text, query_in, response_of_output
-from ragpulse_collector.conventions.values import amount, count, gathered, one_of, parsed, strings, text, unquoted
+from ragpulse_collector.conventions.texts import (
+    last_user_text,
+    query_of_input,
+    response_of_output,
+)
+from ragpulse_collector.conventions.values import (
+    KINDS,
+    amount,
+    count,
+    gathered,
+    one_of,
+    parsed,
+    strings,
+    text,
+    unquoted,
+)
 
 _AI_OPERATIONS = {
     "ai.generatetext": "chain",
@@ -27,16 +41,6 @@ _AI_OPERATIONS = {
     "ai.toolcall": "tool",
 }
 """Vercel's `ai.operationId` in lower case → kind. What begins with `do` is the call of a provider."""
-_LANGSMITH_KINDS = {
-    "chain": "chain",
-    "llm": "llm",
-    "retriever": "retriever",
-    "embedding": "embedding",
-    "tool": "tool",
-    "prompt": "other",
-    "parser": "other",
-}
-_LAMINAR_KINDS = {"llm": "llm", "tool": "tool", "evaluator": "evaluator", "human_evaluator": "evaluator"}
 _COMPONENTS = {
     "retrievers": "retriever",
     "rankers": "reranker",
@@ -48,8 +52,6 @@ _COMPONENTS = {
 }
 """Haystack's packages → kind."""
 _METADATA = "ai.telemetry.metadata."
-
-_query = or_text(or_json(query_in), field="query")
 
 
 def _only(kind: str, read: Read) -> Read:
@@ -110,10 +112,10 @@ def _searched(value: Any, span: Span) -> str | None:
 _HAYSTACK_OUTPUT = "haystack.component.output"
 RULES = (
     Rule("kind", "ai.operationId", one_of(_AI_OPERATIONS)),
-    Rule("query", "ai.prompt", _query),
+    Rule("query", "ai.prompt", query_of_input),
     Rule("query", "ai.prompt.messages", last_user_text),
-    Rule("query", "ai.value", _query),
-    Rule("query", "ai.toolCall.args", _query),
+    Rule("query", "ai.value", query_of_input),
+    Rule("query", "ai.toolCall.args", query_of_input),
     Rule("contexts", "ai.toolCall.result", documents_in_output),
     Rule("response", "ai.response.text", text),
     Rule("response", "ai.response.object", text),
@@ -128,8 +130,8 @@ RULES = (
     Rule("user_id", _METADATA + "userId", unquoted),
     Rule("tags", _METADATA + "tags", strings),
     Rule("metadata", _METADATA, gathered),
-    Rule("kind", "langsmith.span.kind", one_of(_LANGSMITH_KINDS)),
-    Rule("query", "gen_ai.prompt", _langsmith(_query)),
+    Rule("kind", "langsmith.span.kind", one_of(KINDS | {"prompt": "other", "parser": "other"})),
+    Rule("query", "gen_ai.prompt", _langsmith(query_of_input)),
     Rule("contexts", "gen_ai.completion", _langsmith(documents_of_retrieval)),
     Rule("response", "gen_ai.completion", _langsmith(response_of_output)),
     Rule("session_id", "langsmith.metadata.session_id", unquoted),
@@ -139,8 +141,8 @@ RULES = (
     Rule("metadata", "langsmith.metadata.", gathered),
     Rule("kind", "haystack.component.fully_qualified_type", _component),
     Rule("kind", "haystack.pipeline.input_data", _always_chain),
-    Rule("query", "haystack.component.input", _query),
-    Rule("query", "haystack.pipeline.input_data", _query),
+    Rule("query", "haystack.component.input", query_of_input),
+    Rule("query", "haystack.pipeline.input_data", query_of_input),
     Rule("contexts", _HAYSTACK_OUTPUT, documents_of_retrieval),
     Rule("response", _HAYSTACK_OUTPUT, response_of_output),
     Rule("response", "haystack.pipeline.output_data", response_of_output),
@@ -148,8 +150,8 @@ RULES = (
     Rule("input_tokens", _HAYSTACK_OUTPUT, _reply("usage.prompt_tokens", count)),
     Rule("output_tokens", _HAYSTACK_OUTPUT, _reply("usage.completion_tokens", count)),
     Rule("kind", "lmnr.span.output", _searched),
-    Rule("kind", "lmnr.span.type", one_of(_LAMINAR_KINDS)),
-    Rule("query", "lmnr.span.input", _query),
+    Rule("kind", "lmnr.span.type", one_of(KINDS | {"human_evaluator": "evaluator"})),
+    Rule("query", "lmnr.span.input", query_of_input),
     Rule("contexts", "lmnr.span.output", documents_in_output),
     Rule("response", "lmnr.span.output", response_of_output),
     Rule("session_id", "lmnr.association.properties.session_id", unquoted),

@@ -11,9 +11,9 @@ from ragpulse_collector.conventions.rules import Alone, Found, Rule, Span
 from ragpulse_collector.conventions.texts import (
     first_message_text,
     last_user_text,
-    or_json,
     or_text,
     query_in,
+    query_of_input,
     response_in,
     response_of_completion,
     response_of_output,
@@ -162,7 +162,7 @@ RULES = (
     Rule("response", "event:gen_ai.content.completion", _event_response, last=True),
     Rule("query", f"event:{DETAILS_EVENT}", _details_query, last=True),
     Rule("response", f"event:{DETAILS_EVENT}", _details_response, last=True),
-    Rule("query", "gen_ai.tool.call.arguments", or_text(or_json(query_in), field="query"), last=True),
+    Rule("query", "gen_ai.tool.call.arguments", query_of_input, last=True),
     Rule("contexts", "gen_ai.tool.call.result", documents_in_output, last=True),
     Rule(
         "response",

@@ -6,8 +6,9 @@ from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import Rule, Span
-from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_of_output
+from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import (
+    KINDS,
     amount,
     count,
     gathered,
@@ -21,18 +22,6 @@ from ragpulse_collector.conventions.values import (
     unquoted,
 )
 
-KINDS = {
-    "span": "other",
-    "event": "other",
-    "generation": "llm",
-    "agent": "agent",
-    "tool": "tool",
-    "chain": "chain",
-    "retriever": "retriever",
-    "evaluator": "evaluator",
-    "embedding": "embedding",
-    "guardrail": "guardrail",
-}
 _OBSERVATION = "langfuse.observation."
 _USAGE = _OBSERVATION + "usage_details"
 
@@ -58,8 +47,8 @@ def _error(value: Any, _: Span) -> str | None:
 
 
 RULES = (
-    Rule("kind", _OBSERVATION + "type", one_of(KINDS)),
-    Rule("query", _OBSERVATION + "input", or_text(or_json(query_in), field="query")),
+    Rule("kind", _OBSERVATION + "type", one_of(KINDS | {"span": "other", "event": "other", "generation": "llm"})),
+    Rule("query", _OBSERVATION + "input", query_of_input),
     Rule("contexts", _OBSERVATION + "output", documents_of_retrieval),
     Rule("response", _OBSERVATION + "output", response_of_output),
     Rule("model", _OBSERVATION + "model.name", text),

@@ -7,23 +7,9 @@ from typing import Any
 from ragpulse_collector.conventions.documents import documents_of_retrieval
 from ragpulse_collector.conventions.rules import Rule, Span
 from ragpulse_collector.conventions.texts import or_json, query_in, response_of_output
-from ragpulse_collector.conventions.values import count, members, one_of, unquoted
+from ragpulse_collector.conventions.values import KINDS, count, members, one_of, unquoted
 
-KINDS = {
-    "llm": "llm",
-    "chat_model": "llm",
-    "chain": "chain",
-    "workflow": "chain",
-    "task": "chain",
-    "parser": "chain",
-    "agent": "agent",
-    "tool": "tool",
-    "retriever": "retriever",
-    "embedding": "embedding",
-    "reranker": "reranker",
-    "guardrail": "guardrail",
-    "evaluator": "evaluator",
-}
+_KINDS = KINDS | {"chat_model": "llm", "workflow": "chain", "task": "chain", "parser": "chain"}
 _USAGE = "mlflow.chat.tokenUsage"
 
 
@@ -39,7 +25,11 @@ def _provider(value: Any, span: Span) -> str | None:
 
 
 RULES = (
-    Rule("kind", "mlflow.spanType", one_of(KINDS)),
+    Rule(
+        "kind",
+        "mlflow.spanType",
+        one_of(_KINDS),
+    ),
     Rule("query", "mlflow.spanInputs", or_json(query_in)),
     Rule("contexts", "mlflow.spanOutputs", documents_of_retrieval),
     Rule("response", "mlflow.spanOutputs", response_of_output),

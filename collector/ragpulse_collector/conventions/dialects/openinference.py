@@ -12,6 +12,7 @@ from ragpulse_collector.conventions.documents import documents_of_retrieval, fla
 from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Rule, Span
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
 from ragpulse_collector.conventions.values import (
+    KINDS,
     amount,
     count,
     first_event,
@@ -25,19 +26,6 @@ from ragpulse_collector.conventions.values import (
     unquoted,
 )
 
-KINDS = {
-    "chain": "chain",
-    "llm": "llm",
-    "retriever": "retriever",
-    "reranker": "reranker",
-    "embedding": "embedding",
-    "tool": "tool",
-    "agent": "agent",
-    "guardrail": "guardrail",
-    "evaluator": "evaluator",
-    "prompt": "other",
-    "decision": "other",
-}
 _MESSAGE = re.compile(
     r"([0-9]{1,6})\.message\.(?:content|contents\.([0-9]{1,6})\.message_content\.text)", flags=re.ASCII
 )
@@ -133,7 +121,7 @@ def _exception_message(events: Any, span: Span) -> str | None:
 
 
 RULES = (
-    Rule("kind", names.OPENINFERENCE_KIND, one_of(KINDS)),
+    Rule("kind", names.OPENINFERENCE_KIND, one_of(KINDS | {"prompt": "other", "decision": "other"})),
     Rule("query", names.RERANKER_QUERY, text),
     Rule("query", "llm.input_messages.N.", _user_message),
     Rule("query", names.INPUT_VALUE, plain_query),

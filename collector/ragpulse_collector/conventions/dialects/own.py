@@ -6,14 +6,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.rules import Rule, Span
-from ragpulse_collector.conventions.values import one_of, text
-
-KINDS = {
-    kind: kind
-    for kind in (
-        "rag", "retriever", "reranker", "embedding", "llm", "tool", "agent", "chain", "guardrail", "evaluator", "other"
-    )
-}  # fmt: skip
+from ragpulse_collector.conventions.values import KINDS, one_of, text
 
 
 def _sole(members: Any, span: Span) -> str | None:

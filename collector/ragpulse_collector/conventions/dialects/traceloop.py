@@ -11,10 +11,9 @@ from ragpulse_collector.conventions.documents import (
     result_events,
 )
 from ragpulse_collector.conventions.rules import Rule, Span
-from ragpulse_collector.conventions.texts import or_json, or_text, query_in, response_of_output
-from ragpulse_collector.conventions.values import count, first_event, gathered, one_of, text, unquoted
+from ragpulse_collector.conventions.texts import query_of_input, response_of_output
+from ragpulse_collector.conventions.values import KINDS, count, first_event, gathered, one_of, text, unquoted
 
-KINDS = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
 REQUEST_TYPES = {"chat": "llm", "completion": "llm", "embedding": "embedding", "rerank": "reranker"}
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 _ASSOCIATION = "traceloop.association.properties."
@@ -28,8 +27,8 @@ def _searched(value: Any, span: Span) -> str | None:
 RULES = (
     Rule("kind", _OUTPUT, _searched),
     Rule("kind", "llm.request.type", one_of(REQUEST_TYPES)),
-    Rule("kind", "traceloop.span.kind", one_of(KINDS)),
-    Rule("query", _INPUT, or_text(or_json(query_in), field="query")),
+    Rule("kind", "traceloop.span.kind", one_of(KINDS | {"workflow": "chain", "task": "chain"})),
+    Rule("query", _INPUT, query_of_input),
     Rule("contexts", _OUTPUT, documents_of_retrieval),
     Rule("contexts", _OUTPUT, documents_in_output),
     Rule("contexts", "event:db.query.result", result_events("db.query.result.")),
