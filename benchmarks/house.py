@@ -34,7 +34,7 @@ GOALS = {"tokens": "<= 75 %", "statements": "<= 75 %", "modules": "<= 200", "lar
 KNOWN_FIRST = {"tokens": 296_648, "statements": 26_588, "modules": 347, "largest folder": 36, "raw": 36, "private": 15,
                "body": 46, "rule": 22, "parameter": 18}  # fmt: skip
 _COUNTED = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
-_RAW = re.compile(r"\braw\.[a-z_{]")
+_RAW = re.compile(r"(?<!/)\braw\.[a-z_{]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from judge_suite import ORDERS, READINGS, marked_away
 
 from ragpulse_evaluators import Case, JudgeCall, ScriptedJudge, get_evaluator
 from ragpulse_evaluators.judges.parsing import LANGUAGES
-from ragpulse_evaluators.judges.protocol import transcript
-from ragpulse_evaluators.judges.tokens import count_tokens
+from ragpulse_evaluators.judges.protocol import count_tokens, transcript
 
 PLACES = ("query", "response", "contexts", "history")
 CASE = Case(

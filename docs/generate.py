@@ -205,10 +205,11 @@ def _note(model: type[BaseModel], name: str, notes: Mapping[tuple[str, str], str
 
 def _field_notes() -> dict[tuple[str, str], str]:
     """The text below each field of the settings, by class and field."""
-    tree = ast.parse(inspect.getsource(ragpulse_collector.settings))
+    modules = Path(ragpulse_collector.settings.__file__).parent.glob("*.py")
+    classes = [owner for module in modules for owner in ast.parse(module.read_text(encoding="utf-8")).body]
     return {
         (owner.name, field.target.id): " ".join(text.value.value.split())
-        for owner in tree.body
+        for owner in classes
         if isinstance(owner, ast.ClassDef)
         for field, text in zip(owner.body, owner.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)

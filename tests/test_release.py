@@ -57,6 +57,28 @@ def test_a_wheel_alone_or_no_address_is_refused(tmp_path: Path) -> None:
     assert "lacks a wheel or a source distribution" in lacking
 
 
+def test_a_release_begins_with_a_clean_tree_and_a_new_tag(tmp_path: Path) -> None:
+    """The script stops before it builds anything."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=tmp_path, check=True)
+
+    def said() -> str:
+        run = [tmp_path / ".ci" / "release", "v0.1.0"]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        return done.stderr
+
+    release(tmp_path)
+    shutil.copy(ROOT / ".ci" / "release", tmp_path / ".ci")
+    git("init", "--quiet")
+    assert "the working tree is not clean" in said()
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    git("tag", "v0.1.0")
+    assert "the tag v0.1.0 exists" in said()
+
+
 def test_ci_checks_the_tag() -> None:
     """The workflow runs on tags, and its commands are those that exist here."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -135,7 +136,7 @@ class Catalog:
         return [isolated(item, source, limits) for item in found]
 
     def _judge(self, model: str) -> Judge:
-        from ragpulse_evaluators.judges.names import as_judge
+        from ragpulse_evaluators.judges.litellm import as_judge
 
         configured = self._settings.judge
         api_base = configured.api_base if model == self.judge_model else None
@@ -158,27 +159,19 @@ class Catalog:
 
     def _described(self, name: str) -> dict[str, Any]:
         entry = next((entry for entry in self.registry.entries if entry.name == name), None)
-        version, made = None, None
-        try:
+        made = None
+        with suppress(ValueError, LookupError):  # needs parameters (guideline, regex) or a judge: listed all the same
             made = self.resolve(name)
-            version = made.version
-        except (ValueError, LookupError):  # needs parameters (guideline, regex) or a judge: listed all the same
-            pass
-        scale = entry.scale if entry else made.scale if made else None
+        known = entry or made
+        scale = known.scale if known else None
+        doc = (made.__doc__ or "").partition("\n")[0] if made else ""
         return {
             "name": name,
-            "version": version,
+            "version": made.version if made else None,
             "source_digest": made.source_digest if made else None,
             "needs": list(entry.needs) if entry else sorted(made.needs) if made else [],
-            "scale": {
-                "lo": scale.lo,
-                "hi": scale.hi,
-                "reverse": scale.reverse,
-                "threshold": getattr(made, "threshold", None),
-            }
-            if scale
-            else None,
-            "cost_class": entry.cost_class if entry else made.cost_class if made else None,
+            "scale": asdict(scale) | {"threshold": getattr(made, "threshold", None)} if scale else None,
+            "cost_class": known.cost_class if known else None,
             "source": entry.source if entry else "this installation",
-            "description": entry.description if entry else (made.__doc__ or "").partition("\n")[0] if made else "",
+            "description": entry.description if entry else doc,
         }

@@ -121,15 +121,16 @@ class Trace(dict[str, Any]):
         texts = "".join(f"<p><b>{name}</b> {escape(trace[name] or '-')}</p>" for name in ("query", "response"))
         return texts + "".join(
             f"<b>{name}</b>{_table(columns, ([row[column] for column in columns] for row in self[name]))}"
-            for name, columns in _SHOWN.items()
+            for name, columns in TRACE_TABLES.items()
         )
 
 
-_SHOWN = {
+TRACE_TABLES = {
     "contexts": ("rank", "id", "score", "text"),
     "spans": ("kind", "name", "latency_ms", "model", "status"),
-    "scores": ("evaluator", "status", "normalized", "explanation"),
+    "scores": ("evaluator", "version", "status", "normalized", "explanation"),
 }
+"""The columns that are shown of the parts of a trace."""
 
 
 class Client:

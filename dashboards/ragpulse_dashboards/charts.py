@@ -213,7 +213,7 @@ def _epoch(value: Any) -> int | None:
 
 def _lines(at: int, label: str, answer: Mapping[str, Any], scale: float) -> list[dict[str, Any]]:
     """One line per (group, version, judge): different versions are never one line."""
-    series = answer.get("series") or []
+    series = answer["series"]
     several = len({(one.get("version"), one.get("judge")) for one in series}) > 1
     return [
         {
@@ -292,7 +292,7 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
     """Version changes and change points, each once."""
     found = {}
     for _, answer in answers:
-        for marker in answer.get("markers") or []:
+        for marker in answer["markers"]:
             moment = _epoch(marker.get("t"))
             if moment is not None:
                 text = str(marker.get("text") or "")

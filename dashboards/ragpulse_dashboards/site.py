@@ -97,7 +97,7 @@ class Site:
     async def in_use(self) -> list[str]:
         """The evaluators that rules run; first the one that people ask about."""
         known = await self.api("GET evaluators", {})
-        names = [str(one["name"]) for one in known.get("evaluators") or [] if one.get("online")]
+        names = [str(one["name"]) for one in known["evaluators"] if one.get("online")]
         return sorted(names, key=lambda name: (USUAL.index(name) if name in USUAL else len(USUAL), name))
 
     def linked(self, page: str) -> str:

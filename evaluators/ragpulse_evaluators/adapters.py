@@ -11,7 +11,7 @@ import inspect
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from typing import Any, ClassVar
 
 from ragpulse_evaluators.case import Case
@@ -130,10 +130,7 @@ def _model_in(target: Any) -> str | None:
 
 
 def _installed(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "unknown"
+    return next((each.version for each in distributions(name=distribution)), "unknown")
 
 
 def _given(case: Case) -> dict[str, Any]:
@@ -245,9 +242,8 @@ class DeepEvalMetric(Foreign):
     def _told(self, metric: Any) -> list[JudgeCall]:
         """What the metric tells of its calls, as one."""
         cost, given, got = (getattr(metric, key, None) for key in ("evaluation_cost", "input_tokens", "output_tokens"))
-        if cost is None and not given:
-            return []
-        return [JudgeCall(model=self.model or "", input_tokens=given, output_tokens=got, cost_usd=cost)]
+        call = JudgeCall(model=self.model or "", input_tokens=given, output_tokens=got, cost_usd=cost)
+        return [] if cost is None and not given else [call]
 
 
 class AutoevalsScorer(Foreign):
@@ -317,13 +313,9 @@ class TruLensMetric(Foreign):
                 )
             )
         score, told = found if isinstance(found, tuple) else (found, None)
-        return Outcome(score=float(score), explanation=_reasons(told))
-
-
-def _reasons(told: Any) -> str | None:
-    if not isinstance(told, Mapping):
-        return None
-    return next((str(value) for key, value in told.items() if "reason" in str(key)), None)
+        reasons = told.items() if isinstance(told, Mapping) else ()
+        reason = next((str(value) for key, value in reasons if "reason" in str(key)), None)
+        return Outcome(score=float(score), explanation=reason)
 
 
 _KINDS: Mapping[str, type[Foreign]] = {

@@ -16,7 +16,7 @@ EvaluatorError
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = (
     "BudgetExceeded",
@@ -31,6 +31,8 @@ __all__ = (
     "NoVerdict",
     "UnknownEvaluator",
     "Unreadable",
+    "excerpt",
+    "unreadable",
 )
 
 
@@ -108,3 +110,14 @@ class NoRecording(JudgeError):
     """A judge that only replays has no recorded answer for this question."""
 
     retriable = False
+
+
+def excerpt(text: str, size: int = 80) -> str:
+    """The beginning of a text on one line, for messages."""
+    line = " ".join(text.split())
+    return line if len(line) <= size else line[: size - 1] + "…"
+
+
+def unreadable(wanted: str, text: str) -> NoReturn:
+    """Raise `Unreadable` that says what was expected and how the text begins."""
+    raise Unreadable(f"expected {wanted}, got {excerpt(text)!r}")

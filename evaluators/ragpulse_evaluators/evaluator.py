@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import math
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, overload
@@ -17,9 +16,8 @@ from typing import Any, ClassVar, Literal, overload
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import digest
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
-from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of
-from ragpulse_evaluators.judges.tokens import count_tokens
-from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall, Outcome, Status
+from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of
+from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall, Outcome, Scale, Status, as_outcome
 
 __all__ = ("CostClass", "Estimate", "Evaluator", "Function", "Scale", "as_outcome", "evaluator")
 
@@ -27,42 +25,6 @@ _SEVERAL, _INSTRUCTIONS, _REPLY = 4, 500, 300
 """Calls, and tokens of each beside the case, of a user's class that asks a judge."""
 CostClass = Literal["free", "embedding", "1 call", "k calls"]
 """What one case costs: nothing, an embedding, one judge call, several."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scale:
-    """Native range of a score and how it becomes 0..1, higher is better."""
-
-    lo: float = 0.0
-    hi: float | None = 1.0
-    """None: unbounded, so `normalized` stays None."""
-    reverse: bool = False
-    """True where lower is better (distances, harm)."""
-    kind: Literal["minmax", "ratio", "clip", "open"] = "minmax"
-    """`ratio` = score/hi (G-Eval); `clip` cuts to 0..1 (cosines); `open` = any number, normalized within 0..1 only."""
-
-    def normalize(self, score: float) -> float | None:
-        """Map a native score to 0..1; raises `Unreadable` when it lies outside the range."""
-        if not math.isfinite(score):
-            raise Unreadable(f"{score} is not a finite number")
-        if self.kind == "open":
-            return self._turned(score) if 0.0 <= score <= 1.0 else None
-        if self.hi is None:
-            return None
-        if not self.lo - 1e-9 <= score <= self.hi + 1e-9:
-            raise Unreadable(f"{score:g} is outside {self.lo:g}..{self.hi:g}")
-        if self.kind == "minmax":
-            score = (score - self.lo) / (self.hi - self.lo)
-        elif self.kind == "ratio":
-            score = score / self.hi
-        return self._turned(min(1.0, max(0.0, score)))
-
-    def _turned(self, unit: float) -> float:
-        return 1.0 - unit if self.reverse else unit
-
-    def passes(self, score: float, threshold: float) -> bool:
-        """Compare a native score with a native threshold in the direction that is better."""
-        return score <= threshold if self.reverse else score >= threshold
 
 
 class Evaluator(ABC):
@@ -254,41 +216,6 @@ class Evaluator(ABC):
         return EvaluationResult(
             evaluator=self.name, version=self.version, judge=self.judge_id, case=case, calls=tuple(calls), **values
         )
-
-
-def as_outcome(value: Any) -> Outcome | EvaluationResult:
-    """Read what `run` or a user's function returned; None means "not applicable" and becomes `skipped`."""
-    if isinstance(value, (Outcome, EvaluationResult)):
-        return value
-    if value is None:
-        raise MissingField("anything to score (the evaluator returned None)")
-    if isinstance(value, bool):
-        return Outcome(score=float(value), passing=value)
-    if isinstance(value, str):
-        return Outcome(label=value)
-    if isinstance(value, Mapping):
-        return _from_mapping(value)
-    try:
-        return Outcome(score=float(value))
-    except TypeError:
-        raise Unreadable(
-            f"an evaluator returns a bool, number, string or mapping, not {type(value).__name__}"
-        ) from None
-
-
-_OTHER_KEYS = {"comment": "explanation", "reasoning": "explanation", "value": "label", "key": None}
-"""Keys of LangSmith's evaluators; `key` repeats the evaluator's name."""
-
-
-def _from_mapping(value: Mapping[str, Any]) -> Outcome:
-    renamed = {_OTHER_KEYS.get(key, key): item for key, item in value.items()}
-    value = {key: item for key, item in renamed.items() if key is not None}
-    if isinstance(value.get("score"), bool):
-        value = {"passing": value["score"], **value, "score": float(value["score"])}
-    known = {field.name for field in fields(Outcome)}
-    if unknown := sorted(set(value) - known):
-        raise Unreadable(f"unknown keys {unknown}; known are {sorted(known)}")
-    return Outcome(**value)
 
 
 _ALIASES = {"input": "query", "output": "response", "expected": "reference"}

@@ -16,7 +16,7 @@ from typing import Any
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
-from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
 
 __all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")

@@ -1,4 +1,4 @@
-"""The result of an evaluator: the last shape in the flow case → evaluator → result."""
+"""What an evaluator returns, on which scale, and the result that is made of it: case → evaluator → result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ragpulse_evaluators.case import Case, Context
+from ragpulse_evaluators.errors import MissingField, Unreadable
 
-__all__ = ("Estimate", "EvaluationResult", "JudgeCall", "Outcome", "Status")
+__all__ = ("Estimate", "EvaluationResult", "JudgeCall", "Outcome", "Scale", "Status", "as_outcome")
 
 Status = Literal["ok", "invalid", "skipped", "error"]
 
@@ -172,3 +173,74 @@ class EvaluationResult(BaseModel):
     def contexts(self) -> tuple[Context, ...] | None:
         """The contexts of the case."""
         return self.case.contexts if self.case else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Native range of a score and how it becomes 0..1, higher is better."""
+
+    lo: float = 0.0
+    hi: float | None = 1.0
+    """None: unbounded, so `normalized` stays None."""
+    reverse: bool = False
+    """True where lower is better (distances, harm)."""
+    kind: Literal["minmax", "ratio", "clip", "open"] = "minmax"
+    """`ratio` = score/hi (G-Eval); `clip` cuts to 0..1 (cosines); `open` = any number, normalized within 0..1 only."""
+
+    def normalize(self, score: float) -> float | None:
+        """Map a native score to 0..1; raises `Unreadable` when it lies outside the range."""
+        if not math.isfinite(score):
+            raise Unreadable(f"{score} is not a finite number")
+        if self.kind == "open":
+            return self._turned(score) if 0.0 <= score <= 1.0 else None
+        if self.hi is None:
+            return None
+        if not self.lo - 1e-9 <= score <= self.hi + 1e-9:
+            raise Unreadable(f"{score:g} is outside {self.lo:g}..{self.hi:g}")
+        if self.kind == "minmax":
+            score = (score - self.lo) / (self.hi - self.lo)
+        elif self.kind == "ratio":
+            score = score / self.hi
+        return self._turned(min(1.0, max(0.0, score)))
+
+    def _turned(self, unit: float) -> float:
+        return 1.0 - unit if self.reverse else unit
+
+    def passes(self, score: float, threshold: float) -> bool:
+        """Compare a native score with a native threshold in the direction that is better."""
+        return score <= threshold if self.reverse else score >= threshold
+
+
+def as_outcome(value: Any) -> Outcome | EvaluationResult:
+    """Read what `run` or a user's function returned; None means "not applicable" and becomes `skipped`."""
+    if isinstance(value, (Outcome, EvaluationResult)):
+        return value
+    if value is None:
+        raise MissingField("anything to score (the evaluator returned None)")
+    if isinstance(value, bool):
+        return Outcome(score=float(value), passing=value)
+    if isinstance(value, str):
+        return Outcome(label=value)
+    if isinstance(value, Mapping):
+        return _from_mapping(value)
+    try:
+        return Outcome(score=float(value))
+    except TypeError:
+        raise Unreadable(
+            f"an evaluator returns a bool, number, string or mapping, not {type(value).__name__}"
+        ) from None
+
+
+_OTHER_KEYS = {"comment": "explanation", "reasoning": "explanation", "value": "label", "key": None}
+"""Keys of LangSmith's evaluators; `key` repeats the evaluator's name."""
+
+
+def _from_mapping(value: Mapping[str, Any]) -> Outcome:
+    renamed = {_OTHER_KEYS.get(key, key): item for key, item in value.items()}
+    value = {key: item for key, item in renamed.items() if key is not None}
+    if isinstance(value.get("score"), bool):
+        value = {"passing": value["score"], **value, "score": float(value["score"])}
+    known = {field.name for field in fields(Outcome)}
+    if unknown := sorted(set(value) - known):
+        raise Unreadable(f"unknown keys {unknown}; known are {sorted(known)}")
+    return Outcome(**value)

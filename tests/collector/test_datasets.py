@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from stored_units import Units, open_store, trace_id
 
+from ragpulse_collector.api.drafts import DatasetDraft
 from ragpulse_collector.api.handlers import writes
 from ragpulse_collector.api.handlers.traces import trace_list
-from ragpulse_collector.api.models import ById, DatasetDraft, TraceList
+from ragpulse_collector.api.models import ById, TraceList
 from ragpulse_collector.store import EmbeddedStore
 
 

@@ -314,3 +314,16 @@ def test_explain_takes_errors_as_what_failed(store: EmbeddedStore) -> None:
     found = explain(store, {"metric": "error_rate", "bad": True, **DAY}, clock=now)
     assert found["n_selected"] == 20
     assert (found["attributes"][0]["attribute"], found["attributes"][0]["value"]) == ("model", "b")
+
+
+def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -> None:
+    """Three of twenty users fail always; that two of them, and five others, use one model is chance."""
+    units = Units(store)
+    for number in range(600):
+        user, model = number % 20, "a" if number % 20 in (0, 1, 5, 6, 7, 8, 9) else "b"
+        units.scored(number, "judge", float(user > 2), facts={"user_id": f"u{user}", "model": model})
+    units.save()
+    told = explain(store, {"metric": "quality:judge", "bad": True, **DAY}, clock=now)["attributes"]
+    (found,) = (one for one in told if (one["attribute"], one["value"]) == ("model", "a"))
+    assert found["lift"] == pytest.approx(2 / 3 / (5 / 17))
+    assert found["p_adjusted"] > 0.05

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+import statistics
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from stored_units import T0, Units, open_store, uniform
+from stored_units import T0, Units, open_store, trace_id, uniform
 
+from ragpulse_collector.analysis.calibration import _drawn, _Judged, calibration
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check
@@ -21,9 +24,15 @@ from ragpulse_collector.monitoring.measure import readings
 from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_evaluators.statistics import hajek
 
 SERVICES = 40
 DAY = {"from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
+
+
+def now() -> datetime:
+    """An hour after everything happened."""
+    return T0 + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -69,7 +78,8 @@ def test_users_count_as_dependent_everywhere(store: EmbeddedStore) -> None:
         assert "100 answers · 20 users" in headline["words"]
         verdicts.append(gate["verdict"])
         moves.append(headline["verdict"])
-        (watched,) = readings(store, "quality:judge", day, asked, Condition("<", 0.8), 0.95).values()
+        (read,) = readings(store, "quality:judge", day, asked, Condition("<", 0.8)).values()
+        watched = read(0.95)
         alarms += not (watched.lo or 0.0) <= 0.8 <= (watched.hi or 0.0)
         states.append(targets(asked)["targets"][0]["state"])
     assert min(covered.values()) >= 0.9 * SERVICES
@@ -167,3 +177,41 @@ def test_throughput_divides_by_the_time_covered(store: EmbeddedStore) -> None:
     asked = {"name": "throughput", "from": "-24h", "step": "all"}
     (line,) = series(store, asked, clock=lambda: now)["series"]
     assert line["points"][0]["value"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_agreement_with_labels_counts_users(store: EmbeddedStore) -> None:
+    """The judge errs about three of twenty users: kappa and sensitivity have the intervals of twenty, not of 200."""
+    reports = []
+    for evaluator, told in (("by_user", True), ("alone", False)):
+        units = Units(store)
+        for number in range(200):
+            user, place = number % 20, number + 1000 * told
+            human = float(number % 40 >= 14)
+            facts = {"user_id": f"u{user}" if told else None}
+            units.scored(place, evaluator, 1.0 - human if user < 3 else human, facts=facts)
+            units.add("labels", trace_id=trace_id(place), span_id=0xAA, request_time=T0, evaluator=evaluator,
+                      score=human, passing=human > 0, annotator="a", label_pi=0.5, created_at=T0)  # fmt: skip
+        units.save()
+        reports += calibration(store, {"evaluator": evaluator, "from": "-4h"}, clock=now)["versions"]
+    users, alone = reports
+    assert (users["kappa"], users["sensitivity"]) == (alone["kappa"], alone["sensitivity"])
+    for low, high in (("lo", "hi"), ("sensitivity_lo", "sensitivity_hi")):
+        assert users[high] - users[low] > 1.5 * (alone[high] - alone[low])
+
+
+def test_labels_of_many_sittings_are_weighted_right() -> None:
+    """Twenty suggestions are labelled, then two hundred: the mean of all labels stays that of all answers."""
+    truth = [float(number % 7 > 1) for number in range(600)]
+    judged = [
+        _Judged(f"{number:032x}", T0, "v1", None, (0.3, 0.5, 0.9)[number % 3] if good else (0.1, 0.5)[number % 2], 1.0,
+                number, None, None)
+        for number, good in enumerate(truth)
+    ]  # fmt: skip
+    for count in (60, 200, 500):
+        means = []
+        for draw in range(60):
+            order = sorted((*_drawn(f"judge{draw}", one), place) for place, one in enumerate(judged))
+            values, chances = [truth[one[3]] for one in order[:count]], [one[2] for one in order[:count]]
+            means.append(hajek(values, chances).estimate)
+        error = statistics.stdev(means) / math.sqrt(len(means))
+        assert abs(statistics.mean(means) - statistics.mean(truth)) < 3 * error + 0.005

@@ -121,3 +121,14 @@ def test_unknown_columns_of_a_data_set_are_refused(
     path.write_text(row + "\n")
     assert run(["evaluate", str(path), "-e", "exact_match"]) == 1
     assert f"{path}:1: {hint}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["calibrate", "align"])
+def test_a_line_without_a_persons_score_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both commands say what each line needs."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"response": "yes"}\n')
+    assert run([command, "-e", "exact_match", "--labels", str(path)]) == 1
+    assert f"{path}: every line needs `human`" in capsys.readouterr().err

@@ -216,8 +216,8 @@ def test_monitors_read_each_tenant(tmp_path: Path) -> None:
     window = Window(T0 - timedelta(hours=1), T0 + timedelta(hours=1), 0)
 
     def read(metric: str, by: str) -> dict[str, float | None]:
-        found = readings(store, metric, window, {"group_by": by}, parse("< 1"), 0.95)
-        return {group: reading.value for group, reading in found.items()}
+        found = readings(store, metric, window, {"group_by": by}, parse("< 1"))
+        return {group: read(0.95).value for group, read in found.items()}
 
     by_tenant = {'{"metadata.tenant": "b"}': 1.0, '{"metadata.tenant": null}': 0.0}
     assert read("quality:groundedness", "metadata.tenant") == by_tenant

@@ -119,6 +119,7 @@ class FakeFigures(FakeTraces):
         if self.empty:
             return {
                 "newest_span": None,
+                "changes": [],
                 "lag_s": None,
                 "n_traces": 0,
                 "error_rate": None,

@@ -172,6 +172,7 @@ class FakeTraces:
             "spans": self._told(row, params.get("spans")),
             "contexts": self._contexts(row, index),
             "scores": self._scores(row, index),
+            "unread": [],
             "decisions": [
                 {
                     "trace_id": trace_id,

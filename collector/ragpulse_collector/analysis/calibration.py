@@ -131,9 +131,9 @@ def _move(shown: dict[str, Any], correction: _Correction) -> None:
 def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """The judge against people's labels: `evaluator`, `from` (default 90 days) and filters.
 
-    Per version and judge: labels (`n`; `drawn` with a known chance), agreement (kappa with interval, sensitivity,
-    specificity at 0.5), the judge's mean and the corrected one, which is that of the series over the same range.
-    Where nothing is corrected `note` says why.
+    Per version and judge: labels (`n`; `drawn` with a known chance), agreement (kappa, sensitivity and specificity at
+    0.5, each with an interval that counts labels on answers of one user as dependent), the judge's mean and the
+    corrected one, which is that of the series over the same range. Where nothing is corrected `note` says why.
     """
     evaluator = str(params.get("evaluator") or "")
     window = window_of({"width": 1, **params}, now=clock(), back="90d").whole
@@ -155,7 +155,8 @@ def _report(
     found = hajek([one.value for one in now], [one.pi for one in now], clusters=[one.cluster for one in now])
     measured = Interval.of(found)
     kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
-    lo, hi = _kappa_interval(pairs) if kappa is not None else (None, None)
+    whose = [one.cluster for one in labelled]
+    lo, hi = _kappa_interval(pairs, whose) if kappa is not None else (None, None)
     return {
         "version": version,
         "judge": judge,
@@ -163,8 +164,8 @@ def _report(
         "kappa": kappa,
         "lo": lo,
         "hi": hi,
-        "sensitivity": _share([a for a, b in pairs if b]),
-        "specificity": _share([1 - a for a, b in pairs if not b]),
+        **_share("sensitivity", [(a, user) for (a, b), user in zip(pairs, whose, strict=True) if b]),
+        **_share("specificity", [(1 - a, user) for (a, b), user in zip(pairs, whose, strict=True) if not b]),
         "drawn": sum(one.label_pi is not None for one in labelled),
         "judged": None if found is None else found.estimate,
         "corrected": asdict(correction(measured)) if correction and measured else None,
@@ -182,14 +183,19 @@ def _note(labelled: Sequence[_Judged], *, corrected: bool) -> str | None:
     return "not enough labels" + (f": {chosen} were chosen by people, and correct nothing" if chosen else "")
 
 
-def _share(values: Sequence[int]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _share(name: str, hits: Sequence[tuple[int, Any]]) -> dict[str, float | None]:
+    """The share of hits among labels with its interval, in which labels on answers of one user are dependent."""
+    found = hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits])
+    value, lo, hi = (None, None, None) if found is None else (found.estimate, found.lo, found.hi)
+    return {name: value, f"{name}_lo": lo, f"{name}_hi": hi}
 
 
-def _kappa_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float | None, float | None]:
-    if len(pairs) < _ENOUGH:
+def _kappa_interval(pairs: Sequence[tuple[int, int]], whose: Sequence[Any]) -> tuple[float | None, float | None]:
+    """Users are drawn again, with all their labels; None where a few users have nearly all of them."""
+    alike = hajek([float(a == b) for a, b in pairs], [1.0] * len(pairs), clusters=whose)
+    if len(pairs) < _ENOUGH or alike is None or alike.lo is None:
         return None, None
-    found = bootstrap_ci(pairs, statistic=_kappa_of_rows, resamples=500)
+    found = bootstrap_ci(pairs, statistic=_kappa_of_rows, groups=whose, resamples=500)
     return (None, None) if found is None else (found.lo, found.hi)
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.documents import retrievals, shared_documents
 from ragpulse_collector.store.queries.scores import MEASURES, sample_of
 from ragpulse_collector.store.queries.traces import Filter, trace_rows
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import benjamini_hochberg, effective_n, two_proportion
+from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, two_proportion
 
 __all__ = ["column_of", "exemplars", "explain"]
 
@@ -126,6 +127,8 @@ class _Row:
     weight: float
     attributes: tuple[_Key, ...]
     bad: bool
+    cluster: int
+    """Whose request it is."""
 
 
 def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -134,8 +137,9 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     `bad` selects failing answers, failed requests, or the highest tenth of a number; without a box it is that of the
     worst stretch of time, where there is one (`dip`). Attributes are in the order of lift, those that may be chance
     last; `explained_by` names an earlier one without which an attribute is not more common. Shares are weighted by 1/pi
-    where the metric is sampled; p is that of a two-proportion test on effective numbers, adjusted for the many values
-    looked at (Benjamini-Hochberg). Over 20,000 requests a random sample is read.
+    where the metric is sampled. p is that of a two-proportion test on effective numbers, in which requests of one user
+    are dependent and few users prove nothing; it is adjusted for the many values looked at (Benjamini-Hochberg). Over
+    20,000 requests a random sample is read.
     """
     now = clock()
     window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(params, skip=("name",))
@@ -169,25 +173,36 @@ def _read(store: Store, metric: str, window: Window, keep: Filter) -> list[_Row]
             store, evaluator, window.parameters, keep, columns=(*_ATTRIBUTES, "tags", "metadata", "query")
         )
         source, parameters = (
-            f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, {_COLUMNS_READ}, query"
+            f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, cluster,"
+            f" {_COLUMNS_READ}, query"
             f" FROM ({sample.sql}) WHERE status = 'ok' AND pi > 0",
             sample.parameters,
         )
     else:
         source, parameters = (
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
-            f" coalesce(upstream_pi, 1) AS pi, NULL AS passing, {_COLUMNS_READ}, query FROM traces"
+            f" coalesce(upstream_pi, 1) AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query"
+            " FROM traces"
             f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
             {**window.parameters, **keep.parameters},
         )
     rows = store.read(
-        f"SELECT trace_id, start_time, y, pi, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query) FROM ({source})"
+        f"SELECT trace_id, start_time, y, pi, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query), cluster"
+        f" FROM ({source})"
         f" WHERE y IS NOT NULL USING SAMPLE reservoir({_MOST_ROWS} ROWS) REPEATABLE (1)",
         parameters,
     ).rows
     bad = _bad([(float(row[2]), row[4]) for row in rows], scored=scored)
     return [
-        _Row(row[0].hex, row[1], float(row[2]), 1.0 / row[3], tuple(_named(row[5:])), bad(float(row[2]), row[4]))
+        _Row(
+            row[0].hex,
+            row[1],
+            float(row[2]),
+            1.0 / row[3],
+            tuple(_named(row[5:-1])),
+            bad(float(row[2]), row[4]),
+            row[-1],
+        )
         for row in rows
     ]
 
@@ -325,28 +340,53 @@ def _compare(rows: Sequence[_Row], chosen: set[int], held: _Members, *, without:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Some of the rows by their places, the weight they stand for, and how many they count for."""
+    """Some of the rows by their places, and what they add up to in all and by user."""
 
     places: set[int]
-    weight: float
-    size: float
+    by_user: dict[int, float]
+    """The weight of each user's rows."""
+    none: Moments
+    """The sums of a share of 0."""
 
     @classmethod
     def of(cls, rows: Sequence[_Row], places: set[int]) -> _Side:
         """Add up the weights."""
-        weights = [rows[at].weight for at in places]
-        return cls(places, sum(weights), effective_n(weights))
+        weights, own = _by_user(rows, places), _by_user(rows, places, power=2)
+        w, ww = math.fsum(weights.values()), math.fsum(own.values())
+        squares = math.fsum(weight * weight for weight in weights.values())
+        part = math.fsum(own[user] / weight for user, weight in weights.items())
+        heaviest = max((rows[at].weight for at in places), default=0.0)
+        largest = max(weights.values(), default=0.0)
+        none = Moments(len(places), len(weights), w, 0, 0, ww, squares, 0, 0, 0, part, heaviest, largest, 0, 0, 0)
+        return cls(places, weights, none)
+
+    def share(self, rows: Sequence[_Row], inside: set[int]) -> tuple[float, float | None]:
+        """The share that some of its rows have, and the number of independent requests that tell as much."""
+        sums = _by_user(rows, inside)
+        found = math.fsum(sums.values())
+        pairs = [(weight, self.by_user[user]) for user, weight in sums.items()]
+        seen = replace(
+            self.none, wy=found, wyy=found, cluster_ws=math.fsum(s * w for s, w in pairs),
+            cluster_ss=math.fsum(s * s for s, _ in pairs), cluster_means=math.fsum(s * s / w for s, w in pairs),
+            least=float(len(inside) == len(self.places)), most=float(bool(inside)),
+        )  # fmt: skip
+        return found / self.none.w, seen.trials()
+
+
+def _by_user(rows: Sequence[_Row], places: Iterable[int], *, power: int = 1) -> dict[int, float]:
+    sums: dict[int, float] = defaultdict(float)
+    for at in places:
+        sums[rows[at].cluster] += rows[at].weight ** power
+    return sums
 
 
 def _differs(rows: Sequence[_Row], chosen: _Side, others: _Side, having: set[int]) -> dict[str, Any]:
     """Shares of an attribute on both sides, their ratio, and the p-value of the difference."""
     inside, outside = chosen.places & having, others.places & having
-    share, other = (
-        sum(rows[at].weight for at in part) / side.weight for part, side in ((inside, chosen), (outside, others))
-    )
-    test = two_proportion(
-        round(share * chosen.size), round(chosen.size), round(other * others.size), round(others.size)
-    )
+    (share, size), (other, rest) = chosen.share(rows, inside), others.share(rows, outside)
+    test = None
+    if size is not None and rest is not None:
+        test = two_proportion(round(share * size), round(size), round(other * rest), round(rest))
     return {
         "selected": {"n": len(inside), "share": share},
         "baseline": {"n": len(outside), "share": other},

@@ -128,7 +128,7 @@ class Bucket:
     """Verdicts by status without those of replays."""
     missing: Missing
     first: datetime | None = None
-    """The earliest request with an online verdict ..."""
+    """The earliest request with an online verdict: what lies before rests on replays ..."""
     last: datetime
     """... and the latest of all."""
     passed: float = 0.0
@@ -199,6 +199,7 @@ class Bucket:
             "pending": self.missing.pending,
             "missing": self.missing.n,
             "missing_share": self.missing_share,
+            "replayed": max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
             "bounds": None if self.bounds is None else list(self.bounds),
             "least": self.limits(self.estimate)[0],
             "most": self.limits(self.estimate)[1],
@@ -216,7 +217,7 @@ class Bucket:
 
 NO_POINT: dict[str, Any] = {
     **point(None), "counts": dict.fromkeys(_FAILURES, 0), "dropped": 0, "pending": 0, "missing": 0,
-    "missing_share": 0.0, "bounds": None, "least": None, "most": None, "words": "nothing scored",
+    "missing_share": 0.0, "replayed": 0, "bounds": None, "least": None, "most": None, "words": "nothing scored",
 }  # fmt: skip
 """The point of a bucket in which nothing was selected."""
 

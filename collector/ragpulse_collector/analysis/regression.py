@@ -12,7 +12,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.compare import more_needed
 from ragpulse_collector.analysis.quality import point
-from ragpulse_evaluators.ranking.overlap import jaccard, rank_biased_overlap
+from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
 from ragpulse_evaluators.statistics import hajek, weighted_mean
 
 __all__ = ["Answered", "Pair", "Score", "gates", "regression"]

@@ -38,7 +38,9 @@ def series(
     null; counts of requests are 0 between the first and the last request. With `corrected` the points of a quality
     metric are moved by what people's labels show the judge to be wrong by; with `assisted_by` (an evaluator that scored
     everything) they are made more precise by what that says of the answers not judged. `replayed_where` names the
-    conditions of replays in a line: their scores represent those traces only. With `snapshots` it shares what was read
+    conditions of replays in a line: their scores represent those traces only. A line begins with what a replay scored
+    and goes on with what a rule scores: `online_since` is where, and `replayed` of a point counts scores of replays.
+    With `snapshots` it shares what was read
     for others. A list of names is answered by `{"metrics": [...]}`: a page asks once, not a dozen times.
     """
     name = params.get("name") or ""
@@ -113,11 +115,16 @@ def _traffic_point(one: TrafficBucket, name: str, seconds: float) -> dict[str, A
 def _quality(asked: Snapshot, family: str, evaluator: str) -> list[dict[str, Any]]:
     window, groups = asked.window, asked.groups
     found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
+    since: dict[tuple[Any, ...], datetime] = {}
     for one in asked.quality(evaluator, family):
-        found[(one.group, one.version, one.judge)][one.at] = one.point()
+        line = (one.group, one.version, one.judge)
+        found[line][one.at] = one.point()
+        if one.first is not None:
+            since[line] = min(one.first, since.get(line, one.first))
     return [
         _line(groups, group, version, judge, _filled(window, points, NO_POINT))
         | {"replayed_where": sorted(where for of, where in asked.scopes() if of == version)}
+        | {"online_since": iso(since.get((group, version, judge)))}
         for (group, version, judge), points in sorted(
             found.items(), key=lambda item: (str(item[0][0]), min(item[1]), str(item[0]))
         )

@@ -1,8 +1,9 @@
 """The JSON function: one table of operations, served over HTTP and handed to the pages.
 
-Operation(method, path, params, run, answer) ─┬─▶ http.routes        /api/v1/...
-                                              ├─▶ Operations.call    the pages, the demo
-                                              └─▶ openapi.document   /openapi.json
+Operation(name, run, summary, params, answer) ─┬─▶ operations.routes   /api/v1/...
+                                               ├─▶ Operations.call     the pages, the demo
+                                               └─▶ openapi.document    /openapi.json
 
-`models` holds the parameters of each operation, `answers` the answers, `problems` the form of errors.
+`models` (reading) and `drafts` (changing) hold the parameters of each operation; `answers`, `reports` (quality) and
+`states` (what runs) the answers; `http` JSON and the form of errors.
 """

@@ -1,38 +1,28 @@
-"""The parameters of each operation, by their public names."""
+"""The parameters of each operation that reads, by their public names; `drafts` has those that change something."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import Field, model_validator
 
 from ragpulse_collector.api.params import (
     Duration,
-    JsonList,
     Many,
     Metadata,
     Names,
     Params,
-    Since,
     SpanChoice,
-    SpanId,
     Step,
     Time,
     TraceId,
-    TraceIds,
-    Unit,
 )
-from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 
-MAX_TEXT = 10_000
 DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
 
 Sort = Literal["time", "oldest", "slow", "fast", "worst", "best", "expensive", "cheap", "long", "short"]
 Outcome = Literal["eligible", "selected", "dropped", "uncovered", "scored", "skipped", "invalid", "error"]
-Text = Annotated[str, AfterValidator(lambda text: text[:MAX_TEXT])]
-"""A text that a person typed; what is beyond its limit is cut off."""
 
 
 class Range(Params):
@@ -122,29 +112,6 @@ class SessionList(Filters):
     evaluator: str | None = Field(None, description="Whose scores `worst` goes by; default: those of all.")
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
     offset: int = Field(0, ge=0, description="`next` of an earlier answer.")
-
-
-class Item(BaseModel):
-    """A question of a dataset, as `ragpulse freeze` writes it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    query: str = Field(min_length=1)
-    response: str | None = None
-    trace_id: str = ""
-    at: str = ""
-    retrieved: list[str] | None = None
-    latency_ms: float | None = None
-    cost_usd: float | None = None
-    scores: list[dict[str, Any]] = []
-
-
-class DatasetDraft(TraceList):
-    """`POST datasets/{id}`."""
-
-    id: str = Field(min_length=1, max_length=80)
-    trace_ids: TraceIds = Field([], description="These traces; else those that the filters match.")
-    items: list[Item] = []
 
 
 class TraceFile(TraceChoice):
@@ -277,118 +244,6 @@ class Events(Range):
     limit: int | None = None
 
 
-class StratumDraft(BaseModel):
-    """A condition with its own rate."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
-    where: str
-    rate: Unit
-
-
-class RuleDraft(Params):
-    """A rule that is made or looked at."""
-
-    name: str
-    evaluators: Names
-    rate: Unit
-    where: str | None = None
-    strata: Annotated[list[StratumDraft], JsonList] = []
-    unit: Literal["trace", "session"] = Field("trace", description="`session`: the last turn of each quiet session.")
-    budget_usd_per_day: float | None = Field(None, ge=0, description="What this rule may spend on judges in a day.")
-
-
-class Named(Params):
-    """Something by its name."""
-
-    name: str
-
-
-class MonitorDraft(Params):
-    """A monitor that is made, changed or looked at."""
-
-    name: str = Field("preview", min_length=1)
-    metric: str
-    condition: str
-    group_by: Names = []
-    where: str | None = None
-    window: str = "1h"
-    baseline: str = "7d"
-    false_alarms_per_year: float = Field(4, gt=0)
-    min_n: int = Field(0, ge=0)
-    notify: Names = []
-
-    def settings(self) -> MonitorSettings:
-        """Return the monitor as one of the file would be."""
-        return MonitorSettings.model_validate(self.model_dump())
-
-
-class Mute(Params):
-    """`POST monitors/{name}/mute`; without `for` messages are sent again."""
-
-    name: str
-    for_: Duration | None = Field(None, alias="for")
-
-
-class Label(Params):
-    """`POST labels`."""
-
-    trace_id: TraceId
-    span_id: SpanId | None = None
-    evaluator: Text
-    score: Unit | None = None
-    passing: bool | None = None
-    comment: Text | None = None
-    annotator: Text | None = None
-    label_pi: float | None = None
-
-    @model_validator(mode="after")
-    def _has_verdict(self) -> Label:
-        if self.score is None and self.passing is None:
-            raise ValueError("a label needs `score` (0..1) or `passing` (true or false)")
-        return self
-
-
-class Score(Params):
-    """`POST scores`; `explanation` is another name of `comment`."""
-
-    trace_id: TraceId
-    span_id: SpanId | None = None
-    name: Text = "feedback"
-    score: float | None = None
-    label: Text | None = None
-    comment: Text | None = None
-    explanation: Text | None = None
-
-    @model_validator(mode="after")
-    def _has_value(self) -> Score:
-        if self.score is None and self.label is None:
-            raise ValueError("a score needs `score` (a number) or `label` (a text)")
-        return self
-
-
-class Evaluate(Params):
-    """`POST evaluate`."""
-
-    trace_id: TraceId
-    span_id: SpanId | None = None
-    evaluators: Names = Field(min_length=1)
-
-
-class Replay(Filters):
-    """`POST replays`."""
-
-    evaluators: Names = []
-    external: list[dict[str, Any]] = Field([], description="Evaluators that only the caller has.")
-    since: Since | None = None
-    limit: int | None = None
-    max_usd: float | None = None
-    judge: str | None = None
-    dry_run: bool = Field(False, description="Only report what it would take.")
-    loads: SkipJsonSchema[Any] = None
-    """Only in the same process, like `prompts`."""
-    prompts: SkipJsonSchema[Any] = None
-
-
 class ById(Params):
     """Something by its id."""
 
@@ -399,23 +254,10 @@ class OneSession(ById):
     """`GET sessions/{id}`."""
 
 
-class Resume(ById):
-    """`POST replays/{id}/resume`."""
-
-    max_usd: float | None = None
-
-
 class Cases(ById):
     """`GET replays/{id}/cases`."""
 
     limit: int | None = None
-
-
-class Results(ById):
-    """`POST replays/{id}/results`."""
-
-    results: list[Any] = []
-    capped: str | None = Field(None, description="Why the caller stops before the end.")
 
 
 class Drift(Filters):
@@ -425,37 +267,13 @@ class Drift(Filters):
     back: Duration | None = Field(None, description="How far the live score is looked at.")
 
 
-class Anchors(OfEvaluator):
-    """`POST drift/anchors`."""
-
-    n: int | None = None
-
-
-class Evaluator(Params):
-    """`POST drift/run`."""
-
-    evaluator: str
-
-
 class Export(Params):
     """`GET export`."""
 
     format: Literal["parquet", "jsonl"] = "parquet"
 
 
-class Prune(Params):
-    """`POST prune`."""
+class Named(Params):
+    """Something by its name."""
 
-    older_than: Duration | None = None
-    service: str | None = None
-    user: str | None = Field(None, description="A person: all traces of this `user_id`, and of its sessions.")
-    session: str | None = Field(None, description="All traces of this `session_id`.")
-    trace: TraceId | None = None
-    dry_run: bool = Field(False, description="Only count.")
-
-    @model_validator(mode="after")
-    def _one_choice(self) -> Prune:
-        given = (self.older_than, self.service, self.user, self.session, self.trace)
-        if sum(one is not None for one in given) != 1:
-            raise ValueError("say one of older_than (30d, 12h), service, user, session and trace")
-        return self
+    name: str

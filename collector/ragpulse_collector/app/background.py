@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ class Job:
     run: Callable[[], object]
     first_s: float | None = None
     """The first time this long after the start (None: after one interval)."""
-    due: float = field(default=0.0)
+    due: float = 0.0
     failing: bool = False
 
 

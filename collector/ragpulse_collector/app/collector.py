@@ -78,11 +78,11 @@ class Collector:
     @cached_property
     def components(self) -> Components:
         """What is made behind the open door; raises SettingsError for a rule that cannot run here."""
-        from ragpulse_collector.app.wiring import wire
+        from ragpulse_collector.app.wiring import Components
         from ragpulse_collector.otlp.intake import Counters
 
         self.counters = Counters()
-        return wire(
+        return Components(
             self.store,
             self.settings,
             prices=self._prices,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ragpulse_collector.api.operations import ApiError, Operations
-from ragpulse_collector.app.wiring import wire
+from ragpulse_collector.app.wiring import Components
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
@@ -56,7 +56,7 @@ def offline(db: str, config: Path | None) -> Iterator[Operations]:
     except StoreError as error:
         raise ValueError(str(error)) from error
     try:
-        yield wire(
+        yield Components(
             store, settings, prices=Prices(settings.prices, settings.collector.price_table), counters=Counters()
         ).operations
     finally:

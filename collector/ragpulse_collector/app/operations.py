@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series
 from ragpulse_collector.analysis.traffic import coverage
-from ragpulse_collector.api import answers, models
+from ragpulse_collector.api import answers, drafts, models, reports, states
 from ragpulse_collector.api.handlers import writes
 from ragpulse_collector.api.handlers.data import (
     ARROW,
@@ -107,7 +107,7 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
                   models.SessionList, answers.Sessions),
         Operation("GET sessions/{id}", partial(session_detail, store), "The turns of a conversation, in order.",
                   models.OneSession, answers.SessionTurns, slashes=True),
-        Operation("GET status", status, "Received, rejected, evaluated, dropped; and why.", Params, answers.Status),
+        Operation("GET status", status, "Received, rejected, evaluated, dropped; and why.", Params, states.Status),
         Operation("POST sql", partial(sql, store, settings.collector), "One read-only SELECT over the views.",
                   models.Sql, answers.Table, files=(ARROW,)),
     )  # fmt: skip
@@ -117,25 +117,25 @@ def _measures(store: Store) -> tuple[Operation, ...]:
     over, snapshots = partial(_measure, store), Snapshots(store)
     return (
         Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.", models.Metrics,
-                  answers.Metrics | answers.ManyMetrics, bound=True),
+                  reports.Metrics | reports.ManyMetrics, bound=True),
         Operation("GET overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
-                  answers.Overview),
+                  reports.Overview),
         Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
-                  answers.Coverage),
+                  reports.Coverage),
         Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
-                  models.Exemplars, answers.Exemplars, bound=True),
-        Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, answers.Explanation),
+                  models.Exemplars, reports.Exemplars, bound=True),
+        Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, reports.Explanation),
         Operation("GET compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,
-                  answers.Comparison),
-        Operation("GET check", over(check), "Is quality above a limit?", models.Check, answers.Check, bound=True),
-        Operation("GET plan", over(plan), "How many to score for a wanted precision.", models.Plan, answers.Plan),
+                  reports.Comparison),
+        Operation("GET check", over(check), "Is quality above a limit?", models.Check, reports.Check, bound=True),
+        Operation("GET plan", over(plan), "How many to score for a wanted precision.", models.Plan, reports.Plan),
         Operation("GET documents", over(documents), "Quality by retrieved document.", models.Documents,
-                  answers.Documents, bound=True),
+                  reports.Documents, bound=True),
         Operation("GET blame", over(failure_attribution), "Retrieval or generation?", models.Blame,
-                  answers.Attribution),
+                  reports.Attribution),
         Operation("GET calibration", over(calibration), "A judge against people's labels.", models.OfEvaluator,
-                  answers.Calibration),
-        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, answers.Suggestions),
+                  reports.Calibration),
+        Operation("GET labels/suggest", over(suggest), "Traces worth a label.", models.Suggest, reports.Suggestions),
     )  # fmt: skip
 
 
@@ -145,15 +145,15 @@ def _evaluators(store: Store, catalog: Catalog, rules: Rules) -> Operation:
         return versions[0] if versions else None
 
     run = partial(evaluators, store, describe=catalog.describe, rules=rules.effective, calibration=agreement)
-    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, answers.Evaluators)
+    return Operation("GET evaluators", run, "The evaluators of this installation.", Params, states.Evaluators)
 
 
 def _rules(rules: Rules) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": models.RuleDraft, "answer": answers.Rule}
+    draft: dict[str, Any] = {"params": drafts.RuleDraft, "answer": states.Rule}
     return (
-        Operation("GET rules", rules.list, "The rules in force.", Params, answers.Rules),
-        Operation("GET rules/preview", rules.preview, "What a rule would select, and cost.", models.RuleDraft,
-                  answers.RulePreview),
+        Operation("GET rules", rules.list, "The rules in force.", Params, states.Rules),
+        Operation("GET rules/preview", rules.preview, "What a rule would select, and cost.", drafts.RuleDraft,
+                  states.RulePreview),
         _admin("POST rules", rules.create, "Add a rule.", **draft),
         _admin("PUT rules/{name}", rules.replace, "Change a rule.", **draft),
         _admin("DELETE rules/{name}", rules.delete, "Remove a rule.", models.Named, answers.Done),
@@ -165,24 +165,24 @@ def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
         handed = external.cases(params.given())
         return {**replays.get(params.id), "cases": handed}
 
-    def results(params: models.Results) -> dict[str, Any]:
+    def results(params: drafts.Results) -> dict[str, Any]:
         accepted = external.results(params.given())
         return {**replays.get(params.id), "accepted": accepted}
 
     return (
-        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, answers.Replays),
+        Operation("GET replays", lambda _: replays.list(), "Replays, newest first.", Params, states.Replays),
         Operation("GET replays/{id}", lambda params: replays.get(params.id), "One replay with its progress.",
-                  models.ById, answers.Replay),
+                  models.ById, states.Replay),
         _admin("POST replays", _given(replays.create),
-               "Run stored traces through evaluators, or only report what it would take.", models.Replay,
-               answers.Replays | answers.Bill, outside=names_only),
+               "Run stored traces through evaluators, or only report what it would take.", drafts.Replay,
+               states.Replays | states.Bill, outside=names_only),
         _admin("POST replays/{id}/cancel", lambda params: replays.cancel(params.id), "Stop a replay.", models.ById,
-               answers.Replay),
+               states.Replay),
         _admin("POST replays/{id}/resume", lambda params: replays.resume(params.id, max_usd=params.max_usd),
-               "Continue a stopped replay.", models.Resume, answers.Replay),
+               "Continue a stopped replay.", drafts.Resume, states.Replay),
         _admin("GET replays/{id}/cases", cases, "Cases for a caller who alone has the evaluator.", models.Cases,
-               answers.Cases),
-        _admin("POST replays/{id}/results", results, "What the caller found.", models.Results, answers.Accepted),
+               states.Cases),
+        _admin("POST replays/{id}/results", results, "What the caller found.", drafts.Results, states.Accepted),
     )  # fmt: skip
 
 
@@ -190,11 +190,11 @@ def _drift(drift: DriftWatch) -> tuple[Operation, ...]:
     return (
         Operation("GET drift", _given(drift.report),
                   "Whose is a move of the score: the judge's or the application's?", models.Drift,
-                  answers.Drift | answers.Watched),
-        _admin("POST drift/anchors", _given(drift.freeze), "Keep judged answers to watch a judge by.", models.Anchors,
-               answers.Drift),
+                  states.Drift | states.Watched),
+        _admin("POST drift/anchors", _given(drift.freeze), "Keep judged answers to watch a judge by.", drafts.Anchors,
+               states.Drift),
         _admin("POST drift/run", _given(drift.run), "Judge the kept answers again, without the recorded calls.",
-               models.Evaluator, answers.Drift),
+               drafts.Evaluator, states.Drift),
     )  # fmt: skip
 
 
@@ -205,18 +205,18 @@ def _datasets(store: Store) -> tuple[Operation, ...]:
         Operation("GET datasets/{id}", partial(writes.dataset, store), "The questions of a dataset.", models.ById,
                   answers.Dataset),
         _admin("POST datasets/{id}", partial(writes.fill_dataset, store), "Add traces or items to a dataset.",
-               models.DatasetDraft, answers.DatasetFilled),
+               drafts.DatasetDraft, answers.DatasetFilled),
         _admin("DELETE datasets/{id}", partial(writes.delete_dataset, store), "Delete a dataset.", models.ById,
                answers.Done),
     )  # fmt: skip
 
 
-def _save_monitor(monitors: Monitors, params: models.MonitorDraft, *, replace: bool) -> dict[str, Any]:
+def _save_monitor(monitors: Monitors, params: drafts.MonitorDraft, *, replace: bool) -> dict[str, Any]:
     saved = monitors.definitions.save(params.settings(), actor=params.caller.actor, replace=replace)
     return saved.settings.model_dump(mode="json")
 
 
-def _mute_monitor(monitors: Monitors, params: models.Mute) -> dict[str, Any]:
+def _mute_monitor(monitors: Monitors, params: drafts.Mute) -> dict[str, Any]:
     muted = monitors.mute(params.name, params.for_, actor=params.caller.actor)
     return muted.settings.model_dump(mode="json", exclude={"webhook", "slack", "secret"})
 
@@ -227,23 +227,23 @@ def _delete_monitor(monitors: Monitors, params: models.Named) -> dict[str, Any]:
 
 
 def _monitors(monitors: Monitors, targets: Targets) -> tuple[Operation, ...]:
-    draft: dict[str, Any] = {"params": models.MonitorDraft, "answer": answers.MonitorSaved}
+    draft: dict[str, Any] = {"params": drafts.MonitorDraft, "answer": states.MonitorSaved}
     return (
         Operation("GET monitors", lambda _: monitors.list(), "Monitors with state and history.", Params,
-                  answers.Monitors),
+                  states.Monitors),
         Operation("GET monitors/preview", lambda params: monitors.preview(params.settings()),
-                  "How often a monitor would have fired, and what it can detect.", models.MonitorDraft,
-                  answers.MonitorPreview),
+                  "How often a monitor would have fired, and what it can detect.", drafts.MonitorDraft,
+                  states.MonitorPreview),
         _admin("POST monitors", partial(_save_monitor, monitors, replace=False), "Make a monitor.", **draft),
         _admin("PUT monitors/{name}", partial(_save_monitor, monitors, replace=True), "Change a monitor.", **draft),
         _admin("DELETE monitors/{name}", partial(_delete_monitor, monitors), "Delete a monitor.", models.Named,
                answers.Done),
         _admin("POST monitors/{name}/mute", partial(_mute_monitor, monitors), "Send no messages until a time.",
-               models.Mute, answers.MonitorSaved),
+               drafts.Mute, states.MonitorSaved),
         Operation("GET targets", _given(targets), "Where metrics should be, and whether they surely are.",
-                  models.Filters, answers.Targets),
+                  models.Filters, reports.Targets),
         _admin("POST monitors/{name}/test", lambda params: monitors.test(params.name), "Send a test alert.",
-               models.Named, answers.AlertSent),
+               models.Named, states.AlertSent),
     )  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def _data(store: StoreWithCopies, settings: Settings, prices: Prices) -> tuple[O
         _admin("GET snapshot", **copy),
         _admin("POST snapshot", **copy),
         _admin("POST prune", partial(pruned, store, also={"anchors": forget_anchors}),
-               "Delete what is older than an age, everything of a service, or of a person.", models.Prune,
+               "Delete what is older than an age, everything of a service, or of a person.", drafts.Prune,
                answers.Pruned),
         _admin("POST remap", partial(remap_all, store, price=prices.settle),
                "Derive the canonical columns again from the raw attributes.", answer=answers.Remapped),
@@ -277,9 +277,9 @@ def _writes(
 ) -> tuple[Operation, ...]:
     evaluate = partial(writes.force, queue=force, known=catalog.online, wake=wake)
     return (
-        _admin("POST labels", partial(writes.label, store, mask=mask), "A person's verdict.", models.Label,
+        _admin("POST labels", partial(writes.label, store, mask=mask), "A person's verdict.", drafts.Label,
                answers.Done),
-        Operation("POST scores", partial(writes.score, store, mask=mask), "Feedback on a trace.", models.Score,
+        Operation("POST scores", partial(writes.score, store, mask=mask), "Feedback on a trace.", drafts.Score,
                   answers.Done, scope="ingest", bound=True),
-        _admin("POST evaluate", evaluate, "Evaluate one trace now.", models.Evaluate, answers.Queued),
+        _admin("POST evaluate", evaluate, "Evaluate one trace now.", drafts.Evaluate, answers.Queued),
     )  # fmt: skip

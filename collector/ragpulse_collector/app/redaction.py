@@ -133,19 +133,16 @@ class Redactor:
     def _contexts(self, contexts: list[ContextRecord] | None) -> None:
         for context in contexts or ():
             self._texts(context, ("text", "id"))
-            self._json(context, ("metadata",))
+            _replace(context, "metadata", self.json)
 
     def _texts(self, record: object, names: Sequence[str]) -> None:
         for name in names:
-            text = getattr(record, name)
-            if text:
-                setattr(record, name, self.text(text))
+            _replace(record, name, self.text)
 
-    def _json(self, record: object, names: Sequence[str]) -> None:
-        for name in names:
-            text = getattr(record, name)
-            if text:
-                setattr(record, name, self.json(text))
+
+def _replace(record: object, name: str, mask: Callable[[str], str]) -> None:
+    if text := getattr(record, name):
+        setattr(record, name, mask(text))
 
 
 def _masked(column: Values, mask: Callable[[Any], Any]) -> Values:

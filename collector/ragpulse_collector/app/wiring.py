@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from ragpulse_collector.api.handlers.data import StoreWithCopies
@@ -33,99 +32,112 @@ SKEW = {False: timedelta(seconds=2), True: timedelta(minutes=10)}
 """How much later than it says a job may be seen: the writer of a file puts one transaction after the other."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Components:
-    """The parts that others meet; the rest is joined inside."""
+    """The parts of a collector: each is made when it is first asked for; nothing runs yet."""
 
-    rules: Rules
-    sampler: Sampler
-    pacer: Pacer
-    worker: Worker
-    monitors: Monitors
-    drift: DriftWatch
-    operations: Operations
+    def __init__(
+        self,
+        store: StoreWithCopies,
+        settings: Settings,
+        *,
+        prices: Prices,
+        counters: Counters,
+        waiting: Callable[[], int] = int,
+        loads: Iterable[str] = (),
+    ) -> None:
+        """Raises SettingsError for an evaluator or a rule that cannot run here.
 
+        `waiting` requests, like bodies of the backlog, make evaluation give way.
+        """
+        self._store, self._settings, self._prices, self._counters = store, settings, prices, counters
+        self._busy = lambda: waiting() > 0 or store.backlog().bodies > 0
+        judge = settings.judge
+        self._gate = Gate(judge.concurrency, requests_per_minute=judge.requests_per_minute)
+        self._price, self._calls = JudgePrices(settings, prices), RecordedCalls(store)
+        priced = partial(PricedJudge, prices=self._price)
+        self._catalog = Catalog(settings, loads=loads, priced=priced, wrap=self._recorded, isolate=True)
+        self._catalog.check()
+        self.rules = Rules(settings, store, known=self._catalog.online)
 
-def wire(
-    store: StoreWithCopies,
-    settings: Settings,
-    *,
-    prices: Prices,
-    counters: Counters,
-    waiting: Callable[[], int] = int,
-    loads: Iterable[str] = (),
-) -> Components:
-    """Make every part; nothing runs yet. Raises SettingsError for an evaluator or a rule that cannot run here.
+    def _recorded(self, judge: Judge) -> Judge:
+        """Keep every judge call in the store: what was asked before is answered from there, free."""
+        return CachedJudge(GatedJudge(judge, self._gate), self._calls)
 
-    `waiting` requests, like bodies of the backlog, make evaluation give way.
-    """
-    options = settings.collector
-    gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
-    price = JudgePrices(settings, prices)
-    priced = partial(PricedJudge, prices=price)
-    catalog = Catalog(settings, loads=loads, priced=priced, wrap=_recorded(store, gate), isolate=True)
-    catalog.check()
-    rules = Rules(settings, store, known=catalog.online)
-    caps = Caps(
-        usd_per_day=settings.judge.budget_usd_per_day if price.limited else None,
-        of_rule=lambda name: rules.budgets().get(name),
-    )
-    ledger, pacer = Ledger(store, caps, price=price), Pacer(store, caps.usd_per_day, rules=rules.effective)
-    sampler = Sampler(
-        store,
-        rules.effective,
-        settle_s=options.settle_s,
-        quiet_s=options.quiet_s,
-        session_quiet_s=options.session_quiet_s,
-        pi_scale=pacer.pi_scale,
-    )
-    throttle = Throttle(busy=lambda: waiting() > 0 or store.backlog().bodies > 0)
-    poll_s = POLL_S[options.on_a_lake]
-    skew = SKEW[options.on_a_lake]
-    worker = Worker(
-        store,
-        catalog.resolve,
-        ledger,
-        gate=gate,
-        throttle=throttle,
-        poll_s=poll_s,
-        skew=skew,
-        in_hand=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
-    )
-    monitors = Monitors(store, settings, known=lambda: catalog.registry.names)
-    drift = DriftWatch(
-        store=store,
-        resolve=catalog.unrecorded.resolve,
-        ledger=ledger,
-        concurrency=settings.judge.concurrency,
-        every=settings.drift.every,
-        tell=monitors.drift,
-    )
-    asked = operations(
-        store,
-        settings,
-        catalog=catalog,
-        rules=rules,
-        status=Status(store, settings, counters, budgets=rules.budgets, prices=lambda: prices.table.about()),
-        replays=Replays(store, catalog.resolve, price=price, wake=worker.wake),
-        monitors=monitors,
-        drift=drift,
-        prices=prices,
-        force=sampler.force,
-        wake=worker.wake,
-    )
-    return Components(
-        rules=rules,
-        sampler=sampler,
-        pacer=pacer,
-        worker=worker,
-        monitors=monitors,
-        drift=drift,
-        operations=asked,
-    )
+    @cached_property
+    def _caps(self) -> Caps:
+        per_day = self._settings.judge.budget_usd_per_day if self._price.limited else None
+        return Caps(usd_per_day=per_day, of_rule=lambda name: self.rules.budgets().get(name))
 
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger(self._store, self._caps, price=self._price)
 
-def _recorded(store: StoreWithCopies, gate: Gate) -> Callable[[Judge], Judge]:
-    """Keep every judge call in the store: what was asked before is answered from there, free."""
-    calls = RecordedCalls(store)
-    return lambda judge: CachedJudge(GatedJudge(judge, gate), calls)
+    @cached_property
+    def pacer(self) -> Pacer:
+        """Slows sampling down so that the budget lasts the whole day."""
+        return Pacer(self._store, self._caps.usd_per_day, rules=self.rules.effective)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Decides which units are evaluated."""
+        options = self._settings.collector
+        return Sampler(
+            self._store,
+            self.rules.effective,
+            settle_s=options.settle_s,
+            quiet_s=options.quiet_s,
+            session_quiet_s=options.session_quiet_s,
+            pi_scale=self.pacer.pi_scale,
+        )
+
+    @cached_property
+    def worker(self) -> Worker:
+        """Evaluates what was selected."""
+        options = self._settings.collector
+        return Worker(
+            self._store,
+            self._catalog.resolve,
+            self._ledger,
+            gate=self._gate,
+            throttle=Throttle(busy=self._busy),
+            poll_s=POLL_S[options.on_a_lake],
+            skew=SKEW[options.on_a_lake],
+            in_hand=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
+        )
+
+    @cached_property
+    def monitors(self) -> Monitors:
+        """Look at metrics and send messages."""
+        return Monitors(self._store, self._settings, known=lambda: self._catalog.registry.names)
+
+    @cached_property
+    def drift(self) -> DriftWatch:
+        """Judges frozen answers again."""
+        return DriftWatch(
+            store=self._store,
+            resolve=self._catalog.unrecorded.resolve,
+            ledger=self._ledger,
+            concurrency=self._settings.judge.concurrency,
+            every=self._settings.drift.every,
+            tell=self.monitors.drift,
+        )
+
+    @cached_property
+    def operations(self) -> Operations:
+        """What the API and the pages may ask."""
+        store, settings, wake, prices = self._store, self._settings, self.worker.wake, self._prices
+        return operations(
+            store,
+            settings,
+            catalog=self._catalog,
+            rules=self.rules,
+            status=Status(
+                store, settings, self._counters, budgets=self.rules.budgets, prices=lambda: prices.table.about()
+            ),
+            replays=Replays(store, self._catalog.resolve, price=self._price, wake=wake),
+            monitors=self.monitors,
+            drift=self.drift,
+            prices=prices,
+            force=self.sampler.force,
+            wake=wake,
+        )

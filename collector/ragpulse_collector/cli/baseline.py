@@ -37,27 +37,25 @@ def answered(
     With `queries` only these questions, failed ones too; else only such as were answered. `without` names traces that
     do not count; of `trace_ids` only these do, failed ones too. Raises Failure where the condition is refused.
     """
-    kept, params = ["start_time >= ?::TIMESTAMP", "query IS NOT NULL"], [since.isoformat(sep=" ")]
-    parameters: list[Any] = list(params)
+    kept: list[tuple[str, Any]] = [
+        ("start_time >= ?::TIMESTAMP", since.isoformat(sep=" ")),
+        ("NOT list_contains(?::VARCHAR[], trace_id)", list(without)),
+    ]
+    conditions = ["query IS NOT NULL", *([f"({where}\n)"] if where else [])]
     if trace_ids:
-        kept.append("list_contains(?::VARCHAR[], trace_id)")
-        parameters.append(list(trace_ids))
+        kept.append(("list_contains(?::VARCHAR[], trace_id)", list(trace_ids)))
     elif queries is None:
-        kept.append("response IS NOT NULL AND NOT coalesce(error, false)")
+        conditions.append("response IS NOT NULL AND NOT coalesce(error, false)")
     else:
-        kept.append("query IN (SELECT unnest(?::VARCHAR[]))")
-        parameters.append(list(queries))
-    kept.append("NOT list_contains(?::VARCHAR[], trace_id)")
-    parameters.append(list(without))
-    if where:
-        kept.append(f"({where}\n)")
+        kept.append(("query IN (SELECT unnest(?::VARCHAR[]))", list(queries)))
+    conditions += [condition for condition, _ in kept]
     rows = _rows(
         ask,
         "SELECT trace_id, start_time, query, CASE WHEN error THEN NULL ELSE response END AS response, latency_ms,"
-        f" cost_usd, unit_span_id FROM traces WHERE {' AND '.join(kept)}"
+        f" cost_usd, unit_span_id FROM traces WHERE {' AND '.join(conditions)}"
         " QUALIFY row_number() OVER (PARTITION BY query ORDER BY start_time DESC, trace_id) = 1"
         f" ORDER BY start_time DESC, trace_id{f' LIMIT {int(limit)}' if limit else ''}",
-        parameters,
+        [value for _, value in kept],
     )
     return [one for at in range(0, len(rows), _AT_ONCE) for one in _whole(ask, rows[at : at + _AT_ONCE])]
 

@@ -14,18 +14,29 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from ragpulse_collector.cli.options import Failure, asker, config_path, download, option, source
+from ragpulse_collector.cli.options import (
+    FILE,
+    Ask,
+    Failure,
+    asker,
+    asking,
+    config_path,
+    download,
+    json_option,
+    option,
+    source,
+)
 from ragpulse_collector.cli.tables import cell, dotted, print_json, table
 from ragpulse_collector.settings import ApiKey, Binding, Scope
 
 
 @click.command()
 @click.argument("query")
-@option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
-@source
-def sql(query: str, as_json: bool, **where: Any) -> None:
+@json_option
+@asking
+def sql(ask: Ask, query: str, as_json: bool) -> None:
     """One read-only SELECT over the views (docs/sql.md lists them)."""
-    answer = asker(**where)("POST sql", {"query": query, "params": []})
+    answer = ask("POST sql", {"query": query, "params": []})
     if as_json:
         print_json([dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]])
         return
@@ -34,7 +45,7 @@ def sql(query: str, as_json: bool, **where: Any) -> None:
 
 @click.command()
 @click.argument("path", type=click.Path())
-@option("--format", "kind", type=click.Choice(["parquet", "jsonl"]), default="parquet", show_default=True)
+@option("--format", "kind", type=click.Choice(["parquet", "jsonl"]), default="parquet")
 @source
 def export(path: str, kind: str, **where: Any) -> None:
     """Write the views to a folder (one file each), as Parquet or JSON lines."""
@@ -96,7 +107,7 @@ def _rows(counts: Mapping[str, int]) -> str:
 
 
 @click.command()
-@option("--db", default="ragpulse.duckdb", show_default=True, type=click.Path(dir_okay=False), help="A closed file.")
+@option("--db", default="ragpulse.duckdb", type=FILE, help="A closed file.")
 @option("--dry-run", is_flag=True, help="Only report what it would gain.")
 def vacuum(db: str, dry_run: bool) -> None:
     """Rewrite a closed file without the space that deletions freed (a running collector uses it again)."""
@@ -118,7 +129,7 @@ def vacuum(db: str, dry_run: bool) -> None:
 
 
 @click.command()
-@option("--db", default="ragpulse.duckdb", show_default=True, type=click.Path(dir_okay=False), help="A closed file.")
+@option("--db", default="ragpulse.duckdb", type=FILE, help="A closed file.")
 @option("--in-place", is_flag=True, help="Make no copy of the older file first.")
 def migrate(db: str, in_place: bool) -> None:
     """Bring a closed file of an older version to this one; `ragpulse serve` does the same when it starts."""
@@ -141,19 +152,19 @@ def migrate(db: str, in_place: bool) -> None:
 
 
 @click.command()
-@source
-def remap(**where: Any) -> None:
+@asking
+def remap(ask: Ask) -> None:
     """Derive the canonical columns again from the stored raw attributes (after an upgrade)."""
-    answer = asker(**where)("POST remap", {})
+    answer = ask("POST remap", {})
     click.echo(f"{answer['spans']} spans read, {answer['changed']} changed")
 
 
 @click.command()
-@option("--json", "as_json", is_flag=True)
-@source
-def status(as_json: bool, **where: Any) -> None:
+@json_option
+@asking
+def status(ask: Ask, as_json: bool) -> None:
     """What was received, rejected, evaluated and dropped."""
-    answer = asker(**where)("GET status", {})
+    answer = ask("GET status", {})
     if as_json:
         print_json(answer)
         return
@@ -176,7 +187,7 @@ def doctor(**where: Any) -> int:
 
 @click.command()
 @option("--scope", "scopes", multiple=True, type=click.Choice(["ingest", "read", "admin"]), default=("ingest",))
-@option("--name", default="key", show_default=True)
+@option("--name", default="key")
 @option("--service", "services", multiple=True, help="Bind the key to this service; repeatable.")
 @option("--environment", "environments", multiple=True, help="Bind the key to this environment; repeatable.")
 def key(scopes: tuple[Scope, ...], name: str, services: tuple[str, ...], environments: tuple[str, ...]) -> None:
@@ -203,8 +214,8 @@ def prices() -> None:
 
 
 @prices.command()
-@option("--from", "address", default=PRICES_URL, show_default=True, help="Where the table is.")
-@option("--config", env="RAGPULSE_CONFIG", type=click.Path(dir_okay=False), help="The configuration of the collector.")
+@option("--from", "address", default=PRICES_URL, help="Where the table is.")
+@option("--config", env="RAGPULSE_CONFIG", type=FILE, help="The configuration of the collector.")
 def update(address: str, config: str | None) -> None:
     """Fetch the newest price table (one GET, nothing of yours is sent) and write it to `[collector] price_table`."""
     import httpx

@@ -9,26 +9,32 @@ from typing import Any, Literal
 
 import click
 
-from ragpulse_collector.cli.options import Failure, asker, config_path, option, source
+from ragpulse_collector.cli.options import (
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    FILE,
+    Ask,
+    Failure,
+    asking,
+    config_path,
+    evaluators_option,
+    json_option,
+    judge_option,
+    load_option,
+    option,
+    since_option,
+)
 from ragpulse_collector.cli.tables import print_json, table
 
-_names = option(
-    "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
-)
-_judge = option("--judge", env="RAGPULSE_JUDGE", help="Judge model: any litellm name.")
-_load = option(
-    "--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators."
-)
 Split = Literal["train", "test"]
-_json = option("--json", "as_json", is_flag=True)
 
 
 @click.command("evaluators")
 @option(
     "--config", type=click.Path(exists=True), help="Configuration file  [default: ./ragpulse.toml where there is one]"
 )
-@_load
-@_json
+@load_option
+@json_option
 def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> None:
     """Every evaluator, those of ragpulse.toml too: version, needs, scale, cost class."""
     from ragpulse_collector.catalog import Catalog
@@ -53,16 +59,14 @@ def _told(value: Any) -> Any:
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@_names
-@_judge
-@_load
-@option("--out", type=click.Path(dir_okay=False), help="Write results as JSON lines.")
-@option("--concurrency", default=8, show_default=True)
-@option(
-    "--cache", type=click.Path(dir_okay=False), help="Record judge calls here; a repeat is free and needs no network."
-)
-@_json
+@click.argument("file", type=EXISTING_FILE)
+@evaluators_option
+@judge_option
+@load_option
+@option("--out", type=FILE, help="Write results as JSON lines.")
+@option("--concurrency", default=8)
+@option("--cache", type=FILE, help="Record judge calls here; a repeat is free and needs no network.")
+@json_option
 def evaluate(
     file: str,
     evaluators: tuple[str, ...],
@@ -122,6 +126,14 @@ def _cases(path: Path) -> list[Any]:
     return cases
 
 
+def _labelled(path: Path) -> tuple[list[Any], list[float], list[dict[str, Any]]]:
+    """Cases, a person's score of each, and the rows that they came from."""
+    rows = list(_rows(path))
+    if any("human" not in row for row in rows):
+        raise Failure(f"{path}: every line needs `human`: the person's score")
+    return _cases(path), [float(row["human"]) for row in rows], rows
+
+
 _BESIDE = ("human", "group", "kind")
 """Columns that stand beside a case: a person's score, the group it belongs to, how `perturb` changed it."""
 
@@ -163,34 +175,31 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
 @option(
     "--labels",
     required=True,
-    type=click.Path(exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help="JSON lines: a case with `human` (and optionally `group`).",
 )
-@_judge
-@_load
-@_json
+@judge_option
+@load_option
+@json_option
 def calibrate(evaluator: str, labels: str, judge: str | None, loads: tuple[str, ...], as_json: bool) -> None:
     """An evaluator against people: correlations, kappa, alpha, bias; a constant judge is exposed."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import calibrate as compare_with_people
     from ragpulse_evaluators import evaluate_sync
 
-    path = Path(labels)
-    rows = list(_rows(path))
-    if any("human" not in row for row in rows):
-        raise Failure(f"{path}: every line needs `human`: the person's score")
-    results = evaluate_sync(_cases(path), [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
+    cases, human, rows = _labelled(Path(labels))
+    results = evaluate_sync(cases, [Catalog(judge=judge, loads=loads).resolve(evaluator)], progress=not as_json)
     scores = [result.normalized for result in next(iter(results.values()))]
     groups = [row.get("group") for row in rows] if any("group" in row for row in rows) else None
-    _report(compare_with_people(scores, [float(row["human"]) for row in rows], groups), as_json)
+    _report(compare_with_people(scores, human, groups), as_json)
 
 
 @click.command("meta-evaluate")
-@option("-e", "--evaluator", default="grouse", show_default=True)
-@_judge
-@option("--prompts", type=click.Path(exists=True, file_okay=False))
-@option("--split", type=click.Choice(["train", "test"]), default="train", show_default=True)
-@_json
+@option("-e", "--evaluator", default="grouse")
+@judge_option
+@option("--prompts", type=EXISTING_FOLDER)
+@option("--split", type=click.Choice(["train", "test"]), default="train")
+@json_option
 def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split: Split, as_json: bool) -> None:
     """A judge against unit tests with known answers: success rate per metric and in all."""
     from ragpulse_evaluators import meta_evaluate
@@ -200,35 +209,31 @@ def meta_evaluate_(evaluator: str, judge: str | None, prompts: str | None, split
 
 @click.command("align")
 @option("-e", "--evaluator", required=True)
-@option(
-    "--labels", required=True, type=click.Path(exists=True, dir_okay=False), help="JSON lines: a case with `human`."
-)
-@_judge
-@option("--seed", default=0, show_default=True)
-@_json
+@option("--labels", required=True, type=EXISTING_FILE, help="JSON lines: a case with `human`.")
+@judge_option
+@option("--seed", default=0)
+@json_option
 def align_(evaluator: str, labels: str, judge: str | None, seed: int, as_json: bool) -> None:
     """Pick in-context examples from labelled cases; report agreement on held-out ones."""
     from ragpulse_collector.catalog import Catalog
     from ragpulse_evaluators import align
 
-    path = Path(labels)
-    labelled = list(zip(_cases(path), (float(row["human"]) for row in _rows(path)), strict=True))
-    _, report = align(Catalog(judge=judge).resolve(evaluator), labelled, seed=seed)
+    cases, human, _ = _labelled(Path(labels))
+    _, report = align(Catalog(judge=judge).resolve(evaluator), list(zip(cases, human, strict=True)), seed=seed)
     _report(report, as_json)
 
 
 @click.command("perturb")
-@option("--since", default="7d", show_default=True)
-@option("--limit", default=200, show_default=True)
-@option("--seed", default=0, show_default=True)
-@option("--out", type=click.Path(dir_okay=False), default="perturbed.jsonl", show_default=True)
-@source
-def perturb_(since: str, limit: int, seed: int, out: str, **where: Any) -> None:
+@since_option
+@option("--limit", default=200)
+@option("--seed", default=0)
+@option("--out", type=FILE, default="perturbed.jsonl")
+@asking
+def perturb_(ask: Ask, since: str, limit: int, seed: int, out: str) -> None:
     """Labelled negatives from own traffic: numbers, names, negations swapped, to test a judge with."""
     from ragpulse_evaluators import Case
     from ragpulse_evaluators.grounding import perturb
 
-    ask = asker(**where)
     found = ask("GET traces", {"from": f"-{since}", "limit": limit, "evaluator": "groundedness", "sort": "best"})[
         "traces"
     ]

@@ -22,7 +22,7 @@ _ADDRESSES = {"phoenix": "http://127.0.0.1:6006", "mlflow": "http://127.0.0.1:50
 @click.command("import")
 @click.argument("source", type=click.Choice(["phoenix", "mlflow", "jsonl", "langfuse"]))
 @click.argument("place", required=False)
-@option("--since", default="90d", show_default=True, help="How far back: 6h, 90d, 12w.")
+@option("--since", default="90d", help="How far back: 6h, 90d, 12w.")
 @option("--source-key", help="Key of the server that is read, sent as a bearer token.")
 @option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")
 @option("--api-key", env="RAGPULSE_API_KEY", help="Key of the collector with the scopes ingest and read.")

@@ -9,27 +9,23 @@ from typing import Any
 
 import click
 
-from ragpulse_collector.cli.options import asker, option, source
+from ragpulse_collector.cli.options import FILE, Ask, asking, json_option, option, since_yesterday
 from ragpulse_collector.cli.tables import cell, interval, print_json, safe, table
-
-_as_json = option("--json", "as_json", is_flag=True, help="Print the JSON answer.")
-_since = option("--since", default="1d", show_default=True, help="How far back: 30m, 6h, 7d.")
 
 
 @click.command()
 @click.argument("names", nargs=-1)
-@_since
-@option("--step", default="auto", show_default=True, help="Bucket width: 1m, 1h, 1d or auto.")
+@since_yesterday
+@option("--step", default="auto", help="Bucket width: 1m, 1h, 1d or auto.")
 @option("--group-by", multiple=True, help="service, release, tag, metadata.KEY, ...; repeatable.")
 @option("--assisted-by", help="Narrow quality:NAME by this evaluator, which scored every answer.")
-@_as_json
-@source
+@json_option
+@asking
 def metrics(
-    names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], assisted_by: str | None, as_json: bool,
-    **where: Any,
+    ask: Ask, names: tuple[str, ...], since: str, step: str, group_by: tuple[str, ...], assisted_by: str | None,
+    as_json: bool
 ) -> None:  # fmt: skip
     """Metrics over time: requests errors latency_p95 cost_usd quality:groundedness ..."""
-    ask = asker(**where)
     params = {"from": f"-{since}", "step": step, "group_by": list(group_by), "assisted_by": assisted_by}
     answers = [
         ask("GET metrics", params | {"name": name})
@@ -59,20 +55,20 @@ def _assisted(estimate: dict[str, Any]) -> str:
 
 
 @click.command()
-@_since
+@since_yesterday
 @option("--where", "condition", help="SQL condition over the columns of `traces`: metadata.tenant = 'acme'.")
 @option("--tag", multiple=True, help="Traces with this tag; repeatable: with one of them.")
 @option("--release", multiple=True, help="Traces of this release (service.version); repeatable.")
-@option("--limit", default=20, show_default=True)
-@_as_json
-@source
+@option("--limit", default=20)
+@json_option
+@asking
 def traces(
-    since: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...], limit: int, as_json: bool,
-    **where: Any,
+    ask: Ask, since: str, condition: str | None, tag: tuple[str, ...], release: tuple[str, ...], limit: int,
+    as_json: bool
 ) -> None:  # fmt: skip
     """The newest traces with their scores."""
     params = {"from": f"-{since}", "where": condition, "tag": list(tag), "release": list(release), "limit": limit}
-    answer = asker(**where)("GET traces", params)
+    answer = ask("GET traces", params)
     if as_json:
         print_json(answer)
         return
@@ -98,12 +94,13 @@ def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
 
 @click.command()
 @click.argument("trace_id")
-@option("--html", type=click.Path(dir_okay=False), help="Write one self-contained, redacted page.")
-@_as_json
-@source
-def show(trace_id: str, html: str | None, as_json: bool, **where: Any) -> None:
+@option("--html", type=FILE, help="Write one self-contained, redacted page.")
+@json_option
+@asking
+def show(ask: Ask, trace_id: str, html: str | None, as_json: bool) -> None:
     """One trace: question, contexts, answer, spans and scores."""
-    ask = asker(**where)
+    from ragpulse_collector.client import TRACE_TABLES
+
     if html:
         Path(html).write_text(ask(f"GET traces/{trace_id}/html", {})["text"], encoding="utf-8")
         click.echo(f"wrote {html}")
@@ -115,33 +112,20 @@ def show(trace_id: str, html: str | None, as_json: bool, **where: Any) -> None:
     trace = answer["trace"]
     click.echo(safe(f"{trace['start_time']}  {trace['service'] or ''}  {trace['name']}  {trace['latency_ms']:.1f} ms"))
     click.echo(safe(f"\nquery     {trace['query'] or '-'}\nresponse  {trace['response'] or '-'}\n"))
-    table(
-        "contexts",
-        ("rank", "id", "score", "text"),
-        ((c["rank"], c["id"], c["score"], (c["text"] or "-")[:90]) for c in answer["contexts"]),
-    )
-    table(
-        "spans",
-        ("kind", "name", "ms", "model", "status"),
-        ((s["kind"], s["name"], s["latency_ms"], s["model"], s["status"]) for s in answer["spans"]),
-    )
-    table(
-        "scores",
-        ("evaluator", "version", "status", "normalized", "explanation"),
-        (
-            (s["evaluator"], s["version"], s["status"], s["normalized"], (s["explanation"] or "-")[:90])
-            for s in answer["scores"]
-        ),
-    )
+    for name, columns in TRACE_TABLES.items():
+        table(name, columns, ([_short(row[column]) for column in columns] for row in answer[name]))
+
+
+def _short(value: Any) -> Any:
+    return value[:90] if isinstance(value, str) else value
 
 
 @click.command()
 @option("--count", type=int, help="Stop after so many traces.")
-@option("--interval", "pause_s", default=1.0, show_default=True, help="Seconds between two looks.")
-@source
-def tail(count: int | None, pause_s: float, **where: Any) -> None:
+@option("--interval", "pause_s", default=1.0, help="Seconds between two looks.")
+@asking
+def tail(ask: Ask, count: int | None, pause_s: float) -> None:
     """Follow new traces as they are stored."""
-    ask = asker(**where)
     cursor = ask("GET traces", {"limit": 1}).get("newest")
     seen = 0
     for turn in itertools.count():

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Ask = Callable[[str, Mapping[str, Any]], Any]
 DEFAULT_CONFIG = Path("ragpulse.toml")
 URL = ("RAGPULSE_URL", "RAGPULSE_ENDPOINT")
+FILE = click.Path(dir_okay=False)
+EXISTING_FILE, EXISTING_FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
 
 
 class Failure(Exception):
@@ -26,17 +29,38 @@ class Failure(Exception):
 
 
 def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any) -> Callable[[F], F]:
-    """Declare an option; `env` names the environment variables that it is also read from, the first one wins."""
-    return click.option(*names, envvar=env, show_envvar=env is not None, **settings)
+    """Declare an option, whose default is shown; `env` names environment variables, of which the first one wins."""
+    return click.option(*names, **{"envvar": env, "show_envvar": bool(env), "show_default": True, **settings})
 
 
 def source(command: F) -> F:
     """Add --url, --api-key and --db: the running collector, or a closed file."""
-    command = option(
-        "--db", type=click.Path(dir_okay=False), help="Read a closed file instead of a running collector."
-    )(command)
+    command = option("--db", type=FILE, help="Read a closed file instead of a running collector.")(command)
     command = option("--api-key", env="RAGPULSE_API_KEY", help="Key with the scope the command needs.")(command)
     return option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")(command)
+
+
+def asking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --url, --api-key and --db, and call the command with `ask`, which answers operations from there."""
+
+    @wraps(command)
+    def run(url: str | None, db: str | None, api_key: str | None, **given: Any) -> Any:
+        return command(ask=asker(url, db, api_key), **given)
+
+    return source(run)
+
+
+json_option = option("--json", "as_json", is_flag=True, help="Print the JSON answer.")
+evaluators_option = option(
+    "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
+)
+judge_option = option("--judge", env="RAGPULSE_JUDGE", help="Judge model: any litellm name.")
+load_option = option(
+    "--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators."
+)
+since_option = option("--since", default="7d", help="How far back: 6h, 7d, 2w.")
+since_yesterday = option("--since", default="1d", help="How far back: 30m, 6h, 7d.")
+where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 
 
 def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:

@@ -8,31 +8,42 @@ from typing import Any
 import click
 
 from ragpulse_collector.cli.client_replay import Caller
-from ragpulse_collector.cli.options import Ask, Failure, asker, is_closed, option, source
+from ragpulse_collector.cli.options import (
+    EXISTING_FOLDER,
+    FILE,
+    Ask,
+    Failure,
+    asker,
+    asking,
+    evaluators_option,
+    is_closed,
+    json_option,
+    load_option,
+    option,
+    since_option,
+    since_yesterday,
+    source,
+    where_option,
+)
 from ragpulse_collector.cli.tables import agree_to, cost, interval, print_json, table, watch
-
-_since = option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
-_where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 
 
 @click.command()
-@option(
-    "-e", "--evaluator", "evaluators", multiple=True, required=True, help="Evaluator NAME or NAME@VERSION; repeatable."
-)
+@evaluators_option
 @option("--judge", help="Judge model; default: the collector's.")
 @option(
     "--prompts",
-    type=click.Path(exists=True, file_okay=False),
+    type=EXISTING_FOLDER,
     help="Folder of prompt files that replace the built-in ones.",
 )
-@option("--load", "loads", multiple=True, type=click.Path(exists=True), help="Python or YAML file with evaluators.")
-@_since
-@_where
+@load_option
+@since_option
+@where_option
 @option("--limit", type=int, help="At most so many units.")
 @option("--max-usd", type=float, help="Stop before spending more than this.")
 @option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
 @option("--yes", is_flag=True, help="Do not ask before spending.")
-@option("--json", "as_json", is_flag=True)
+@json_option
 @source
 def replay(
     evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool, **options: Any
@@ -99,16 +110,14 @@ def _print_bill(bill: dict[str, Any]) -> None:
 @click.argument("a")
 @click.argument("b")
 @option("-e", "--evaluator", help="Quality metric to compare by (default: every one both sides have).")
-@_since
-@_where
-@option("--json", "as_json", is_flag=True)
-@source
-def compare(
-    a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool, **where: Any
-) -> None:
+@since_option
+@where_option
+@json_option
+@asking
+def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool) -> None:
     """Two sides (NAME@x, prompt:v7, model:..., variant:..., run:ID): difference, interval, test, worst flips."""
     params = {"a": a, "b": b, "evaluator": evaluator, "from": f"-{since}", "where": condition}
-    answer = asker(**where)("GET compare", params)
+    answer = ask("GET compare", params)
     if as_json:
         print_json(answer)
         return
@@ -133,9 +142,9 @@ def compare(
 @click.command()
 @option("-e", "--evaluator", required=True)
 @option("--min", "minimum", type=float, required=True, help="Required quality on the normalized score, 0..1.")
-@option("--since", default="1d", show_default=True)
-@_where
-@option("--summary", type=click.Path(dir_okay=False), help="Append a Markdown summary to this file.")
+@since_yesterday
+@where_option
+@option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @source
 def check(evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None, **where: Any) -> int:
     """Gate for CI: exit 0 above, 1 below, 3 undecided (the interval holds the limit), 2 could not run."""
@@ -158,12 +167,12 @@ def check(evaluator: str, minimum: float, since: str, condition: str | None, sum
 @click.command()
 @option("-e", "--evaluator", required=True)
 @option("--half-width", type=float, required=True, help="Wanted precision, e.g. 0.02 for +-0.02.")
-@_since
-@option("--json", "as_json", is_flag=True)
-@source
-def plan(evaluator: str, half_width: float, since: str, as_json: bool, **where: Any) -> None:
+@since_option
+@json_option
+@asking
+def plan(ask: Ask, evaluator: str, half_width: float, since: str, as_json: bool) -> None:
     """How many traces to score, at which rate, for how much."""
-    answer = asker(**where)("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": f"-{since}"})
+    answer = ask("GET plan", {"evaluator": evaluator, "half_width": half_width, "from": f"-{since}"})
     if as_json:
         print_json(answer)
         return
@@ -171,10 +180,10 @@ def plan(evaluator: str, half_width: float, since: str, as_json: bool, **where: 
 
 
 @click.command()
-@source
-def monitors(**where: Any) -> None:
+@asking
+def monitors(ask: Ask) -> None:
     """Show the monitors with their states, and what each can detect."""
-    answer = asker(**where)("GET monitors", {})
+    answer = ask("GET monitors", {})
     rows = [
         (one["name"], one["metric"], one["condition"], one["state"], one["text"] or "", one["detects"] or "")
         for one in answer["monitors"]
@@ -186,11 +195,11 @@ def monitors(**where: Any) -> None:
 @click.argument("name")
 @option("--metric", required=True, help="As in `ragpulse metrics`: quality:groundedness, latency_p95, requests.")
 @option("--condition", required=True, help="'< 0.85', '> 3000', 'change' or 'no data'.")
-@option("--window", default="1h", show_default=True, help="The time that one look covers.")
+@option("--window", default="1h", help="The time that one look covers.")
 @option("--where", "condition_where", help="One SQL boolean over the columns of `traces`.")
 @option("--notify", multiple=True, help="A [[destination]] of ragpulse.toml; repeatable.")
 @option("--min-n", type=int, default=0, help="Fewer answers or requests decide nothing.")
-@option("--false-alarms-per-year", type=float, default=4.0, show_default=True, help="Over all groups.")
+@option("--false-alarms-per-year", type=float, default=4.0, help="Over all groups.")
 @option("--save", is_flag=True, help="Keep the monitor; without it nothing is changed.")
 @source
 def monitor(name: str, condition_where: str | None, notify: tuple[str, ...], save: bool, **given: Any) -> None:

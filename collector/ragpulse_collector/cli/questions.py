@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, asker, config_path, option, source
+from ragpulse_collector.cli.options import (
+    EXISTING_FOLDER,
+    FILE,
+    Ask,
+    Failure,
+    asker,
+    config_path,
+    option,
+    since_option,
+    source,
+    where_option,
+)
 from ragpulse_collector.cli.tables import agree_to, cost
 
 if TYPE_CHECKING:
@@ -32,18 +43,18 @@ _SAMPLED = """
 
 @click.command("generate-questions")
 @option("--judge", env="RAGPULSE_JUDGE", help="Judge model  [default: [judge] model of ./ragpulse.toml]")
-@option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
-@option("--where", "condition", help="SQL condition over the columns of `traces`.")
-@option("--count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Contexts to ask about.")
-@option("--per-context", type=click.IntRange(1, 20), default=1, show_default=True, help="Questions for each context.")
-@option("--language", default="en", show_default=True, help="Language of the instructions.")
-@option("--prompts", type=click.Path(exists=True, file_okay=False), help="Folder whose prompts replace the built-in.")
-@option("--seed", default=0, show_default=True, help="Chooses the sample of contexts.")
-@option("--concurrency", type=click.IntRange(1, 512), default=8, show_default=True)
+@since_option
+@where_option
+@option("--count", type=click.IntRange(1, 10_000), default=50, help="Contexts to ask about.")
+@option("--per-context", type=click.IntRange(1, 20), default=1, help="Questions for each context.")
+@option("--language", default="en", help="Language of the instructions.")
+@option("--prompts", type=EXISTING_FOLDER, help="Folder whose prompts replace the built-in.")
+@option("--seed", default=0, help="Chooses the sample of contexts.")
+@option("--concurrency", type=click.IntRange(1, 512), default=8)
 @option("--max-usd", type=click.FloatRange(min=0), help="Stop before spending more than this.")
 @option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
 @option("--yes", is_flag=True, help="Do not ask before spending.")
-@option("--out", type=click.Path(dir_okay=False), default="questions.jsonl", show_default=True)
+@option("--out", type=FILE, default="questions.jsonl")
 @source
 def generate_questions(
     judge: str | None,
@@ -123,7 +134,7 @@ def _bill(
 def _estimate(context: Context, instructions: str, judge: Judge, questions: int) -> Estimate:
     """One call, and one more where its reply cannot be read."""
     from ragpulse_evaluators.judges import max_tokens_of
-    from ragpulse_evaluators.judges.tokens import count_tokens
+    from ragpulse_evaluators.judges.protocol import count_tokens
     from ragpulse_evaluators.result import Estimate
 
     tokens, longest = count_tokens(instructions) + count_tokens(context.text), max_tokens_of(judge)

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from importlib import import_module
@@ -18,13 +18,23 @@ from urllib.parse import quote
 
 import click
 
-from ragpulse_collector.cli.options import Ask, Failure, asker, is_closed, option, source
+from ragpulse_collector.cli.options import (
+    FILE,
+    Ask,
+    Failure,
+    asker,
+    asking,
+    is_closed,
+    option,
+    since_option,
+    source,
+    where_option,
+)
 from ragpulse_collector.cli.tables import cell, interval, print_json, table
 
 if TYPE_CHECKING:
     from ragpulse_collector.analysis.regression import Answered
 
-_where = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 _MINIMA = ("jaccard", "rbo", "identical", "similarity")
 _EXIT = {None: 0, "above": 0, "below": 1, "undecided": 3}
 _ENVIRONMENT = "deployment.environment.name=regress"
@@ -33,17 +43,16 @@ _ENDS = ("value", "lo", "hi")
 
 
 @click.command()
-@option("--since", default="7d", show_default=True, help="How far back: 6h, 7d, 2w.")
-@_where
-@option("--limit", default=200, show_default=True, help="At most so many questions, the newest.")
-@option("-o", "--out", type=click.Path(dir_okay=False), default="queries.jsonl", show_default=True)
+@since_option
+@where_option
+@option("--limit", default=200, help="At most so many questions, the newest.")
+@option("-o", "--out", type=FILE, default="queries.jsonl")
 @option("--dataset", help="Keep them as a dataset of the collector instead of in a file.")
-@source
-def freeze(since: str, condition: str | None, limit: int, out: str, dataset: str | None, **where: Any) -> None:
+@asking
+def freeze(ask: Ask, since: str, condition: str | None, limit: int, out: str, dataset: str | None) -> None:
     """Keep distinct questions with what was retrieved, answered and scored then: the baseline of `regress`."""
     from ragpulse_collector.cli.baseline import answered, write_frozen
 
-    ask = asker(**where)
     found = answered(ask, since=_instant(since), where=condition, limit=limit)
     if not found:
         raise Failure("no answered question here: look further back with --since")
@@ -57,17 +66,17 @@ def freeze(since: str, condition: str | None, limit: int, out: str, dataset: str
 @click.command()
 @click.argument("file", metavar="FILE_OR_DATASET")
 @option("--app", help="MODULE:FUNCTION that takes a question; called here with each. Without: stored traces.")
-@option("--since", default="1d", show_default=True, help="Without --app: the newest trace of each question since then.")
-@_where
-@option("--similarity", default="token_f1", show_default=True, help="Evaluator of the new answer against the old one.")
-@option("--p", default=0.9, show_default=True, help="Rank-biased overlap: how far down ranks count.")
+@option("--since", default="1d", help="Without --app: the newest trace of each question since then.")
+@where_option
+@option("--similarity", default="token_f1", help="Evaluator of the new answer against the old one.")
+@option("--p", default=0.9, help="Rank-biased overlap: how far down ranks count.")
 @option("--min-jaccard", type=float, help="Required overlap of the retrieved sets.")
 @option("--min-rbo", type=float, help="Required overlap of the retrieved rankings.")
 @option("--min-identical", type=float, help="Required share of identical answers.")
 @option("--min-similarity", type=float, help="Required likeness of the answers.")
 @option("--max-drop", type=float, help="What every score may fall by, e.g. 0.05.")
-@option("--wait", default=60.0, show_default=True, help="With --app: seconds for its traces and scores to arrive.")
-@option("--format", "kind", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
+@option("--wait", default=60.0, help="With --app: seconds for its traces and scores to arrive.")
+@option("--format", "kind", type=click.Choice(["table", "markdown", "json"]), default="table")
 @source
 def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int:
     """Same questions again: what changed? Exit 0 above every limit, 3 undecided, 2 could not run; 1 below a limit,
@@ -257,19 +266,22 @@ _COLUMNS = ("what", "estimate", "before (a)", "after (b)")
 _WORST = ("query", "change", "jaccard", "alike", "scores", "trace")
 
 
+def _blocks(report: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+    yield "", _COLUMNS, _lines(report)
+    if report["worst"]:
+        yield "most changed", _WORST, _changed(report)
+
+
 def _print(report: Mapping[str, Any]) -> None:
     click.echo(_counted(report))
-    table("", _COLUMNS, _lines(report))
-    if report["worst"]:
-        table("most changed", _WORST, _changed(report))
+    for block in _blocks(report):
+        table(*block)
     click.echo("\n".join(_verdicts(report)))
 
 
 def _markdown(report: Mapping[str, Any]) -> None:
     click.echo(f"{_counted(report)}\n")
-    blocks: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [(_COLUMNS, _lines(report))]
-    blocks += [(_WORST, _changed(report))] if report["worst"] else []
-    for columns, rows in blocks:
+    for _, columns, rows in _blocks(report):
         escaped = [[cell(value).replace("|", "\\|") for value in row] for row in rows]
         lines = [columns, ["---"] * len(columns), *escaped]
         click.echo("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")

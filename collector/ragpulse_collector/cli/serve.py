@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import Failure, config_path, option
+from ragpulse_collector.cli.options import FILE, Failure, config_path, option
 
 if TYPE_CHECKING:
     from ragpulse_collector.client import Client
@@ -31,7 +31,7 @@ DEADLINE_S = 45.0
 @option(
     "--config",
     env="RAGPULSE_CONFIG",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="Configuration (default ./ragpulse.toml if present).",
 )
 @option(
@@ -73,7 +73,7 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
 
 
 @click.command()
-@option("--config", env="RAGPULSE_CONFIG", type=click.Path(dir_okay=False), help="The configuration of the collector.")
+@option("--config", env="RAGPULSE_CONFIG", type=FILE, help="The configuration of the collector.")
 def healthy(config: str | None) -> None:
     """Ask the collector of this machine or container whether it can store; exit 1 where not. For health checks."""
     import ssl
@@ -119,7 +119,7 @@ def _with_key(settings: Settings) -> Settings:
 @option("--serve", "stay", is_flag=True, help="Stay up after the table, until interrupted.")
 @option("--model", help="Answer with this litellm model instead of the extractive answerer.")
 @option("--judge", help="Also judge with this litellm model (default: the offline checks only).")
-@option("--port", type=int, default=0, help="Port of the demo's collector (default: any free one).")
+@option("--port", type=int, default=0, help="Port of the demo's collector; 0: any free one.")
 def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
     """A real RAG application over ragpulse's own guides, end to end, offline, in under a minute."""
     from ragpulse_collector.app import Collector
@@ -164,7 +164,7 @@ def _ask_everything(client: Client, model: str | None) -> int:
 def _complete(model: str, prompt: str) -> Any:
     import asyncio
 
-    from ragpulse_evaluators.judges.names import as_judge
+    from ragpulse_evaluators.judges.litellm import as_judge
 
     judge = as_judge(model)
     assert judge is not None, "a model was named"

@@ -14,8 +14,15 @@ from ragpulse_collector.store.ingest.prices import Call
 from ragpulse_collector.store.queries.ledger import add_calls, replies
 from ragpulse_evaluators import JudgeCall
 from ragpulse_evaluators.errors import JudgeError
-from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question, max_tokens_of, model_of, transcript
-from ragpulse_evaluators.judges.tokens import count_tokens
+from ragpulse_evaluators.judges.protocol import (
+    Judge,
+    JudgeWrapper,
+    Question,
+    count_tokens,
+    max_tokens_of,
+    model_of,
+    transcript,
+)
 
 __all__ = ["JudgePrices", "PricedJudge", "RecordedCalls"]
 

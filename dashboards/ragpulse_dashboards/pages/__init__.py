@@ -9,7 +9,6 @@ from ragpulse_dashboards.pages import (
     explain,
     figures,
     health,
-    label,
     overview,
     replays,
     sessions,
@@ -31,7 +30,6 @@ PAGES = (
     datasets.routes,
     replays.routes,
     documents.routes,
-    label.routes,
     alerts.routes,
     health.routes,
 )

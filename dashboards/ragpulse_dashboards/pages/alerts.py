@@ -51,9 +51,7 @@ async def alerts(site: Site, request: Request) -> Response:
     """Firing monitors first."""
     answer = await site.api("GET monitors", {})
     order = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3}
-    monitors = sorted(
-        answer.get("monitors") or [], key=lambda one: (order.get(one.get("state"), 4), str(one.get("name")))
-    )
+    monitors = sorted(answer["monitors"], key=lambda one: (order.get(one.get("state"), 4), str(one.get("name"))))
     context = {
         "monitors": [_shown(one) for one in monitors],
         "presets": PRESETS,
@@ -66,7 +64,7 @@ async def alerts(site: Site, request: Request) -> Response:
 
 def _shown(monitor: Mapping[str, Any]) -> dict[str, Any]:
     """A monitor with its condition in words, its chart, and for each event the range and the worst traces of it."""
-    history = [{**event, **_links(monitor, event)} for event in monitor.get("history") or []]
+    history = [{**event, **_links(monitor, event)} for event in monitor["history"]]
     href = "/figures?" + urlencode({"metric": str(monitor.get("metric"))}, errors="replace")
     return {**monitor, "words": _words(monitor), "href": href, "history": history}
 
@@ -106,12 +104,12 @@ async def edit(site: Site, request: Request) -> Response:
     name, query = request.path_params.get("name"), request.query_params
     answer = await site.api("GET monitors", {})
     if name:
-        draft = _named(answer.get("monitors") or [], name)
+        draft = _named(answer["monitors"], name)
     else:
         draft = {one: query[one] for one in (*FIELDS, "condition") if query.get(one)}
-        draft |= {"group_by": query.getlist("group_by"), "notify": answer.get("destinations") or []}
+        draft |= {"group_by": query.getlist("group_by"), "notify": answer["destinations"]}
         draft |= await _preset(site, query)
-        draft["name"] = _free(str(draft.get("name") or "monitor"), answer.get("monitors") or [])
+        draft["name"] = _free(str(draft.get("name") or "monitor"), answer["monitors"])
     return await _form(site, request, draft, answer, existing=name or "")
 
 
@@ -139,7 +137,7 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
         metric += next(iter(await site.in_use()), "groundedness")
     if factor:
         answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
-        points = [point for one in answer.get("series") or [] for point in one.get("points") or []]
+        points = [point for one in answer["series"] for point in one.get("points") or []]
         usual = [point["value"] for point in points if isinstance(point.get("value"), int | float)]
         limit = max(median(usual) * factor, LEAST.get(metric, 0.0)) if usual and median(usual) else limit
     return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {limit:.2g}"}
@@ -159,7 +157,7 @@ async def _form(
         "metrics": list(dict.fromkeys([*metrics, metric])),
         "conditions": CONDITIONS,
         "windows": list(dict.fromkeys([*WINDOWS, draft.get("window") or "1h"])),
-        "destinations": answer.get("destinations") or [],
+        "destinations": answer["destinations"],
         "existing": existing,
         "problem": problem,
     }

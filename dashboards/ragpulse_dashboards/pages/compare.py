@@ -72,7 +72,7 @@ async def _suggestions(site: Site, view: View, evaluator: str) -> dict[str, list
     answers = await asyncio.gather(*(site.api("GET metrics", {**params, "group_by": [name]}) for name in KINDS))
     found: dict[str, dict[str, int]] = {word: {} for word in KINDS.values()}
     for (name, word), answer in zip(KINDS.items(), answers, strict=True):
-        for line in answer.get("series") or []:
+        for line in answer["series"]:
             value, n = (line.get("group") or {}).get(name), sum(point.get("n") or 0 for point in line["points"])
             if value and n:
                 found[word][value] = found[word].get(value, 0) + n
@@ -84,8 +84,8 @@ async def _suggestions(site: Site, view: View, evaluator: str) -> dict[str, list
 
 def _versions(known: dict[str, Any], replays: dict[str, Any]) -> list[str]:
     """Evaluator versions in force or replayed, and the replays themselves."""
-    runs = replays.get("replays") or []
-    used = [one for one in known.get("evaluators") or [] if one.get("online")]
+    runs = replays["replays"]
+    used = [one for one in known["evaluators"] if one.get("online")]
     versions = [(one.get("name"), one.get("version")) for one in used]
     runs = [run for run in runs if run.get("ok")]
     versions += [(run.get("evaluator"), run.get("version")) for run in runs]

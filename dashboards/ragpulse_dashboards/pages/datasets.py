@@ -65,7 +65,7 @@ def routes(site: Site) -> list[BaseRoute]:
 async def datasets(site: Site, request: Request) -> Response:
     """Every dataset with its size."""
     answer = await site.api("GET datasets", {})
-    return site.render(request, "datasets.html", {"datasets": answer.get("datasets") or []})
+    return site.render(request, "datasets.html", {"datasets": answer["datasets"]})
 
 
 async def dataset(site: Site, request: Request) -> Response:
@@ -74,7 +74,7 @@ async def dataset(site: Site, request: Request) -> Response:
     answer = await site.api(f"GET datasets/{name}", {})
     context = {
         "name": name,
-        "items": answer.get("items") or [],
+        "items": answer["items"],
         "replay_url": "/replays?" + urlencode({"dataset": name, "from": "-30d"}),
         "compare_url": "/compare?" + urlencode({"dataset": name, "from": "-30d"}),
         "traces_url": "/traces?" + urlencode({"dataset": name, "from": "-30d"}),

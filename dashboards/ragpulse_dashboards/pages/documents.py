@@ -45,13 +45,13 @@ async def documents(site: Site, request: Request) -> Response:
         site.api("GET documents", {**view.params(), **own}),
         site.api("GET blame", {**view.params(), **({"group_by": list(view.group_by)} if view.group_by else {})}),
     )
-    cells = blame.get("cells") or []
+    cells = blame["cells"]
     context = {
         "view": view,
         "own": own,
         "sorts": SORTS,
         "causes": CAUSES,
-        "documents": answer.get("documents") or [],
+        "documents": answer["documents"],
         "never_used": answer.get("never_used"),
         "cells": [_shares(cell) for cell in cells],
         "columns": _columns(cells),

@@ -39,14 +39,14 @@ async def evaluators(site: Site, request: Request) -> Response:
     known, rules, drift = await asyncio.gather(
         site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
     )
-    found = [{**one, "used": bool(one.get("online") or one.get("stats_24h"))} for one in known.get("evaluators") or []]
+    found = [{**one, "used": bool(one.get("online") or one.get("stats_24h"))} for one in known["evaluators"]]
     listed = sorted(found, key=lambda one: str(one.get("name")))
-    watched = drift.get("watched") or []
+    watched = drift["watched"]
     names = {one.get("evaluator") for one in watched}
     judged = [one["name"] for one in listed if one.get("cost_class") not in FREE and one["name"] not in names]
     context = {
         "evaluators": listed,
-        "rules": rules.get("rules") or [],
+        "rules": rules["rules"],
         "done": request.query_params.get("done", ""),
         "watched": watched,
         "every": drift.get("every"),
@@ -67,7 +67,7 @@ async def watch(site: Site, request: Request) -> Response:
 
 async def _rule(site: Site, name: str) -> dict[str, Any]:
     rules = await site.api("GET rules", {})
-    found: dict[str, Any] | None = next((one for one in rules.get("rules") or [] if one.get("name") == name), None)
+    found: dict[str, Any] | None = next((one for one in rules["rules"] if one.get("name") == name), None)
     if found is None:
         raise ApiError(404, "There is no rule of this name; it may have been deleted.")
     return found
@@ -82,7 +82,7 @@ async def edit(site: Site, request: Request) -> Response:
     known = await site.api("GET evaluators", {})
     strata: list[dict[str, Any]] = list(rule.get("strata") or [])
     rows = strata + [{} for _ in range(STRATA - len(strata))]
-    choice = sorted(known.get("evaluators") or [], key=lambda one: (not one.get("online"), str(one.get("name"))))
+    choice = sorted(known["evaluators"], key=lambda one: (not one.get("online"), str(one.get("name"))))
     context = {"rule": rule, "new": name is None, "evaluators": choice, "strata": rows}
     return site.render(request, "rule.html", context)
 

@@ -25,7 +25,7 @@ VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "var
 """Attributes that `/compare` takes, and its word for them."""
 VERBS: Final = {
     "document": "retrieved", "prompt_version": "used prompt", "model": "used model", "service": "came from",
-    "retriever": "searched with", "contexts retrieved": "retrieved so many contexts:", "error": "ended with error",
+    "retriever": "searched with", "contexts retrieved": "retrieved so many contexts:",
     "query script": "were asked in", "query length": "had so many characters in the question:",
 }  # fmt: skip
 
@@ -78,7 +78,7 @@ async def explain(site: Site, request: Request) -> Response:
         "GET explain", {**view.params(), "metric": metric, **selection, **({} if bounded else {"bad": True})}
     )
     box = selection or _edges(answer.get("dip"))
-    found = [one for one in answer.get("attributes") or [] if _sure(one)]
+    found = [one for one in answer["attributes"] if _sure(one)]
     causes = [one for one in found if not one.get("explained_by")][:MOST]
     context = {
         "view": view,
@@ -88,8 +88,8 @@ async def explain(site: Site, request: Request) -> Response:
         "found_here": not selection and bool(box),
         "answer": answer,
         "bad": _bad_words(metric, bounded=bounded),
-        "bars": _bars(answer.get("bars") or []) if ":" in metric or metric.startswith("error") else None,
-        "heatmap": build_heatmap(answer.get("heatmap") or {}),
+        "bars": _bars(answer["bars"]) if ":" in metric or metric.startswith("error") else None,
+        "heatmap": build_heatmap(answer["heatmap"]),
         "causes": [_cause(view, metric, box, one, found) for one in causes],
         "alert_url": _alert_url(metric, causes),
         "unit": unit_of(metric),
@@ -140,12 +140,19 @@ def _cause(
     kind = VERSIONS.get(name)
     return {
         **one,
-        "verb": VERBS.get(name, f"have the {name.replace('_', ' ')}"),
+        "verb": _verb(name, value),
         "folded": [other for other in found if other.get("explained_by") == key],
         "traces_url": view.url("/traces", group_by=None, **wanted, **bad, **own),
         "document_url": view.url("/documents", sort="worst") if name == "document" else "",
         "compare_url": view.url("/compare", b=f"{kind}:{value}", evaluator=evaluator) if kind else "",
     }
+
+
+def _verb(name: str, value: str) -> str:
+    """`retrieved`, before a document; of errors the whole of what is said."""
+    if name == "error":
+        return "failed" if value == "true" else "did not fail"
+    return VERBS.get(name, f"have the {name.replace('_', ' ')}")
 
 
 def _alert_url(metric: str, causes: Sequence[Mapping[str, Any]]) -> str:
@@ -166,8 +173,8 @@ def _by_column(cells: Sequence[Sequence[int]], columns: int) -> Sequence[Sequenc
 
 def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
     """Cells as `cells[column][row]`, shaded by the logarithm of their count: beside a full one others stay visible."""
-    x, y = answer.get("x") or [], answer.get("y") or []
-    counts = _by_column(answer.get("cells") or [], len(x))
+    x, y = answer["x"], answer["y"]
+    counts = _by_column(answer["cells"], len(x))
     most = max((number or 0 for column in counts for number in column), default=0)
     cells = [
         (left, up, math.ceil(math.log1p(number) / math.log1p(most) * SHADES), number)

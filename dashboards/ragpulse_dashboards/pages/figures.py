@@ -54,7 +54,7 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
         (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one) for name, one in answers.items()
     ]
     title = query.get("title") or ", ".join(name.replace("quality:", "") for name in names).replace("_", " ")
-    targets = watched.get("targets") or []
+    targets = watched["targets"]
     chart = Chart(key="only", name=title, answers=labelled, metric=names[0], targets=targets)
     keep = {"metric": names, "title": title, **({"corrected": "true"} if corrected else {})}
     return {"view": view, "chart": chart, "keep": keep}
@@ -93,11 +93,11 @@ async def worst(site: Site, request: Request) -> Response:
         site.api("GET traces", {**since, "evaluator": evaluator, "sort": "worst", "limit": WORST}),
         site.api("GET explain", {**since, "metric": f"quality:{evaluator}", "bad": True}),
     )
-    rows = listed.get("traces") or []
+    rows = listed["traces"]
     details = await asyncio.gather(
         *(site.api(f"GET traces/{one['trace_id']}", {"at": one["start_time"]}) for one in rows)
     )
-    documents = [one for one in shared.get("attributes") or [] if one["attribute"] == "document"]
+    documents = [one for one in shared["attributes"] if one["attribute"] == "document"]
     lifted = [one for one in documents if one["selected"]["share"] >= 2 * one["baseline"]["share"]]
     because = max(lifted, key=lambda one: one["selected"]["share"] - one["baseline"]["share"], default=None)
     named = because["value"] if because else None
@@ -109,9 +109,9 @@ async def worst(site: Site, request: Request) -> Response:
 
 def _offending(row: Mapping[str, Any], detail: Mapping[str, Any], shared: str | None) -> dict[str, Any]:
     """The question, the sentence that is supported least, and the document: the shared one, else the closest."""
-    sentences = [one for one in find_sentences(detail.get("scores") or []) if one["claim"] and not one["supported"]]
+    sentences = [one for one in find_sentences(detail["scores"]) if one["claim"] and not one["supported"]]
     least = min(sentences, key=lambda one: one.get("score") or 0.0, default=None)
-    contexts = detail.get("contexts") or []
+    contexts = detail["contexts"]
     place = least["context"] if least else None
     closest = contexts[place].get("id") if isinstance(place, int) and 0 <= place < len(contexts) else None
     return {

@@ -29,12 +29,12 @@ async def health(site: Site, request: Request) -> Response:
 
 def _problems(status: Mapping[str, Any]) -> list[str]:
     """What a person should do something about, in words."""
-    rejected = (status.get("rejected") or {}).get("spans") or 0
-    dropped = sum(_numbers((status.get("evaluations") or {}).get("dropped")))
-    judge = status.get("judge") or {}
+    rejected = status["rejected"].get("spans") or 0
+    dropped = sum(_numbers(status["evaluations"].get("dropped")))
+    judge = status["judge"]
     spent, budget = judge.get("spent_today_usd"), judge.get("budget_usd")
-    oldest = (status.get("queue") or {}).get("oldest_s") or 0
-    evaluations = status.get("evaluations") or {}
+    oldest = status["queue"].get("oldest_s") or 0
+    evaluations = status["evaluations"]
     found = [
         ((evaluations.get("oldest_s") or 0) > LATE_S, _backlog(evaluations)),
         (rejected, f"{rejected} spans were rejected: the codes below name the reason."),

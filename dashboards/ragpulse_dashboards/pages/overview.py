@@ -129,7 +129,7 @@ async def _first(site: Site, asked: View, max_age: float) -> _Figures | None:
     """The traffic alone, one pass over the requests; None where that is so quick that the rest is worth waiting for."""
     begun = time.monotonic()
     requests = (await read_metrics(site, asked, ["requests"], max_age=max_age))["requests"]
-    if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests.get("series") or []):
+    if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests["series"]):
         return None
     view = _fitting(asked, requests)
     strip = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
@@ -147,14 +147,14 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
         site.api("GET overview", {**view.params(), "max_age": max_age}),  # a change is looked for in finer buckets
         site.api("GET targets", view.params()),
     )
-    targets, shifts = answer.get("targets") or [], strip.get("changes") or []
-    measured = {one["evaluator"]: one["n"] for one in strip.get("quality") or [] if one.get("n")}
+    targets, shifts = answer["targets"], strip["changes"]
+    measured = {one["evaluator"]: one["n"] for one in strip["quality"] if one.get("n")}
     order = [one["metric"].removeprefix("quality:") for one in shifts]
     chosen = sorted(
         (name for name in measured if not pinned or name in pinned),
         key=lambda name: order.index(name) if name in order else len(order),
     )[:MAX_QUALITY]
-    covered = [one["evaluator"] for one in strip.get("coverage") or []][: 1 if view.group_by else MAX_QUALITY]
+    covered = [one["evaluator"] for one in strip["coverage"]][: 1 if view.group_by else MAX_QUALITY]
     names = [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]
     by_width = {width: names}
     for name in chosen:
@@ -179,7 +179,7 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
 
 
 def _total(requests: Mapping[str, Any]) -> int:
-    return sum(point["n"] or 0 for one in requests.get("series") or [] for point in one["points"])
+    return sum(point["n"] or 0 for one in requests["series"] for point in one["points"])
 
 
 def _width(n: int) -> int:
@@ -220,7 +220,7 @@ async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: fl
     answers = await read_metrics(site, view, names, group_by=view.group_by, step="all", max_age=max_age)
     rows: dict[str, dict[str, Any]] = {}
     for name, answer in answers.items():
-        for one in answer.get("series") or []:
+        for one in answer["series"]:
             words = [str(value) if value not in (None, "") else "none" for value in one["group"].values()]
             measured = [point for point in one["points"] if point.get("value") is not None]
             if measured:
@@ -237,7 +237,7 @@ async def steady(site: Site, request: Request) -> Response:
         site.api("GET targets", view.params()),
         read_metrics(site, view, ["latency_p95"], width=int(width)),
     )
-    targets = answer.get("targets") or []
+    targets = answer["targets"]
     chart = Chart(key="latency", name="", answers=[("", latency["latency_p95"])], metric="latency_p95")
     return site.render(request, "steady.html", {"view": view, **in_words(view, strip, targets, [chart])})
 
@@ -269,9 +269,7 @@ def _origin(request: Request) -> str:
 
 def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
     """The range the URL asks for; where it asks for none, the shortest one that holds all there is of the day."""
-    times = [
-        parse_time(point.get("t")) for one in requests.get("series") or [] for point in one["points"] if point["n"]
-    ]
+    times = [parse_time(point.get("t")) for one in requests["series"] for point in one["points"] if point["n"]]
     oldest, end = min((time for time in times if time), default=None), parse_time(requests.get("to"))
     if asked.given or oldest is None or end is None:
         return asked

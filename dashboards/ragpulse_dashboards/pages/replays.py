@@ -37,8 +37,8 @@ async def replays(site: Site, request: Request) -> Response:
     answer, known = await asyncio.gather(site.api("GET replays", {}), site.api("GET evaluators", {}))
     query = request.query_params
     context = {
-        "runs": answer.get("replays") or [],
-        "evaluators": [{**one, "used": bool(one.get("online"))} for one in known.get("evaluators") or []],
+        "runs": answer["replays"],
+        "evaluators": [{**one, "used": bool(one.get("online"))} for one in known["evaluators"]],
         "form": {name: query.get(name, "") for name in FIELDS},
         "selection": {name: query[name] for name in SELECTION if name != "where" and query.get(name)},
     }
@@ -110,7 +110,7 @@ async def _old_version(site: Site, evaluator: str, since: str, new: str) -> str:
     answer = await site.api("GET metrics", {"name": f"quality:{evaluator}", "from": since, "step": "all"})
     counts = {
         str(line["version"]): sum(point.get("n") or 0 for point in line["points"])
-        for line in answer.get("series") or []
+        for line in answer["series"]
         if line.get("version") and str(line["version"]) != new
     }
     return max(counts, key=lambda version: counts[version], default="")

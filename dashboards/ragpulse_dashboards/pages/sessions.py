@@ -38,7 +38,7 @@ async def sessions(site: Site, request: Request) -> Response:
         "view": view,
         "own": own,
         "sorts": SORTS,
-        "rows": answer.get("sessions") or [],
+        "rows": answer["sessions"],
         "next": answer.get("next"),
     }
     return site.render(request, "sessions.html", context)
@@ -48,11 +48,11 @@ async def session(site: Site, request: Request) -> Response:
     """One conversation; as a fragment, `here` marks the turn that is looked at already."""
     identity = request.path_params["session_id"]
     answer = await site.api(f"GET sessions/{identity}", {})
-    turns = answer.get("turns") or []
+    turns = answer["turns"]
     context = {
         "title": identity,
         "kind": "Session",
-        "whole": answer.get("session") or {},
+        "whole": answer["session"],
         "turns": [_turn(one) for one in turns],
         "here": request.query_params.get("here", ""),
     }
@@ -65,7 +65,7 @@ async def user(site: Site, request: Request) -> Response:
     params = {"user_id": identity, "from": EVER, "limit": PAGE, "total": "true"}
     page = {"cursor": query["cursor"]} if query.get("cursor") else {}
     answer = await site.api("GET traces", {**params, **page})
-    turns = answer.get("traces") or []
+    turns = answer["traces"]
     if not turns:
         raise ApiError(404, "No trace has this user. It may be past the retention.")
     context = {
@@ -90,7 +90,7 @@ def _whole(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
-    scores = row.get("scores") or {}
+    scores = row["scores"]
     failing = sorted(name for name, one in scores.items() if one.get("passing") is False)
     return {
         "row": row,

@@ -1,4 +1,4 @@
-"""`/traces/{id}`: one question, its answer, what it was made from, and what the evaluators say about it."""
+"""`/traces/{id}`: one question, its answer, what it was made from, and its verdicts; `/label`: one after another."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,16 +19,19 @@ from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, failed_first, ti
 __all__ = ["routes"]
 
 VERDICTS: Final = {"good": 1.0, "bad": 0.0}
+MOST: Final = 200
+"""As many as the API suggests at once."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The page, one span's detail, the trace as a file and as a pytest case, the forms that label and re-evaluate."""
+    """The page, a span, the trace as a file and as a pytest case, the forms that label and re-evaluate, the queue."""
     return [
         site.page("/traces/{trace_id}", trace),
         site.page("/traces/{trace_id}/spans/{span_id}", span),
         site.page("/traces/{trace_id}/pytest", as_pytest),
         site.page("/traces/{trace_id}/html", as_html),
         site.page("/traces/{trace_id}/label", label, post=True),
+        site.page("/label", queue),
         site.page("/traces/{trace_id}/evaluate", evaluate, post=True),
     ]
 
@@ -60,13 +63,11 @@ async def trace(site: Site, request: Request) -> Response:
 
 def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     row = answer["trace"]
-    scores = sorted(
-        answer.get("scores") or [], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at")))
-    )
+    scores = sorted(answer["scores"], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at"))))
     sentences = find_sentences(reversed(scores))
-    spans = answer.get("spans") or []
+    spans = answer["spans"]
     most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
-    contexts = context_views(answer.get("contexts") or [], sentences)
+    contexts = context_views(answer["contexts"], sentences)
     seen = [one.row for one in contexts if one.index is not None]
     failed = failed_first(spans)
     return {
@@ -80,9 +81,9 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         "reranked": any(one.get("kind") == "reranker" for one in spans),
         "scores": scores,
         "chips": _chips(scores),
-        "decisions": answer.get("decisions") or [],
-        "labels": answer.get("labels") or [],
-        "unread": answer.get("unread") or [],
+        "decisions": answer["decisions"],
+        "labels": answer["labels"],
+        "unread": answer["unread"],
         "rows": waterfall(spans, most=most),
         "axis": time_axis(spans),
         "n_spans": len(spans),
@@ -100,7 +101,7 @@ def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 async def _span(site: Site, request: Request, span_id: str) -> Mapping[str, Any]:
     answer = await _fetch(site, request, spans=span_id)
-    found = next((one for one in answer.get("spans") or [] if one.get("span_id") == span_id), None)
+    found = next((one for one in answer["spans"] if one.get("span_id") == span_id), None)
     if found is None:
         raise ApiError(404, "This trace has no such span. It may have been pruned.")
     return {**found, "trace": answer["trace"]}
@@ -195,3 +196,44 @@ async def evaluate(site: Site, request: Request) -> Response:
 def _back(request: Request, done: str) -> str:
     at = request.query_params.get("at")
     return f"/traces/{_id(request)}?" + urlencode({**({"at": at} if at else {}), "done": done})
+
+
+async def queue(site: Site, request: Request) -> Response:
+    """The first suggestion in full, the others as a queue; `skip` moves down it, and from its end to its head."""
+    names = await site.in_use()
+    evaluator = request.query_params.get("evaluator") or next(iter(names), "groundedness")
+    queue = await _suggested(site, evaluator)
+    skip = request.query_params.get("skip", "0")
+    at = int(skip) % max(len(queue), 1) if skip.isdecimal() else 0
+    context = {
+        "queue": queue,
+        "at": at,
+        "row": None,
+        "evaluator": evaluator,
+        "names": list(dict.fromkeys([*names, evaluator])),
+        "saved": request.query_params.get("saved"),
+        "of": request.query_params.get("of", ""),
+    }
+    if queue:
+        context |= await _full(site, queue[at])
+    return site.render(request, "label.html", context)
+
+
+async def _suggested(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
+    """The suggestions; when all of the usual number have a label, those of the largest."""
+    for more in ({}, {"limit": MOST}):
+        answer = await site.api("GET labels/suggest", {"evaluator": evaluator, **more})
+        if found := answer.get("traces"):
+            return list(found)
+    return []
+
+
+async def _full(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
+    full = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]} if row.get("start_time") else {})
+    sentences = find_sentences(reversed(full["scores"]))
+    return {
+        "row": row,
+        "trace": full["trace"],
+        "answer": render_answer(str(full["trace"].get("response") or "")),
+        "contexts": [one for one in context_views(full["contexts"], sentences) if not one.row.get("superseded")],
+    }

@@ -114,14 +114,14 @@ async def facets(site: Site, request: Request) -> Response:
         "view": view,
         "page": query.get("for") if query.get("for") in FILTERED else "/traces",
         "keep": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters}},
-        "facets": answer.get("facets") or {},
+        "facets": answer["facets"],
     }
     return site.render(request, "facets.html", context)
 
 
 def _evaluators(rows: Sequence[Mapping[str, Any]], first: str | None) -> list[str]:
     """The evaluators on this page, the one asked for first, then those that pass or fail an answer."""
-    scores = [(name, one) for row in rows for name, one in (row.get("scores") or {}).items()]
+    scores = [(name, one) for row in rows for name, one in row["scores"].items()]
     judging = {name for name, one in scores if one.get("passing") is not None}
     return sorted(dict(scores), key=lambda name: (name != first, name not in judging, name))
 
@@ -132,8 +132,8 @@ async def as_csv(site: Site, request: Request) -> Response:
     params = {**view.params(), **own, "limit": CSV_PAGE}
     first = await site.api("GET traces", params)
     known = await site.api("GET evaluators", {})
-    used = {one["name"] for one in known.get("evaluators") or [] if one.get("online") or one.get("stats_24h")}
-    names = sorted(used | set(_evaluators(first.get("traces") or [], None)))
+    used = {one["name"] for one in known["evaluators"] if one.get("online") or one.get("stats_24h")}
+    names = sorted(used | set(_evaluators(first["traces"], None)))
     headers = {**SECURITY_HEADERS, "Content-Disposition": 'attachment; filename="traces.csv"'}
     return StreamingResponse(_lines(site, params, first, names), media_type="text/csv", headers=headers)
 
@@ -144,14 +144,14 @@ async def _lines(
     """The head, then page after page; a score of an evaluator without a column of its own is in the last one."""
     yield _csv([[*CSV_COLUMNS, *names, "other_scores"]])
     while True:
-        yield _csv(_line(row, names) for row in answer.get("traces") or [])
+        yield _csv(_line(row, names) for row in answer["traces"])
         if not answer.get("next"):
             return
         answer = await site.api("GET traces", {**params, "cursor": answer["next"]})
 
 
 def _line(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    scores = {name: one.get("normalized") for name, one in (row.get("scores") or {}).items()}
+    scores = {name: one.get("normalized") for name, one in row["scores"].items()}
     others = "; ".join(f"{name}={value}" for name, value in scores.items() if name not in names)
     return [*(row.get(name) for name in CSV_COLUMNS), *(scores.get(name) for name in names), others]
 
@@ -198,7 +198,7 @@ async def _stream(site: Site, view: View, cursor: str, shown: Mapping[str, Any])
         except ApiError as error:
             yield _event("problem", cursor, {"message": error.message})
             return
-        rows = answer.get("traces") or []
+        rows = answer["traces"]
         cursor = str(answer.get("newest") or cursor)
         if rows:
             html = [site.linked(row.render(row=one, **shown)) for one in reversed(rows[:DRAWN])]

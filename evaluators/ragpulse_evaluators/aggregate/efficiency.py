@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from ragpulse_evaluators.aggregate.sets import SetEvaluator
+from ragpulse_evaluators.aggregate.labels import SetEvaluator
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, Unreadable
 from ragpulse_evaluators.evaluator import Evaluator, Scale

@@ -1,22 +1,23 @@
-"""Answers that are labels: accuracy, precision, recall, F1 and ROC AUC over a set of cases."""
+"""Metrics over a set of cases; of answers that are labels: accuracy, precision, recall, F1 and ROC AUC."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
-from ragpulse_evaluators.aggregate.sets import SetEvaluator
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable
-from ragpulse_evaluators.evaluator import Scale
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.registry import Entry
-from ragpulse_evaluators.result import Outcome
+from ragpulse_evaluators.result import EvaluationResult, Outcome
 from ragpulse_evaluators.statistics import roc_auc, wilson
 from ragpulse_evaluators.text.words import normalize_answer
 
-__all__ = ("ENTRIES", "Accuracy", "LabelRate", "RocAuc")
+__all__ = ("ENTRIES", "Accuracy", "LabelRate", "RocAuc", "SetEvaluator")
 
 Average = Literal["macro", "micro"]
 _YES = frozenset({"yes", "true", "1", "positive", "pass", "sim", "是", "对"})
@@ -26,6 +27,37 @@ _NO = frozenset({"no", "false", "0", "negative", "fail", "não", "nao", "否", "
 def _pairs(cases: Sequence[Case]) -> list[tuple[str, str]]:
     """Answer and reference label of each case, normalised; the first reference counts."""
     return [(normalize_answer(case.response or ""), normalize_answer(case.references[0])) for case in cases]
+
+
+class SetEvaluator(Evaluator):
+    """Base of metrics over a set: subclasses write `measure`, which sees the cases that have every needed field.
+
+    The number of cases left out is `parts["skipped"]`; where none is left the result is skipped.
+    """
+
+    takes_all = True
+    parser = "set"
+
+    @abstractmethod
+    async def measure(self, cases: Sequence[Case]) -> Outcome:
+        """Score a set of at least one usable case."""
+
+    async def run(self, case: Case) -> Outcome:
+        """Score a set of one."""
+        return await self.measure([case])
+
+    async def over(self, cases: Sequence[Case]) -> EvaluationResult:
+        """Score the set; raises nothing but cancellation."""
+        usable = [case for case in cases if not any(case.lacks(field) for field in self.needs)]
+        counts = {"cases": len(usable), "skipped": len(cases) - len(usable)}
+        try:
+            if not usable:
+                raise MissingField(*sorted(self.needs))
+            found = await self.measure(usable)
+            result = self._settle(Case(), replace(found, parts={**found.parts, **counts}), [])
+        except Exception as error:  # noqa: BLE001 - the boundary: an evaluator's failure is a value, never an exception
+            result = self._failure(Case(), [], error)
+        return result.model_copy(update={"case": None})
 
 
 class Accuracy(SetEvaluator):

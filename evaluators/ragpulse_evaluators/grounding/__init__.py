@@ -4,7 +4,7 @@ response, contexts → text (sentences, tokens) → evidence (which context sent
 → model (features and their weights) → support (score and evidence of each sentence) → the evaluators
 """
 
-from ragpulse_evaluators.grounding import citations, groundedness, refusal, utilization
+from ragpulse_evaluators.grounding import citations, groundedness, refusal
 from ragpulse_evaluators.grounding.groundedness import SentenceEvidence, explain_groundedness
 from ragpulse_evaluators.grounding.perturb import LabelledCase, perturb
 from ragpulse_evaluators.registry import Entry
@@ -13,7 +13,6 @@ __all__ = ("ENTRIES", "LabelledCase", "SentenceEvidence", "explain_groundedness"
 
 ENTRIES: tuple[Entry, ...] = (
     *groundedness.ENTRIES,
-    *utilization.ENTRIES,
     *citations.ENTRIES,
     *refusal.ENTRIES,
 )

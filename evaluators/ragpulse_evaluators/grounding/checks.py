@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from rapidfuzz.distance import Levenshtein
-
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
-from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, OPINIONS, ORDINALS
+from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
 from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
@@ -24,15 +22,11 @@ __all__ = [
     "check_numbers",
     "check_opposites",
     "check_quantifiers",
-    "check_swaps",
     "check_units",
-    "find_swaps",
     "has_alias",
     "turned",
 ]
 
-Swap = tuple[Word, Word]
-"""A word of the claim and the one of the evidence whose place it takes."""
 _CLAUSE_BREAKS = frozenset({"but", "and", "because", "so", "pero", "mas", "aber", "mais"})
 _NEGATION_BEFORE = 6
 _NEGATION_AFTER = 5
@@ -49,11 +43,6 @@ _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
 _MAX_NEGATIONS = 20
-_MAX_SWAPS = 20
-_MAX_PLACES = 40
-_SAME_SPELLING = 0.7
-_INFLECTED = ("ing", "ed", "ly")
-_LONGEST_NAME = 5
 
 
 def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence: Sequence[Word]) -> list[str]:
@@ -302,53 +291,3 @@ def _content_of(tokens: Sequence[Word], names: frozenset[str] | None) -> set[str
 def _passive(tokens: Sequence[Word], i: int) -> bool:
     """Tell whether the word at a place is a verb in the passive: "was bought by"."""
     return any(t.norm in _BE for t in tokens[max(0, i - 3) : i]) and any(t.norm in _BY for t in tokens[i + 1 : i + 5])
-
-
-def find_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[Swap]:
-    """Return the new words that stand where the evidence has another one beside the same neighbours.
-
-    `keys` are those of the tokens as the evidence spells them, `new` the positions of the new words. Another spelling
-    of the same word is no exchange.
-    """
-    exchanged = [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]
-    places: dict[str, list[int]] = {}
-    for i, token in enumerate(evidence if exchanged else ()):
-        places.setdefault(token.key, []).append(i)
-    swaps = []
-    for i in exchanged:
-        other = next((t for t in _in_place(i, keys, places, evidence) if t.key not in keys), None)
-        if other and not _same_word(tokens[i], other):
-            swaps.append((tokens[i], other))
-    return swaps
-
-
-def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex) -> list[str]:
-    """Object to a word in the place of a name, as far as capitals in the contexts show names."""
-    return [
-        f"'{token.text}' here, '{other.text}' in the evidence" for token, other in swaps if other.key in index.names
-    ]
-
-
-def _may_be_name(token: Word) -> bool:
-    """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
-    inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
-    return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
-
-
-def _same_word(token: Word, other: Word) -> bool:
-    """Tell whether two words are spellings of one, or one is short for the other ("app", "application")."""
-    short, long = sorted((token.key, other.key), key=len)
-    return long.startswith(short) or Levenshtein.normalized_similarity(short, long) >= _SAME_SPELLING
-
-
-def _in_place(
-    i: int, keys: Sequence[str], places: Mapping[str, Sequence[int]], evidence: Sequence[Word]
-) -> Iterator[Word]:
-    """Yield content words of the evidence whose neighbours (two on one side at an end) are those of position i."""
-    near, far = (1, 2) if i == 0 else (-1, -2) if i == len(keys) - 1 else (-1, 1)
-    if not 0 <= i + far < len(keys):
-        return
-    for j in (place - near for place in places.get(keys[i + near], ())[:_MAX_PLACES]):
-        inside = min(j, j + far) >= 0 and max(j, j + far) < len(evidence)
-        if inside and evidence[j + far].key == keys[i + far] and not evidence[j].function and _may_be_name(evidence[j]):
-            yield evidence[j]

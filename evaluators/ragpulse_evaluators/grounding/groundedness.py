@@ -8,9 +8,8 @@ from typing import Any
 from ragpulse_evaluators.case import Case, Context
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
-from ragpulse_evaluators.grounding.claims import blank_lead_in, claims_nothing
 from ragpulse_evaluators.grounding.evidence import MAX_CONTEXT_CHARS, EvidenceIndex, index_of
-from ragpulse_evaluators.grounding.markup import Code, read_markup
+from ragpulse_evaluators.grounding.markup import Code, blank_lead_in, claims_nothing, read_markup
 from ragpulse_evaluators.grounding.meanings import LEXICON_ID
 from ragpulse_evaluators.grounding.model import (
     BIAS,

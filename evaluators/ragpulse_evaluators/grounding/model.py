@@ -95,7 +95,7 @@ def measure(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence
     weighty = [i for i in new if tokens[i].norm not in LIGHT_WORDS]
     same_matter = len(new) <= _SAME_MATTER * len(content)
     order = LCSseq.similarity(keys, [t.key for t in support[0].tokens]) / len(keys) if keys and support else 0.0
-    swaps = checks.find_swaps(tokens, keys, weighty, evidence)
+    swaps = relations.find_swaps(tokens, keys, weighty, evidence)
     objections = {
         "numbers": checks.check_numbers(mine, theirs, evidence),
         "units": checks.check_units(mine, theirs),
@@ -105,7 +105,7 @@ def measure(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence
         "opposites": checks.check_opposites(tokens, known, evidence) if same_matter else [],
         "bounds": checks.check_bounds(tokens, mine, evidence, theirs),
         "quantifiers": checks.check_quantifiers(tokens, evidence) if same_matter else [],
-        "swaps": checks.check_swaps(swaps, index),
+        "swaps": relations.check_swaps(swaps, index),
         "exchange": relations.check_exchange(text, tokens, index) if same_matter else [],
         "roles": relations.check_roles(tokens, support[0], index) if support and same_matter else [],
         "attribution": relations.check_attribution(text, index),

@@ -7,16 +7,21 @@ a subject) that the claim leaves out.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from rapidfuzz.distance import Levenshtein
 
 from ragpulse_evaluators.grounding.checks import turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, OPINIONS
 from ragpulse_evaluators.grounding.text import Word, words
 
-__all__ = ["check_attribution", "check_exchange", "check_roles"]
+__all__ = ["check_attribution", "check_exchange", "check_roles", "check_swaps", "find_swaps"]
+
+Swap = tuple[Word, Word]
+"""A word of the claim and the one of the evidence whose place it takes."""
 
 _BREAK = re.compile(
     r"[;:()—–]|,(?!\d)|\s-\s"
@@ -47,6 +52,11 @@ _SAYS = re.compile(
 )
 _MOST_SOURCE = 5
 _NEARLY = 0.8
+_MAX_SWAPS = 20
+_MAX_PLACES = 40
+_SAME_SPELLING = 0.7
+_INFLECTED = ("ing", "ed", "ly")
+_LONGEST_NAME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +211,53 @@ def _check_source(text: str, index: EvidenceIndex) -> list[str]:
     near = index.around(support[0].number)
     foreign = [t for t in source if t.key in index.names and t.key not in near]
     return [f"the evidence does not name '{foreign[-1].text}' as the source"] if foreign else []
+
+
+def find_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], evidence: Sequence[Word]) -> list[Swap]:
+    """Return the new words that stand where the evidence has another one beside the same neighbours.
+
+    `keys` are those of the tokens as the evidence spells them, `new` the positions of the new words. Another spelling
+    of the same word is no exchange.
+    """
+    exchanged = [i for i in new if _may_be_name(tokens[i])][:_MAX_SWAPS]
+    places: dict[str, list[int]] = {}
+    for i, token in enumerate(evidence if exchanged else ()):
+        places.setdefault(token.key, []).append(i)
+    swaps = []
+    for i in exchanged:
+        other = next((t for t in _in_place(i, keys, places, evidence) if t.key not in keys), None)
+        if other and not _same_word(tokens[i], other):
+            swaps.append((tokens[i], other))
+    return swaps
+
+
+def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex) -> list[str]:
+    """Object to a word in the place of a name, as far as capitals in the contexts show names."""
+    return [
+        f"'{token.text}' here, '{other.text}' in the evidence" for token, other in swaps if other.key in index.names
+    ]
+
+
+def _may_be_name(token: Word) -> bool:
+    """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
+    inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
+    return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
+
+
+def _same_word(token: Word, other: Word) -> bool:
+    """Tell whether two words are spellings of one, or one is short for the other ("app", "application")."""
+    short, long = sorted((token.key, other.key), key=len)
+    return long.startswith(short) or Levenshtein.normalized_similarity(short, long) >= _SAME_SPELLING
+
+
+def _in_place(
+    i: int, keys: Sequence[str], places: Mapping[str, Sequence[int]], evidence: Sequence[Word]
+) -> Iterator[Word]:
+    """Yield content words of the evidence whose neighbours (two on one side at an end) are those of position i."""
+    near, far = (1, 2) if i == 0 else (-1, -2) if i == len(keys) - 1 else (-1, 1)
+    if not 0 <= i + far < len(keys):
+        return
+    for j in (place - near for place in places.get(keys[i + near], ())[:_MAX_PLACES]):
+        inside = min(j, j + far) >= 0 and max(j, j + far) < len(evidence)
+        if inside and evidence[j + far].key == keys[i + far] and not evidence[j].function and _may_be_name(evidence[j]):
+            yield evidence[j]

@@ -18,8 +18,9 @@ from ragpulse_evaluators.judged.faithfulness import check_statements, split_stat
 from ragpulse_evaluators.judged.session import Asked, Reason, Session, YesNo, json_or, number_in, reasoning_of
 from ragpulse_evaluators.judged.templates import PromptFile
 from ragpulse_evaluators.judges.embedders import Embedder, cosine
-from ragpulse_evaluators.judges.names import as_embedder
-from ragpulse_evaluators.judges.parsing import Reply, check_count, read_model, read_number
+from ragpulse_evaluators.judges.json_reply import Reply, read_model
+from ragpulse_evaluators.judges.litellm import as_embedder
+from ragpulse_evaluators.judges.parsing import check_count, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome

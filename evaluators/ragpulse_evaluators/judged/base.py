@@ -14,10 +14,9 @@ from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong
 from ragpulse_evaluators.evaluator import CostClass, Estimate, Evaluator, as_outcome
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judged.templates import PromptFile, fields_of
-from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.parsing import words_of
-from ragpulse_evaluators.judges.protocol import Judge, Message, max_tokens_of, with_sampling
-from ragpulse_evaluators.judges.tokens import count_tokens, split_text
+from ragpulse_evaluators.judges.protocol import Judge, Message, count_tokens, max_tokens_of, split_text, with_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 

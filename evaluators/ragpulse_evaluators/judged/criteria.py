@@ -15,15 +15,8 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreada
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, json_or, reasoning_of, verdict_reader
-from ragpulse_evaluators.judges.parsing import (
-    Reply,
-    Words,
-    is_json,
-    read_model,
-    read_number,
-    read_verdict,
-    words_of,
-)
+from ragpulse_evaluators.judges.json_reply import Reply, is_json, read_model
+from ragpulse_evaluators.judges.parsing import Words, read_number, read_verdict, words_of
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome

@@ -16,11 +16,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AliasChoices, Field, WithJsonSchema
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, ContextTooLong, Unreadable, excerpt
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Asked, Reason, Session, Verdict, YesNo, json_or, verdict_reader
-from ragpulse_evaluators.judges.parsing import Reply, check_count, excerpt, read_verdicts
-from ragpulse_evaluators.judges.tokens import count_tokens, split_text
+from ragpulse_evaluators.judges.json_reply import Reply
+from ragpulse_evaluators.judges.parsing import check_count, read_verdicts
+from ragpulse_evaluators.judges.protocol import count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 

@@ -13,7 +13,8 @@ from ragpulse_evaluators.errors import MissingField, Unreadable
 from ragpulse_evaluators.evaluator import CostClass
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Session, json_or, reasoning_of
-from ragpulse_evaluators.judges.parsing import Reply, Words, read_label
+from ragpulse_evaluators.judges.json_reply import Reply
+from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 

@@ -14,7 +14,8 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreada
 from ragpulse_evaluators.grounding.text import split_sentences
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Reason, Session, Verdict, YesNo, json_or, number_in, verdict_reader
-from ragpulse_evaluators.judges.parsing import Reply, read_model, read_number
+from ragpulse_evaluators.judges.json_reply import Reply, read_model
+from ragpulse_evaluators.judges.parsing import read_number
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 

@@ -11,15 +11,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from ragpulse_evaluators.errors import JudgeError, MissingField, NoVerdict, Unreadable
+from ragpulse_evaluators.judges.json_reply import Reply, is_json, read_json, read_model
 from ragpulse_evaluators.judges.parsing import (
     LANGUAGES,
-    Reply,
     Words,
     final_text,
-    is_json,
     not_applicable,
-    read_json,
-    read_model,
     read_number,
     read_verdict,
     refuses,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeRejected
-from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question, max_tokens_of, transcript
-from ragpulse_evaluators.judges.tokens import count_tokens
+from ragpulse_evaluators.judges.protocol import Judge, JudgeWrapper, Question, count_tokens, max_tokens_of, transcript
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("Budget", "BudgetedJudge")

@@ -1,18 +1,25 @@
-"""The only module that imports litellm, at the first question: litellm takes 294 MB and seconds of import."""
+"""Judges and embedders by the name of a model. The only module that imports litellm, at the first question.
+
+litellm takes 294 MB and seconds of import.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError
 from ragpulse_evaluators.judges.chat import ChatJudge, Rejection
-from ragpulse_evaluators.judges.protocol import Question, is_loopback
+from ragpulse_evaluators.judges.embedders import Embedder, OfflineEmbedder, SyncEmbedder
+from ragpulse_evaluators.judges.http import HTTPJudge
+from ragpulse_evaluators.judges.protocol import Judge, Question, is_loopback
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("LLMEmbedder", "LLMJudge", "prices")
+__all__ = ("LLMEmbedder", "LLMJudge", "as_embedder", "as_judge", "prices")
 
 _INSTALL = "litellm is not installed: pip install 'ragpulse[judge]', or name a server as http://host:port/v1#model"
 
@@ -123,3 +130,30 @@ def prices(model: str) -> tuple[float, float] | None:
         return None
     given = row.get("input_cost_per_token"), row.get("output_cost_per_token")
     return None if None in given or given == (0, 0) else (float(given[0]), float(given[1]))
+
+
+def as_judge(judge: str | Judge | None, **access: Any) -> Judge | None:
+    """A judge from a name: `provider/model` for litellm, `http://host:port/v1#model` for any compatible server.
+
+    `access` (api_base, api_key, temperature, ...) is passed on. Without litellm, a model behind an `api_base` is asked
+    over HTTP.
+    """
+    if judge is None or not isinstance(judge, str):
+        return judge
+    if judge.startswith(("http://", "https://")):
+        base, _, model = judge.partition("#")
+        return HTTPJudge(base, model or "default", **access)
+    if access.get("api_base") and importlib.util.find_spec("litellm") is None:
+        base = access.pop("api_base")
+        return HTTPJudge(base, judge.rpartition("/")[2], **access)
+    return LLMJudge(judge, **access)
+
+
+def as_embedder(embedder: Any) -> Embedder | None:
+    """An embedder from the name of a litellm model, from "wordllama" (offline), or the object itself.
+
+    An object whose `embed` is a plain function is called in a thread.
+    """
+    if embedder is None or not isinstance(embedder, str):
+        return embedder if embedder is None or inspect.iscoroutinefunction(embedder.embed) else SyncEmbedder(embedder)
+    return OfflineEmbedder() if embedder == OfflineEmbedder.id else LLMEmbedder(embedder)

@@ -5,44 +5,34 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError, model_validator
-
-from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, NoVerdict, Unreadable, excerpt, unreadable
+from ragpulse_evaluators.judges.json_reply import folded_key, json_objects
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = (
     "LANGUAGES",
-    "Reply",
     "Words",
     "check_count",
-    "excerpt",
     "final_text",
-    "is_json",
-    "json_objects",
     "not_applicable",
-    "read_json",
     "read_label",
-    "read_model",
     "read_number",
     "read_verdict",
     "read_verdicts",
     "refuses",
-    "unwrapped",
     "without_reasoning",
     "words_of",
 )
 
-Model = TypeVar("Model", bound=BaseModel)
 LANGUAGES = ("en", "zh", "pt")
 
 
@@ -77,12 +67,6 @@ def words_of(language: str) -> Words:
     raw = json.loads(path.read_text(encoding="utf-8"))
     sets = {key: frozenset(raw.pop(key)) for key in ("yes", "no", "tie", "none")}
     return Words(**raw | sets | {"labels": tuple(sorted(raw["labels"], key=len, reverse=True))})
-
-
-def excerpt(text: str, size: int = 80) -> str:
-    """The beginning of a text on one line, for messages."""
-    line = " ".join(text.split())
-    return line if len(line) <= size else line[: size - 1] + "…"
 
 
 _DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}]+")
@@ -127,7 +111,7 @@ def read_verdict(text: str, words: Words) -> bool:
         if verdict is not None and (labelled or line == lines[0] or len(_TOKEN.findall(bare)) == 1):
             found.add(verdict)
     if len(found) != 1:
-        _unreadable("yes or no", text)
+        unreadable("yes or no", text)
     return found.pop()
 
 
@@ -137,7 +121,7 @@ def read_verdicts(text: str, count: int, words: Words) -> list[bool]:
     tail = lines[-1].rpartition(":")[2] if lines else ""
     found = [token.casefold() for token in _TOKEN.findall(tail)]
     if not found or any(token not in words.yes | words.no for token in found):
-        _unreadable("a final line of verdicts", text)
+        unreadable("a final line of verdicts", text)
     if len(found) != count:
         raise Unreadable(f"{count} statements but {len(found)} verdicts: {excerpt(text)!r}")
     return [token in words.yes for token in found]
@@ -160,14 +144,14 @@ def read_number(text: str, words: Words, *, lo: float, hi: float) -> float:
         number = _WHOLE.match(bare)
         if number and (labelled or not needs_label):
             return _within(_scaled(number, hi), lo, hi)
-    _unreadable(f"a number in {lo:g}..{hi:g}", text)
+    unreadable(f"a number in {lo:g}..{hi:g}", text)
 
 
 def _as_number(token: str, text: str) -> float:
     try:
         return float(token)
     except ValueError:
-        _unreadable("a number after [RESULT]", text)
+        unreadable("a number after [RESULT]", text)
 
 
 def _scaled(number: re.Match[str], hi: float) -> float:
@@ -195,125 +179,7 @@ def read_label(text: str, labels: Iterable[str], words: Words) -> str:
         head = clause if labelled or line == lines[0] else ""
         if head in wanted:
             return wanted[head]
-    _unreadable("one of " + ", ".join(wanted.values()), text)
-
-
-_MAX_BRACES = 64
-"""Braces tried that begin no object, so that a tower of them costs nothing."""
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}]|[A-Za-z]+', re.DOTALL)
-"""What matters within an object that is no strict JSON: strings, braces, bare words."""
-_LITERALS = {"true": "True", "false": "False", "null": "None", "nan": "", "infinity": ""}
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def json_objects(text: str) -> list[dict[str, Any]]:
-    """Every JSON object in the text that is not empty, in order; objects within objects are not listed again.
-
-    A trailing comma, single quotes, line breaks within strings and Python's True, False and None are accepted.
-    """
-    decoder = json.JSONDecoder(parse_constant=_no_constant, strict=False)
-    found: list[dict[str, Any]] = []
-    position, tries = text.find("{"), 0
-    while position >= 0 and tries < _MAX_BRACES:
-        try:
-            value, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            value, end = _lenient(text, position)
-        found += [value] if value else []
-        tries += not value
-        position = text.find("{", end)
-    return found
-
-
-def _lenient(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
-    """The object that begins at `start` read as a Python literal, and its end; None where it is none either."""
-    pieces, depth, last = [], 0, start
-    for piece in _PIECE.finditer(text, start):
-        word = piece[0]
-        depth += {"{": 1, "}": -1}.get(word, 0)
-        if depth > _MAX_BRACES:
-            break
-        pieces += [text[last : piece.start()], _as_python(word)]
-        last = piece.end()
-        if depth == 0:
-            return _literal("".join(pieces)), last
-    return None, start + 1
-
-
-def _as_python(word: str) -> str:
-    return word.replace("\n", "\\n").replace("\r", "") if word[0] in "\"'" else _LITERALS.get(word.casefold(), word)
-
-
-def _literal(text: str) -> dict[str, Any] | None:
-    try:
-        value = ast.literal_eval(text)
-        return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return None
-
-
-def is_json(text: str) -> bool:
-    """Whether a reply is meant as JSON: it holds an object, or begins as one (whose end may be missing)."""
-    return text.lstrip("`json \n").startswith("{") or bool(json_objects(text))
-
-
-def read_json(text: str) -> dict[str, Any]:
-    """The one JSON object of the reply, fenced or bare; several that differ are unreadable."""
-    found = json_objects(text)
-    if not found or any(value != found[0] for value in found[1:]):
-        _unreadable("one JSON object", text)
-    return found[0]
-
-
-def _key(key: str) -> str:
-    return key.strip().casefold().replace(" ", "_").replace("-", "_")
-
-
-def unwrapped(reply: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
-    folded = {_key(key): value for key, value in reply.items()}
-    while len(folded) == 1 and not folded.keys() & set(known):
-        [inner] = folded.values()
-        if not isinstance(inner, dict):
-            break
-        folded = {_key(key): value for key, value in inner.items()}
-    return folded
-
-
-class Reply(BaseModel):
-    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spelt(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        known = _spellings(cls)
-        return {known.get(key, key): value for key, value in unwrapped(data, known).items()}
-
-
-@cache
-def _spellings(schema: type[BaseModel]) -> dict[str, str]:
-    """Folded key to the key that the schema reads: field names and aliases."""
-    found: dict[str, str] = {}
-    for name, field in schema.model_fields.items():
-        alias = field.validation_alias
-        names = getattr(alias, "choices", [alias] if isinstance(alias, str) else [name])
-        found |= {_key(str(one)): str(one) for one in names}
-    return found
-
-
-def read_model(text: str, schema: type[Model]) -> Model:
-    """The reply's JSON object as `schema`; raises `Unreadable` naming the first wrong field."""
-    try:
-        return schema.model_validate(read_json(text))
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the object"
-        raise Unreadable(f"{where}: {first['msg']}") from None
+    unreadable("one of " + ", ".join(wanted.values()), text)
 
 
 _REASONS = frozenset({"reason", "reasoning", "feedback", "justification", "explanation", "comment"})
@@ -323,7 +189,8 @@ def not_applicable(text: str, words: Words) -> bool:
     """Whether a reply says "N/A" or null in place of a verdict: by itself or as a value of its object."""
     if text.strip(" .\"'`*\n").casefold() in words.none:
         return True
-    values = [value for reply in json_objects(text)[:1] for key, value in reply.items() if _key(key) not in _REASONS]
+    first = next(iter(json_objects(text)), {})
+    values = [value for key, value in first.items() if folded_key(key) not in _REASONS]
     return any(
         value is None or (isinstance(value, str) and value.strip(" .").casefold() in words.none) for value in values
     )
@@ -371,10 +238,6 @@ def final_text(call: JudgeCall, *, cut: bool = False) -> str:
 def refuses(text: str) -> bool:
     """Whether a reply that cannot be read begins as a refusal does."""
     return bool(_REFUSAL.match(text))
-
-
-def _unreadable(wanted: str, text: str) -> NoReturn:
-    raise Unreadable(f"expected {wanted}, got {excerpt(text)!r}")
 
 
 def check_count(expected: Sequence[Any], given: Sequence[Any], what: str) -> None:

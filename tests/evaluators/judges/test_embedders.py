@@ -6,8 +6,7 @@ import pytest
 
 from ragpulse_evaluators.errors import JudgeError, Unreadable
 from ragpulse_evaluators.judges.embedders import OfflineEmbedder, cosine
-from ragpulse_evaluators.judges.litellm import LLMEmbedder
-from ragpulse_evaluators.judges.names import as_embedder
+from ragpulse_evaluators.judges.litellm import LLMEmbedder, as_embedder
 
 
 @pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend

@@ -3,7 +3,7 @@
 import pytest
 
 from ragpulse_evaluators import HTTPJudge, LLMJudge
-from ragpulse_evaluators.judges.names import as_judge
+from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import is_loopback
 
 pytestmark = pytest.mark.filterwarnings("default")  # litellm's own warnings are not ours to mend

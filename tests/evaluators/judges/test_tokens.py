@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragpulse_evaluators.judges.tokens import count_tokens, split_text
+from ragpulse_evaluators.judges.protocol import count_tokens, split_text
 
 
 def test_dense_scripts_count_by_character() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragpulse_evaluators.ranking.overlap import jaccard, rank_biased_overlap
+from ragpulse_evaluators.ranking.metrics import jaccard, rank_biased_overlap
 
 rankings = st.lists(st.integers(0, 15), max_size=10, unique=True)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ragpulse_collector.analysis.selection import instant
+from ragpulse_collector.api.drafts import Prune
 from ragpulse_collector.api.handlers.traces import listed
-from ragpulse_collector.api.models import Export, Prune, Sql, TraceFile
+from ragpulse_collector.api.models import Export, Sql, TraceFile
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.conventions import remap as derive
 from ragpulse_collector.records import SpanBatch

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from ragpulse_collector.api.models import Named, Replay, RuleDraft
+from ragpulse_collector.api.drafts import Replay, RuleDraft
+from ragpulse_collector.api.models import Named
 from ragpulse_collector.api.params import Params
 from ragpulse_collector.configuration import place
 from ragpulse_collector.sampling import OFFLINE, Rule

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragpulse_collector.analysis.selection import iso
+from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Score
 from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import trace_list
-from ragpulse_collector.api.models import MAX_LIMIT, ById, DatasetDraft, Evaluate, Label, Score
+from ragpulse_collector.api.models import MAX_LIMIT, ById
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows

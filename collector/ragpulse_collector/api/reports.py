@@ -1,0 +1,299 @@
+"""What is answered about quality, cost and traffic over a range of time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ragpulse_collector.api.answers import Answer, Judged, ScoredTrace
+
+
+class Interval(Answer):
+    """An estimate with its 95 % interval."""
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+
+
+class Estimate(Interval):
+    """An estimate, and how many units it rests on."""
+
+    n: int
+    n_eff: float
+    users: int | None = None
+    reason: str | None = None
+
+
+class Measured(Estimate):
+    """An estimate with what is missing from it: selected answers without a verdict."""
+
+    missing: int = 0
+    replayed: int = 0
+    """Scores that a replay made, of `n`."""
+    missing_share: float = 0.0
+    bounds: list[float] | None = None
+    """The value if all that is missing failed, and if all of it passed."""
+    least: float | None = None
+    """The interval that decides: `lo` and `hi` with everything that is missing failed, and passed."""
+    most: float | None = None
+    words: str = ""
+
+
+class Point(Measured):
+    """A point of a series; null where nothing was measured."""
+
+    t: datetime
+
+
+class Series(Answer):
+    """The points of one group, evaluator version and judge."""
+
+    online_since: datetime | None = None
+    """When rules began to score by this version and judge; points before rest on replays."""
+    group: dict[str, Any]
+    version: str | None
+    judge: str | None
+    points: list[Point]
+
+
+class Metrics(Answer):
+    """A metric over request time."""
+
+    name: str
+    unit: str | None
+    step: float
+    from_: datetime = Field(alias="from")
+    to: datetime
+    series: list[Series]
+    markers: list[Any]
+
+
+class ManyMetrics(Answer):
+    """One answer per metric, where several are named."""
+
+    metrics: list[Metrics]
+
+
+class CoverageRow(Answer):
+    """What became of the units of one evaluator."""
+
+    evaluator: str
+    eligible: int
+    selected: int
+    scored: int
+    skipped: int
+    invalid: int
+    error: int
+    dropped: int
+    uncovered_share: float
+
+
+class Coverage(Answer):
+    """What was eligible, selected, scored and dropped."""
+
+    coverage: list[CoverageRow]
+    queued: int
+
+
+class Headline(Judged, Measured):
+    """The quality of one evaluator in a range."""
+
+    previous: Interval | None
+    verdict: Literal["better", "worse", "undecided"] | None
+
+
+class Level(Answer):
+    """A value between two changes, with its interval and how many answers it rests on."""
+
+    value: float
+    lo: float
+    hi: float
+    n: int
+
+
+class Change(Answer):
+    """A level shift of a metric; `sureness` is its size in standard errors, `cause` the prompt that began then."""
+
+    metric: str
+    unit: str
+    t: datetime
+    before: Level
+    after: Level
+    sureness: float
+    worse: bool
+    cause: str | None
+
+
+class Overview(Answer):
+    """The headline of a range, read at `as_of`; `only=traffic` leaves quality and coverage out."""
+
+    as_of: datetime
+    newest_span: datetime | None
+    lag_s: float | None
+    n_traces: int
+    error_rate: float | None
+    error_interval: list[float | None] | None
+    cost_usd: float | None
+    cost_unknown_share: float | None
+    tokens: int
+    quality: list[Headline] = []
+    coverage: list[CoverageRow] = []
+    queued: int = 0
+    dropped: int = 0
+    changes: list[Change] = []
+
+
+class Exemplars(Answer):
+    """The traces behind a point."""
+
+    worst: list[ScoredTrace]
+    median: list[ScoredTrace]
+    best: list[ScoredTrace]
+
+
+class Explanation(Answer):
+    """What is more common in a selection than outside."""
+
+    metric: str
+    n_selected: int
+    n_baseline: int
+    sampled: bool
+    dip: dict[str, Any] | None
+    """The stretch of time that `bad` found."""
+    bars: list[dict[str, Any]]
+    """Requests and bad ones of each bucket."""
+    heatmap: dict[str, Any]
+    attributes: list[dict[str, Any]]
+
+
+class Side(Estimate):
+    """One side of a comparison."""
+
+    name: str
+
+
+class Comparison(Answer):
+    """Two sides and whether they differ."""
+
+    evaluator: str
+    a: Side
+    b: Side
+    difference: Interval | None
+    effect_size: float | None
+    test: dict[str, Any] | None
+    verdict: str
+    paired: bool
+    shared: int
+    """Answers, or of separate requests questions, that both sides have."""
+    flips: list[Any]
+    also: list[Any]
+    by: str | None
+    strata: list[Any]
+
+
+class Check(Judged, Measured):
+    """Whether quality is above a limit."""
+
+    min: float
+    verdict: Literal["above", "below", "undecided"]
+    note: str | None = None
+    """How the scores meant something else before, where the store still holds such scores."""
+    markdown: str
+
+
+class Plan(Answer):
+    """How many units to score for an interval of a wanted width."""
+
+    evaluator: str
+    half_width: float
+    n: int
+    traces_per_day: float | None
+    rate_for_daily: float | None
+    rate_for_weekly: float | None
+    days_at_full_rate: float | None
+    cost_usd_each: float | None
+    cost_usd: float | None
+    cost_usd_per_day: float | None
+
+
+class Document(Answer):
+    """A retrieved document and the quality of the answers that had it."""
+
+    id: str
+    retrieved: int
+
+
+class Documents(Answer):
+    """Quality by retrieved document."""
+
+    evaluator: str
+    documents: list[Document]
+    never_used: int
+    total: int
+
+
+class Attribution(Answer):
+    """How many answers failed by retrieval, how many by generation."""
+
+    evaluators: Any
+    cells: list[dict[str, Any]]
+
+
+class Agreement(Answer):
+    """How a version of an evaluator agrees with people."""
+
+    version: str | None
+    judge: str | None
+    n: int
+    drawn: int
+    kappa: float | None
+    lo: float | None
+    hi: float | None
+    sensitivity: float | None
+    sensitivity_lo: float | None = None
+    sensitivity_hi: float | None = None
+    specificity: float | None
+    specificity_lo: float | None = None
+    specificity_hi: float | None = None
+    judged: float | None
+    corrected: Interval | None
+    note: str | None
+
+
+class Calibration(Answer):
+    """An evaluator against people's labels."""
+
+    evaluator: str
+    versions: list[Agreement]
+
+
+class Suggestion(ScoredTrace):
+    """A trace worth a label, and the probability with which it was chosen."""
+
+    label_pi: float
+
+
+class Suggestions(Answer):
+    """Traces worth a label."""
+
+    traces: list[Suggestion]
+
+
+class Target(Interval):
+    """A target and whether it is met."""
+
+    metric: str
+    min: float | None
+    max: float | None
+    unit: str | None
+    n: int | None
+    state: Literal["met", "missed", "undecided"]
+
+
+class Targets(Answer):
+    """Where metrics should be."""
+
+    targets: list[Target]

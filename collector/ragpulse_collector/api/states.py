@@ -1,0 +1,256 @@
+"""What is answered about the things that run: the collector, evaluators, rules, replays, judges, monitors."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from ragpulse_collector.api.answers import Answer, Done, Judged
+from ragpulse_collector.api.reports import Agreement
+
+
+class Received(Answer):
+    """What OTLP requests brought since the start; spans of all time."""
+
+    requests: int
+    spans: int
+    logs: int
+    bytes: int
+
+
+class Rejected(Answer):
+    """What was refused since the start."""
+
+    spans: int
+    requests_by_code: dict[str, int]
+
+
+class Queue(Answer):
+    """Accepted, not yet on disk."""
+
+    bytes: int
+    bodies: int
+    oldest_s: float
+    refused: str | None
+
+
+class Undecided(Answer):
+    """Traces that the sampler has not looked at."""
+
+    traces: int
+    oldest_s: float
+
+
+class Evaluations(Answer):
+    """Evaluation jobs and their results."""
+
+    due: int
+    oldest_s: float
+    new_per_s: float
+    done_per_s: float
+    clears_in_s: float | None
+    done: int
+    dropped: dict[str, int]
+    by_status: dict[str, int]
+
+
+class Finding(Answer):
+    """Something that somebody should do something about; what is not known, or does not clear by itself, is null."""
+
+    name: str
+    text: str
+    fix: str
+    n: int
+    per_s: float | None
+    clears_in_s: float | None
+
+
+class Status(Answer):
+    """Counts of the process and of the stored data."""
+
+    version: str
+    started_at: datetime
+    uptime_s: float
+    db: dict[str, Any]
+    retention: dict[str, Any]
+    received: Received
+    rejected: Rejected
+    duplicates: int
+    unmapped: int
+    not_stored: dict[str, dict[str, int]]
+    """Signal (`metrics`, `logs`) → service → how many were accepted and counted, not stored."""
+    newest_span: datetime | None
+    truncated: int
+    late: int
+    queue: Queue
+    undecided: Undecided
+    evaluations: Evaluations
+    judge: dict[str, Any]
+    prices: dict[str, str | None]
+    """The price table and the day it was installed."""
+    disk: dict[str, float | None]
+    unknown_price: dict[str, Any]
+    queries: dict[str, Any]
+    problems: list[Finding]
+    roles: list[str]
+
+
+class Evaluator(Answer):
+    """An evaluator of this installation."""
+
+    name: str
+    version: str | None
+    source_digest: str | None
+    needs: list[str]
+    scale: dict[str, Any] | None
+    cost_class: str | None
+    source: str
+    description: str
+    online: list[dict[str, Any]]
+    stats_24h: dict[str, Any] | None
+    calibration: Agreement | None
+
+
+class Evaluators(Answer):
+    """All evaluators."""
+
+    evaluators: list[Evaluator]
+
+
+class Stratum(Answer):
+    """A condition with its own rate."""
+
+    where: str
+    rate: float
+
+
+class Rule(Answer):
+    """A rule in force."""
+
+    name: str
+    evaluators: list[str]
+    rate: float
+    where: str | None = None
+    strata: list[Stratum] = []
+    unit: Literal["trace", "session"] = "trace"
+    budget_usd_per_day: float | None = None
+    spent_today_usd: float | None = None
+    policy: str
+    source: str
+    enabled: bool
+
+
+class Rules(Answer):
+    """The rules in force."""
+
+    rules: list[Rule]
+
+
+class RulePreview(Answer):
+    """What a rule would select, and cost."""
+
+    traces_per_day: float
+    selected_per_day: float
+    cost_usd_per_day: float | None
+    budget_usd_per_day: float | None
+    half_width_per_day: dict[str, float | None]
+    uncovered_share: float | None
+
+
+class Replay(Judged):
+    """A replay with its progress."""
+
+    run_id: str
+    status: str
+    total: int
+    done: int
+    ok: int
+    skipped: int
+    invalid: int
+    error: int
+    cost_usd: float | None
+    max_usd: float | None
+    reason: str | None
+    eta_s: float | None
+    created_at: datetime | None
+    finished_at: datetime | None
+
+
+class Replays(Answer):
+    """Replays, newest first."""
+
+    replays: list[Replay]
+
+
+class Bill(Answer):
+    """What a replay is likely to take, at least (`cost_usd_low`) and at most."""
+
+    count: int
+    already: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    cost_usd_low: float | None
+    cost_usd_at_most: float | None
+    cost_unknown_reason: str | None
+    evaluators: list[dict[str, Any]]
+
+
+class Cases(Replay):
+    """Cases for the caller to evaluate."""
+
+    cases: list[dict[str, Any]]
+
+
+class Accepted(Replay):
+    """How many results were new."""
+
+    accepted: int
+
+
+class Drift(Answer):
+    """Whether a judge moved on kept answers, and whether the application did."""
+
+    evaluator: str
+    frozen_at: datetime
+    checks: list[dict[str, Any]]
+    verdict: str | None
+    state: str
+    next_check: datetime | None
+
+
+class Watched(Answer):
+    """The reports of all evaluators with kept answers."""
+
+    watched: list[Drift]
+    every: str | None
+
+
+class Monitors(Answer):
+    """Monitors with state and history, and the names of the destinations for their messages."""
+
+    monitors: list[dict[str, Any]]
+    destinations: list[str]
+
+
+class MonitorPreview(Answer):
+    """What a monitor would have done in the last days, and what it can detect."""
+
+    days: int
+    would_have_fired: int
+    firings: list[dict[str, Any]]
+    detects: str | None
+
+
+class MonitorSaved(Answer):
+    """A monitor as it is kept now."""
+
+    name: str
+    metric: str
+    condition: str
+
+
+class AlertSent(Done):
+    """Whether a test alert was delivered."""
+
+    delivery: Any

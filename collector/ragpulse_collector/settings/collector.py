@@ -1,0 +1,122 @@
+"""The table `[collector]`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from ragpulse_collector.settings.access import ApiKey, Section
+
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+Role = Literal["ingest", "evaluate", "maintain"]
+
+
+class CollectorSettings(Section):
+    """The `[collector]` table: where to listen, what to keep, whom to let in."""
+
+    host: str = "127.0.0.1"
+    """Anything but loopback needs `api_keys`."""
+    port: int = Field(4318, ge=0, le=65535)
+    """OTLP/HTTP, API and pages; 0 is any free port."""
+    grpc_port: int | None = Field(None, ge=0, le=65535)
+    """None: 4317 where the `[grpc]` extra is installed and the port is free, else no gRPC."""
+    grpc: bool = True
+    """False: no gRPC, whatever is installed."""
+    db: str = "ragpulse.duckdb"
+    """A file, or `ducklake:...` for a lake that several collectors share."""
+    max_body_mb: int = Field(64, ge=1, le=1024)
+    """Cap of one request body, counted while inflating."""
+    retention_days: float = Field(30, gt=0)
+    """Older traces are deleted."""
+    retention_gb: float = Field(10, gt=0)
+    """Beyond this much live data the oldest traces are deleted."""
+    retention_days_by_service: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Services whose traces go earlier than after `retention_days`."""
+    api_keys: tuple[ApiKey, ...] = ()
+    """`ragpulse key` prints an entry."""
+    generate_key: bool = False
+    """Make a key at the first start where one is needed: it is printed once, its hash kept in `<db>.key`."""
+    published_on_loopback: bool = False
+    """For a container whose ports are published on the host's loopback only (`-p 127.0.0.1:...`): needs no key."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names accepted besides loopback."""
+    allowed_origins: tuple[str, ...] = ()
+    """Browser origins that may send spans (CORS); none by default."""
+    public_url: str | None = None
+    """Where people open the pages (`https://tools.example.org/rag`): accepted as host; links in messages lead there."""
+    root_path: str | None = None
+    """The path below which a proxy hosts ragpulse (`/rag`); None: the path of `public_url`."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies that are believed about the scheme and host a browser asked for."""
+    roles: tuple[Role, ...] = ("ingest", "evaluate", "maintain")
+    """What this process does; several processes share a lake."""
+    settle_s: float = Field(2, ge=0)
+    """A unit is decided this long after its root span was stored ..."""
+    quiet_s: float = Field(30, ge=0)
+    """... or after this long without any new span where no root arrived."""
+    session_quiet_s: float = Field(1800, ge=0)
+    """A session whose last turn ended so long ago is evaluated by rules with `unit = "session"`."""
+    sql_timeout_s: float = Field(30, gt=0)
+    """A query of a user that takes longer is stopped."""
+    sql_max_rows: int = Field(100_000, ge=1)
+    """Rows of one answer; beyond it `truncated` is true."""
+    tls_certificate: str | None = None
+    """File with the certificate, for HTTP and gRPC."""
+    tls_key: str | None = None
+    """File with its key."""
+    price_table: str = "ragpulse.prices.json"
+    """What `ragpulse prices update` writes; where the file is absent the installed table of genai-prices holds."""
+    redact: tuple[str, ...] = ()
+    """Regular expressions; matches in texts are masked before anything is stored."""
+    log_format: Literal["text", "json"] = "text"
+    """The log on standard error."""
+
+    @field_validator("public_url")
+    @classmethod
+    def _absolute(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise ValueError("write the whole address, as in https://tools.example.org/rag")
+        return url
+
+    @field_validator("root_path")
+    @classmethod
+    def _rooted(cls, path: str | None) -> str | None:
+        if path and not _ROOT_PATH.fullmatch(path):
+            raise ValueError("begin with / and do not end with it, as in /rag")
+        return path
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ipaddress.ip_network(proxy, strict=False)  # its ValueError names the text
+        return proxies
+
+    @model_validator(mode="after")
+    def _not_longer(self) -> Self:
+        for service, days in self.retention_days_by_service.items():
+            if days > self.retention_days:
+                raise ValueError(f"retention_days_by_service: {service!r} has more than retention_days: raise that")
+        return self
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request needs a key: others than this computer can reach the port, or keys are configured."""
+        from ragpulse_evaluators.judges.protocol import is_loopback  # 40 ms that most commands do not need
+
+        return bool(self.api_keys) or not (is_loopback(self.host) or self.published_on_loopback)
+
+    @property
+    def root(self) -> str:
+        """The path in front of every path: `` or `/rag`."""
+        path = urlsplit(self.public_url or "").path if self.root_path is None else self.root_path
+        return path.rstrip("/")
+
+    @property
+    def on_a_lake(self) -> bool:
+        """Whether other processes may share the store."""
+        return self.db.startswith("ducklake:")

@@ -1,0 +1,135 @@
+"""Reads a judge's reply that is JSON, or nearly: the object itself, under the keys that were asked for."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from ragpulse_evaluators.errors import Unreadable, unreadable
+
+__all__ = ("Reply", "folded_key", "is_json", "json_objects", "read_json", "read_model", "unwrapped")
+
+Model = TypeVar("Model", bound=BaseModel)
+_MAX_BRACES = 64
+"""Braces tried that begin no object, so that a tower of them costs nothing."""
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}]|[A-Za-z]+', re.DOTALL)
+"""What matters within an object that is no strict JSON: strings, braces, bare words."""
+_LITERALS = {"true": "True", "false": "False", "null": "None", "nan": "", "infinity": ""}
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def json_objects(text: str) -> list[dict[str, Any]]:
+    """Every JSON object in the text that is not empty, in order; objects within objects are not listed again.
+
+    A trailing comma, single quotes, line breaks within strings and Python's True, False and None are accepted.
+    """
+    decoder = json.JSONDecoder(parse_constant=_no_constant, strict=False)
+    found: list[dict[str, Any]] = []
+    position, tries = text.find("{"), 0
+    while position >= 0 and tries < _MAX_BRACES:
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            value, end = _lenient(text, position)
+        found += [value] if value else []
+        tries += not value
+        position = text.find("{", end)
+    return found
+
+
+def _lenient(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
+    """The object that begins at `start` read as a Python literal, and its end; None where it is none either."""
+    pieces, depth, last = [], 0, start
+    for piece in _PIECE.finditer(text, start):
+        word = piece[0]
+        depth += {"{": 1, "}": -1}.get(word, 0)
+        if depth > _MAX_BRACES:
+            break
+        pieces += [text[last : piece.start()], _as_python(word)]
+        last = piece.end()
+        if depth == 0:
+            return _literal("".join(pieces)), last
+    return None, start + 1
+
+
+def _as_python(word: str) -> str:
+    return word.replace("\n", "\\n").replace("\r", "") if word[0] in "\"'" else _LITERALS.get(word.casefold(), word)
+
+
+def _literal(text: str) -> dict[str, Any] | None:
+    try:
+        value = ast.literal_eval(text)
+        return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def is_json(text: str) -> bool:
+    """Whether a reply is meant as JSON: it holds an object, or begins as one (whose end may be missing)."""
+    return text.lstrip("`json \n").startswith("{") or bool(json_objects(text))
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """The one JSON object of the reply, fenced or bare; several that differ are unreadable."""
+    found = json_objects(text)
+    if not found or any(value != found[0] for value in found[1:]):
+        unreadable("one JSON object", text)
+    return found[0]
+
+
+def folded_key(key: str) -> str:
+    """A key without regard to case, spaces and hyphens."""
+    return key.strip().casefold().replace(" ", "_").replace("-", "_")
+
+
+def unwrapped(reply: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
+    folded = {folded_key(key): value for key, value in reply.items()}
+    while len(folded) == 1 and not folded.keys() & set(known):
+        [inner] = folded.values()
+        if not isinstance(inner, dict):
+            break
+        folded = {folded_key(key): value for key, value in inner.items()}
+    return folded
+
+
+class Reply(BaseModel):
+    """Base of reply shapes: keys are read in any case, also nested, and an object wrapped in another is unwrapped."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        known = _spellings(cls)
+        return {known.get(key, key): value for key, value in unwrapped(data, known).items()}
+
+
+@cache
+def _spellings(schema: type[BaseModel]) -> dict[str, str]:
+    """Folded key to the key that the schema reads: field names and aliases."""
+    found: dict[str, str] = {}
+    for name, field in schema.model_fields.items():
+        alias = field.validation_alias
+        names = getattr(alias, "choices", [alias] if isinstance(alias, str) else [name])
+        found |= {folded_key(str(one)): str(one) for one in names}
+    return found
+
+
+def read_model(text: str, schema: type[Model]) -> Model:
+    """The reply's JSON object as `schema`; raises `Unreadable` naming the first wrong field."""
+    try:
+        return schema.model_validate(read_json(text))
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the object"
+        raise Unreadable(f"{where}: {first['msg']}") from None
