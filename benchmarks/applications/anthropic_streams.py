@@ -13,7 +13,10 @@ EXPECTED = {
     "whole": {"response": "Paris is the capital of France.", "model": "claude-sonnet-4-5", "output_tokens": 5},
     "raw": {"response": "Paris is the capital of France.", "input_tokens": 120},
     "stream": {"response": "Paris is the capital of France.", "input_tokens": 120, "output_tokens": 5},
-    "call_tool": {"response": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
+    "call_tool": {
+        "response": None,  # a call of a tool is no answer; it stays on the span
+        "attributes": {"output.value": '{"tool_calls":[{"name":"weather","arguments":{"city":"Paris"}}]}'},
+    },
     "trace": {"input_tokens": 480, "output_tokens": 20, "model": "claude-sonnet-4-5", "cost_usd": ...},
 }
 

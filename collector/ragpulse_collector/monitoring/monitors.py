@@ -14,7 +14,7 @@ from uuid import uuid4
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.explain import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
-from ragpulse_collector.monitoring.changes import Move, Span, moves
+from ragpulse_collector.monitoring.changes import moves
 from ragpulse_collector.monitoring.conditions import (
     LOOKS,
     Condition,
@@ -28,6 +28,7 @@ from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monito
 from ragpulse_collector.monitoring.destinations import Undelivered, send
 from ragpulse_collector.monitoring.detection import detects
 from ragpulse_collector.monitoring.measure import absent, readings
+from ragpulse_collector.monitoring.moves import Move, Span
 from ragpulse_collector.monitoring.outbox import Outbox
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction

@@ -75,9 +75,10 @@ def documents_in(value: Any) -> tuple[Document, ...] | None:
 
 def _of_each_query(value: Sequence[Any]) -> Sequence[Any]:
     """The hits of one or several queries in one list: Milvus returns a list for each query."""
-    if value and all([isinstance(hits, list) and hits and isinstance(hits[0], Mapping) for hits in value]):
-        return [hit for hits in value for hit in hits]
-    return value
+    if not value or not isinstance(value[0], list):
+        return value
+    ranked = all([isinstance(hits, list) and hits and isinstance(hits[0], Mapping) for hits in value])
+    return [hit for hits in value for hit in hits] if ranked else value
 
 
 def _documents_within(value: Any) -> tuple[Document, ...] | None:

@@ -163,6 +163,11 @@ class ForwardedSpan:
         return encoder.status(status.status_code.value, policy.description(ours or status.description))
 
 
+def _is_ours(span: Any) -> bool:
+    library = span.instrumentation_scope
+    return library is not None and library.name == "ragpulse"
+
+
 class Forwarder(SpanProcessor):
     """A span processor on the application's provider: selects the spans that our collector receives."""
 
@@ -176,7 +181,8 @@ class Forwarder(SpanProcessor):
         self._exporter = exporter
         self._resource = resource
         self._resources: dict[int, tuple[Any, bytes]] = {}
-        self._ours: dict[int, AttachedSpan | None] = {}
+        self._ended: dict[int, AttachedSpan] = {}
+        """Recordings of ours between `complete` and the `on_end` that it leads to."""
         self._above: dict[int, Recording] = {}
         """Open span of another instrumentation → the innermost recorded call above it."""
         self._begun: set[int] = set()
@@ -191,7 +197,7 @@ class Forwarder(SpanProcessor):
     def complete(self, recording: AttachedSpan, span: trace.Span) -> None:
         """Puts figures (and content, where asked for) on the span, and keeps the recording for our copy of it."""
         policy = self.policy
-        self._ours[recording.get_span_context().span_id] = recording
+        self._ended[recording.get_span_context().span_id] = recording
         if self._content_on_spans:
             span.set_attributes(all_attributes(recording, recording.scope, policy))
         elif recording.facts:
@@ -219,33 +225,37 @@ class Forwarder(SpanProcessor):
             if len(self._begun) >= _MAX_OPEN:
                 self._begun.clear()
             self._begun.add(span.get_span_context().trace_id)
+        if not self.active or _is_ours(span):
+            return
         recording = (current() if parent_context is None else parent_context).get(RECORDING_KEY)
-        if self.active and recording is not None:
-            if len(self._ours) >= _MAX_OPEN:
-                self._ours.clear()
+        if recording is not None:
+            if len(self._above) >= _MAX_OPEN:
                 self._above.clear()
-            identity = span.get_span_context().span_id
-            self._ours[identity], self._above[identity] = None, recording  # type: ignore[assignment]
+            self._above[span.get_span_context().span_id] = recording  # type: ignore[assignment]
 
     def on_end(self, span: Any) -> None:
         """Queues the span if it is ours, below one of ours, or a GenAI span of another instrumentation."""
         identity = span.get_span_context()
-        below = identity.span_id in self._ours
-        recording = self._ours.pop(identity.span_id, None)
-        above = self._above.pop(identity.span_id, None)
-        if recording is None and above is not None and span.attributes:
+        recording = self._ended.pop(identity.span_id, None)
+        above = None if recording is not None else self._above.pop(identity.span_id, None)
+        if above is not None and span.attributes:
             above.put_call(identity.span_id, span.parent.span_id if span.parent else 0, span.attributes)
-        state = self._state if identity.trace_id in self._begun else ""
-        if span.parent is None:
+        state = self._state if self._begun and identity.trace_id in self._begun else ""
+        if state and span.parent is None:
             self._begun.discard(identity.trace_id)
         if not self.active or not identity.trace_flags & 1 or (span.start_time or 0) < self._born_ns:
             return
-        if below or not (span.attributes or {}).keys().isdisjoint(_GENAI_KEYS):
+        if (
+            recording is not None
+            or above is not None
+            or _is_ours(span)
+            or not (span.attributes or {}).keys().isdisjoint(_GENAI_KEYS)
+        ):
             self._exporter.offer(ForwardedSpan(span, recording, self, state))
 
     def forked(self) -> None:
         """In a forked child: the parent sends the spans that were open."""
-        self._ours.clear()
+        self._ended.clear()
         self._above.clear()
         self._begun.clear()
         self._born_ns = time.time_ns()

@@ -151,20 +151,27 @@ class Tracer:
     def _local_root(self, plan: Plan, parent: Any, scope: Scope) -> Span:
         """A span whose parent is not ours: it joins a foreign or remote trace, or begins one."""
         foreign = parent.get_span_context() if isinstance(parent, trace.Span) else trace.INVALID_SPAN_CONTEXT
-        joins = foreign.is_valid and (foreign.is_remote or not self._isolated)
-        trace_number = foreign.trace_id if joins else self.ids.trace_id()
-        parent_id = foreign.span_id if joins else 0
-        span = Span(plan, self, trace_number, self.ids.span_id(), parent_id, scope, self.clock())
-        span.sampled = self._sampler.samples(trace_number, foreign.trace_flags.sampled if joins else None)
-        if not joins or not self._sampler.follow_parent:
-            others = [f"{key}={value}" for key, value in foreign.trace_state.items() if joins and key != "ot"]
-            span.trace_state = ",".join(filter(None, [self._sampler.state, *others]))
-        elif foreign.trace_state:
-            span.trace_state = foreign.trace_state.to_header()
-        if joins:
-            span.parent_is_remote = foreign.is_remote
-        elif foreign.is_valid:
+        if not foreign.is_valid:
+            return self._begun_trace(plan, scope)
+        if not foreign.is_remote and self._isolated:
+            span = self._begun_trace(plan, scope)
             span.add_link(foreign)
+            return span
+        span = Span(plan, self, foreign.trace_id, self.ids.span_id(), foreign.span_id, scope, self.clock())
+        span.sampled = self._sampler.samples(foreign.trace_id, foreign.trace_flags.sampled)
+        span.parent_is_remote = foreign.is_remote
+        if self._sampler.follow_parent:
+            span.trace_state = foreign.trace_state.to_header()
+        else:
+            others = [f"{key}={value}" for key, value in foreign.trace_state.items() if key != "ot"]
+            span.trace_state = ",".join(filter(None, [self._sampler.state, *others]))
+        return span
+
+    def _begun_trace(self, plan: Plan, scope: Any) -> Span:
+        trace_number = self.ids.trace_id()
+        span = Span(plan, self, trace_number, self.ids.span_id(), 0, scope, self.clock())
+        span.sampled = self._sampler.samples(trace_number, None)
+        span.trace_state = self._sampler.state
         return span
 
     def started(self, span: Span, context: Context) -> None:
