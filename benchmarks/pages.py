@@ -1,6 +1,6 @@
 """From navigation to painted: the overview over a million spans while 5,000 a second arrive, a trace of 1,000 spans.
 
-    python benchmarks/pages.py [--short] [--runs 7] [--roles all] [--roles ingest] [--matrix]
+    python benchmarks/pages.py [--short] [--runs 7] [--roles all] [--roles ingest] [--open 60] [--matrix]
 
 A real `ragpulse serve` answers; its file holds 1,000,000 spans of the last 24 hours and one trace of 1,000 spans. Each
 visit has a window of its own and so an empty cache; "again" is a second visit of the same window. Runs are interleaved
@@ -8,7 +8,9 @@ with two floors of the same browser: a static HTML file and the emptiest page (s
 process that sends 5,000 spans a second, as far as they are taken. Painted is the second frame after `load`, the charts
 in the window drawn. The overview may show figures that it read a while before, and says so; "never asked before" is a
 range that nobody asked for yet: it is painted with its traffic, and "whole" when the scores have come as well. --roles
-is what the collector does, each value measured in turn. --short takes 100,000 spans and three runs. --matrix opens
+is what the collector does, each value measured in turn. --open keeps the overview open for so many seconds while spans
+arrive and prints how often its facts were renewed, and the longest time they stood still. --short takes 100,000 spans
+and three runs. --matrix opens
 every page at both sizes, in both themes, with data, empty and hostile, and counts what axe-core, the policy or the
 console complain about.
 """
@@ -53,6 +55,8 @@ const look = () => window.painted && !document.querySelector("[data-renew=rest]"
   server: performance.getEntriesByType("navigation")[0].responseEnd,
   charts: document.querySelectorAll("canvas").length,
   requests: performance.getEntriesByType("resource").length }) : setTimeout(look, 5); look(); })"""
+RENEWED = """() => { window.renewed = [performance.now()];
+addEventListener("loaded", () => window.renewed.push(performance.now())); }"""
 LONG_TRACE = f"{1000 + 1:032x}"
 STATIC = "<!doctype html><html lang=en><title>Nothing</title><h1>Nothing</h1><p>A file of 90 bytes."
 
@@ -63,6 +67,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--roles", action="append", help="what the collector does: all, or such as `ingest`")
+    parser.add_argument("--open", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--matrix", action="store_true")
     options = parser.parse_args()
     weigh()
@@ -101,6 +106,8 @@ def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str)
         sending = Sending(server.port, RATE)
         time.sleep(3)
         report(f"{RATE:,} spans/s, roles: {roles}", visits(browser, pages, runs))
+        if options.open:
+            stood_still(browser, base, options.open)
         taken, refused = sending.stop()
         print(f"{taken:,} of {RATE:,} spans a second were taken meanwhile, {refused} bodies sent again")
     finally:
@@ -141,6 +148,21 @@ def _twice(visit: Any, url: str) -> dict[str, float]:
         measured.append(visit.page.evaluate(PAINTED))
     visit.problems.clear()  # the static file has no icon
     return {**measured[0], "again": measured[1]["painted"]}
+
+
+def stood_still(browser: Any, base: str, seconds: int) -> None:
+    """Keep the overview open and print how often it was renewed, and the longest time without."""
+
+    def steps(visit: Any) -> list[float]:
+        visit.open("/")
+        visit.page.evaluate(RENEWED)
+        visit.page.wait_for_timeout(seconds * 1000)
+        times: list[float] = visit.page.evaluate("() => [...window.renewed, performance.now()]")
+        return times
+
+    times = browser.visit(base, steps, fresh=True)
+    gaps = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
+    print(f"overview open for {seconds} s: renewed {len(gaps) - 1} times, longest without {max(gaps):.1f} s")
 
 
 def report(when: str, found: dict[str, list[dict[str, float]]]) -> None:

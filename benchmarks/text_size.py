@@ -1,11 +1,10 @@
-"""Bytes a span on disk with texts as long as real ones, and what two ways to store less would save.
+"""Bytes a span on disk with texts as long as real ones, and what another way to store less would save.
 
     python benchmarks/text_size.py
 
 Each trace has a question of 12 words, five documents of 800 characters, a prompt that repeats them, and an answer of
 90 words. The texts are docstrings of installed packages; a few documents are found often. `referring` replaces each
-document inside a prompt by a mark; `zstd` stores texts and documents with that compression. Both are computed on
-copies: the collector does neither.
+document inside a prompt by a mark, which the collector does not (decision 18).
 """
 
 from __future__ import annotations
@@ -89,21 +88,6 @@ def fill(path: Path, traces: int) -> None:
     store.close()
 
 
-def compressed(path: Path) -> int:
-    """Return the size of a copy with zstd."""
-    copy = path.with_suffix(".zstd")
-    with duckdb.connect(str(path)) as connection:
-        connection.execute(f"ATTACH '{copy}' AS z (STORAGE_VERSION 'v1.2.0'); CREATE SCHEMA z.raw")
-        for table in ("spans", "contents", "contexts"):
-            columns = connection.execute(f"SELECT name, type FROM pragma_table_info('raw.{table}')").fetchall()
-            zstd = ("query", "response", "text")
-            told = (f"{name} {kind}{' USING COMPRESSION zstd' * (name in zstd)}" for name, kind in columns)
-            connection.execute(f"CREATE TABLE z.raw.{table} ({', '.join(told)})")
-            connection.execute(f"INSERT INTO z.raw.{table} FROM raw.{table}")
-        connection.execute("CHECKPOINT z")
-    return copy.stat().st_size
-
-
 def referring(path: Path) -> int:
     """Return the size after each prompt refers to the documents of its trace."""
     with duckdb.connect(str(path)) as connection:
@@ -135,8 +119,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "text.duckdb"
         fill(path, traces)
-        size = vacuum(path)[1]
-        for name, found in (("as stored", size), ("zstd", compressed(path)), ("referring", referring(path))):
+        stopped, size = path.stat().st_size, vacuum(path)[1]
+        for name, found in (("stopped", stopped), ("vacuumed", size), ("referring", referring(path))):
             print(f"{name:10} {found / traces / 3:6.0f} B/span, {1 - found / size:4.0%} less")
 
 

@@ -142,6 +142,19 @@ def test_facets_list_tags_and_the_keys_of_metadata(client: Client) -> None:
             assert "acme" in page.read().decode()
 
 
+def test_ten_thousand_keys_do_no_harm(client: Client) -> None:
+    """One trace with 10,000 keys of its own: filters and groups work, and the choice of keys stays short."""
+    many = {f"key-{number}": f"value-{number}" for number in range(10_000)}
+    send(client.url, rag_trace(5, metadata=json.dumps(many | {"tenant": "acme"})))
+    until(client, "SELECT * FROM traces WHERE decided", 5)
+    assert numbers(client.call("GET traces", {"metadata.key-9999": "value-9999"})) == {5}
+    assert numbers(client.call("GET traces", {"metadata.tenant": "acme"})) == {1, 5}
+    assert numbers(client.call("GET traces", {"metadata.no-such-key": "x"})) == set()
+    facets = client.call("GET traces", {"facets": "true"})["facets"]
+    assert len([name for name in facets if name.startswith("metadata.")]) <= 100
+    assert facets["metadata.tenant"] == [{"value": "acme", "n": 2}, {"value": "globex", "n": 1}]
+
+
 def test_sides_are_compared(client: Client) -> None:
     """Tenants, releases and tags as sides of a comparison, within each value of a key."""
     until(client, "SELECT * FROM scores WHERE evaluator = 'refusal'", 4)

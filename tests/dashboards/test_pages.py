@@ -361,6 +361,7 @@ def test_a_trace_shows_question_contexts_answer_and_verdicts() -> None:
     api = FakeApi()
     page = client(api).get(f"/traces/{api.rows[2]['trace_id']}").text
     assert 'href="/users/user-' in page
+    assert f'href="/traces/{api.rows[2]["trace_id"]}/html" download' in page
     text = text_of(page)
     for words in (
         "How long are backups kept?",

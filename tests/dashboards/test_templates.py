@@ -54,3 +54,19 @@ def test_every_page_template_is_reachable_by_name() -> None:
     names = built.list_templates()
     assert "overview.html" in names
     assert all(built.get_template(name) for name in names)
+
+
+FORBIDDEN = (
+    "n eff", "shrunk", "waiting, dropped", "never selectable", "with probability 1", "judged by: any", ">any<",
+    "blame", "purse", "anew", "lately", "lane", "ceiling", "frozen anchors", "due now", "in the queue",
+)  # fmt: skip
+"""Words that the glossary replaces, and those that were found on pages once."""
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "templates").rglob("*.html")), ids=lambda path: str(path.name))
+def test_pages_use_the_words_of_the_glossary(path: Path) -> None:
+    """What a person reads of a template, between and in its tags, has none of the words that were given up."""
+    shown = re.sub(r"\{[{%#].*?[}%#]\}", " ", path.read_text(), flags=re.DOTALL)
+    attributes = " ".join(re.findall(r'(?:title|aria-label|placeholder)="([^"]*)"', shown))
+    text = f"{re.sub(r'<[^>]*>', ' ', shown)} {attributes}".lower()
+    assert [word for word in FORBIDDEN if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text)] == []

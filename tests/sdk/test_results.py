@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -326,9 +327,9 @@ HITS = {"hits": {"hits": [{"_id": "e1", "_score": 1.5, "_source": {"title": "Cit
 
 
 def _sqlite_rows() -> list[Any]:
-    connection = sqlite3.connect(":memory:")
-    connection.row_factory = sqlite3.Row
-    return connection.execute("SELECT 'q1' AS id, 'Paris.' AS passage, 0.5 AS score").fetchall()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.row_factory = sqlite3.Row
+        return connection.execute("SELECT 'q1' AS id, 'Paris.' AS passage, 0.5 AS score").fetchall()
 
 
 TABLES: dict[str, tuple[Any, list[dict[str, Any]]]] = {

@@ -28,7 +28,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run([*command, *options], cwd=folder, check=True, capture_output=True)
 
     signed = ("-CA", "authority.pem", "-CAkey", "authority.key", "-addext", "basicConstraints=CA:FALSE")
-    make("authority")
+    make("authority", "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 asks for it
     make("server", *signed, "-addext", "subjectAltName=IP:127.0.0.1")
     make("client", *signed)
     return folder

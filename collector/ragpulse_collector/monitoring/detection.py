@@ -7,9 +7,11 @@ from datetime import datetime, timedelta
 from statistics import NormalDist
 
 from ragpulse_collector.analysis.selection import Window, duration_s
-from ragpulse_collector.monitoring.changes import COUNTED, Span, moves
+from ragpulse_collector.monitoring.changes import moves
 from ragpulse_collector.monitoring.conditions import LOOKS, Reading, confidence_for, parse
+from ragpulse_collector.monitoring.counts import COUNTED
 from ragpulse_collector.monitoring.measure import readings
+from ragpulse_collector.monitoring.moves import Span
 from ragpulse_collector.settings import MonitorSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES

@@ -13,19 +13,15 @@ from ragpulse_collector.settings import DestinationSettings, SmtpSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import Message, add_attempt, pending_messages
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.runner import Retry
 
-__all__ = ["Outbox", "retry_delay"]
+__all__ = ["Outbox"]
 
 _log = logging.getLogger(__name__)
-_FIRST_RETRY, _LAST_RETRY = timedelta(seconds=5), timedelta(hours=1)
+_RETRY = Retry(first_s=5.0, longest_s=3600.0)
 _GIVE_UP = timedelta(days=3)
 _IDLE_S = 300.0
 """How long a thread sleeps while it has nothing to send and nobody wakes it."""
-
-
-def retry_delay(attempt: int) -> timedelta:
-    """Return the pause after an attempt that failed: 5 s, 15 s, 45 s, ... an hour."""
-    return min(_LAST_RETRY, _FIRST_RETRY * int(3 ** min(attempt - 1, 10)))
 
 
 class Outbox:
@@ -79,7 +75,7 @@ class Outbox:
             if wait > 0:
                 return min(wait, _IDLE_S)
             if not self._send(name, message):
-                return retry_delay(message.attempt + 1).total_seconds()
+                return _RETRY.wait(message.attempt)
         return _IDLE_S
 
     def _run(self, name: str) -> None:
@@ -89,7 +85,7 @@ class Outbox:
                 wait_s = self.deliver(name)
             except Exception:  # noqa: BLE001 - the thread's boundary: a store that cannot be read now is read again
                 _log.exception("messages to %s could not be read or noted; they are tried again", name)
-                wait_s = retry_delay(1).total_seconds()
+                wait_s = _RETRY.wait(0)
             self._wake[name].wait(wait_s)
 
     def _send(self, name: str, message: Message) -> bool:
@@ -100,7 +96,7 @@ class Outbox:
             given_up = now - message.created_at > _GIVE_UP
             state = "given up" if given_up else "pending"
             _log.warning("message to %s: %s; %s", name, error, "given up" if given_up else "it is tried again")
-            self._note(name, message, state, attempt, str(error), now + retry_delay(attempt))
+            self._note(name, message, state, attempt, str(error), now + timedelta(seconds=_RETRY.wait(attempt - 1)))
             return given_up
         self._note(name, message, "sent", attempt, None, now)
         return True

@@ -164,7 +164,7 @@ class Sampler:
 
         It runs on this thread: bodies are stored meanwhile.
         """
-        rows = self._store.read(sql.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
+        rows = self._store.read(undecided.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
         found = [*_uncounted(rows)]
         return {
             "traces": [trace_id for trace_id, _, _ in found],

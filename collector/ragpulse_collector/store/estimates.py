@@ -87,8 +87,11 @@ def hajek(source: str, *, keys: str) -> str:
                    NOT alone AND 1 / cluster_squares < 5 AS few
             FROM spread),
         shares AS (
-            SELECT *, CASE WHEN simple OR (alike AND low = high) THEN 1.0 ELSE ({_Z!r} / t) ** 2 END AS freedom,
-                   low = high OR p <= 0 OR p >= 1 OR variance <= 0 AS same, {_each("rho")} AS each,
+            SELECT *, low = high OR p <= 0 OR p >= 1 OR variance <= 0 AS same, {_each("rho")} AS each,
+                   CASE WHEN alone OR low = high OR variance <= 0 THEN 1.0 ELSE greatest(0.0, 1 - squares / each) END
+                       AS part,
+                   CASE WHEN simple OR (alike AND low = high) THEN 1.0
+                        ELSE 1 / (1 + ((t / {_Z!r}) ** 2 - 1) * part) END AS freedom,
                    {_each("least(1.0, rho + 1 / sqrt(2.0 * greatest(1, clusters - 1)))")} AS most,
                    (1 - rho) * heaviest ** 2 + rho * largest ** 2 AS heavy
             FROM kinds),

@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from ragpulse_collector.store import schema
 from ragpulse_collector.store.connection import attach_file, first_line, settings
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import StoreError
@@ -52,15 +53,19 @@ def is_older(version: int) -> bool:
     return 0 < version < SCHEMA_VERSION
 
 
-def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
-    """Bring an open file to this version in one transaction; returns the version it had. Raises StoreError."""
+def migrate(execute: Execute, fetch: Fetch, *, name: str, in_file: bool = False) -> int:
+    """Bring an open file (or a lake) to this version in one transaction; returns the version it had.
+
+    Raises StoreError.
+    """
     version = file_version(fetch)
     check_version(version, name=name)
     if version == SCHEMA_VERSION and _views_in_file(fetch) == views_digest():
         return version
     execute("BEGIN TRANSACTION")
     try:
-        _upgrade(execute, fetch, version)
+        _add_missing(execute, dict(fetch(_COLUMNS)), in_file=in_file)
+        _write_version(execute, version)
         execute("COMMIT")
     except BaseException:
         execute("ROLLBACK")
@@ -68,8 +73,7 @@ def migrate(execute: Execute, fetch: Fetch, *, name: str) -> int:
     return version
 
 
-def _upgrade(execute: Execute, fetch: Fetch, version: int) -> None:
-    _add_missing(execute, dict(fetch(_COLUMNS)))
+def _write_version(execute: Execute, version: int) -> None:
     if version != SCHEMA_VERSION:
         execute(f"INSERT INTO raw.meta (key, value) VALUES ('schema_version', '{SCHEMA_VERSION}')")
     create_views(execute)
@@ -77,12 +81,13 @@ def _upgrade(execute: Execute, fetch: Fetch, version: int) -> None:
     execute(f"INSERT INTO raw.meta (key, value) VALUES ('views', '{views_digest()}')")
 
 
-def _add_missing(execute: Execute, known: Mapping[str, Sequence[str]]) -> None:
+def _add_missing(execute: Execute, known: Mapping[str, Sequence[str]], *, in_file: bool) -> None:
     """Add the tables and columns that the store lacks, given the columns of its tables."""
     execute("CREATE SCHEMA IF NOT EXISTS raw")
     for table, columns in TABLES.items():
         if table not in known:
-            execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({columns})")
+            made = schema.in_file(table, column_types(table)) if in_file else columns
+            execute(f"CREATE TABLE IF NOT EXISTS raw.{table} ({made})")
             continue
         for name, declared in column_types(table).items():
             if name not in known[table]:
@@ -126,7 +131,7 @@ def open_current(path: Path, attach: Attach, *, in_place: bool = False) -> tuple
         check_version(version, name=str(path))
         if is_older(version) and not in_place:
             connection = _copy_and_open(path, version, connection, attach)
-        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path))
+        migrate(connection.execute, lambda sql: connection.execute(sql).fetchall(), name=str(path), in_file=True)
     except BaseException:
         connection.close()
         raise

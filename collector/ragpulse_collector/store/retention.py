@@ -20,7 +20,7 @@ from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import Parameters, Store, StoreError, Transaction
-from ragpulse_collector.store.schema import TABLES, TIME_COLUMNS
+from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, in_file
 
 _OF_TRACES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))
 """The tables whose rows belong to a trace; `spans`, which say whose a trace is, last."""
@@ -207,7 +207,11 @@ def vacuum(path: Path) -> tuple[int, int]:
     try:
         source = connection.execute("SELECT current_catalog()").fetchall()[0][0]
         connection.execute(f"ATTACH '{quoted(copy)}' AS vacuumed")
-        connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed')
+        connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed (SCHEMA)')
+        for table in LONG_TEXTS:  # a file of an older version has them uncompressed
+            columns = connection.execute(f"SELECT name, type FROM pragma_table_info('raw.{table}')").fetchall()
+            connection.execute(f"CREATE OR REPLACE TABLE vacuumed.raw.{table} ({in_file(table, dict(columns))})")
+        connection.execute(f'COPY FROM DATABASE "{source}" TO vacuumed (DATA)')
         connection.execute("DETACH vacuumed")
     except duckdb.Error as error:
         copy.unlink(missing_ok=True)

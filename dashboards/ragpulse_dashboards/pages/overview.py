@@ -78,28 +78,19 @@ async def overview(site: Site, request: Request) -> Response:
     """What changed, steady facts, the worst answers, charts, coverage; or the three lines to paste."""
     asked, query = read_view(request), request.query_params
     corrected = query.get("corrected") == "true"
-
     max_age = _max_age(site, request)
     first = await _first(site, asked, max_age) if _asks_again(request) else None
     figures = first or await _read(site, asked, pinned=query.getlist("quality"), corrected=corrected, max_age=max_age)
     if figures.strip.get("newest_span") is None and not figures.strip.get("n_traces"):
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
-        "view": figures.view,
-        "keep": {"corrected": "true"} if corrected else {},
-        "strip": figures.strip,
-        "age_s": _age(figures.strip),
-        "targets": figures.targets,
-        "quality": figures.quality,
-        "efficiency": figures.efficiency,
-        "coverage": figures.coverage,
-        "lead": figures.lead,
-        "groups": figures.groups,
+        **vars(figures),
         **in_words(figures.view, figures.strip, figures.targets, figures.efficiency),
+        "keep": {"corrected": "true"} if corrected else {},
+        "age_s": _age(figures.strip),
         "coverage_of": {one["evaluator"]: one for one in figures.strip.get("coverage") or []},
         "width": _width(figures.strip["n_traces"] or 0),
         "tables": "whole" in query,
-        "whole": figures.whole,
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
     return site.render(request, "overview.html", context)
@@ -147,35 +138,40 @@ async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bo
         site.api("GET overview", {**view.params(), "max_age": max_age}),  # a change is looked for in finer buckets
         site.api("GET targets", view.params()),
     )
-    targets, shifts = answer["targets"], strip["changes"]
-    measured = {one["evaluator"]: one["n"] for one in strip["quality"] if one.get("n")}
-    order = [one["metric"].removeprefix("quality:") for one in shifts]
-    chosen = sorted(
-        (name for name in measured if not pinned or name in pinned),
-        key=lambda name: order.index(name) if name in order else len(order),
-    )[:MAX_QUALITY]
-    covered = [one["evaluator"] for one in strip["coverage"]][: 1 if view.group_by else MAX_QUALITY]
-    names = [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]
-    by_width = {width: names}
-    for name in chosen:
-        by_width.setdefault(min(width, _width(measured[name])), []).append(f"quality:{name}")
+    chosen, covered = _chosen(strip, pinned), [one["evaluator"] for one in strip["coverage"]]
+    covered = covered[: 1 if view.group_by else MAX_QUALITY]
     asking = (
-        read_metrics(site, view, some, group_by=view.group_by, corrected=corrected, width=w, max_age=max_age)
-        for w, some in by_width.items()
+        read_metrics(site, view, some, group_by=view.group_by, corrected=corrected, width=most, max_age=max_age)
+        for most, some in _by_width(view, strip, chosen, covered, width).items()
     )
     answers = {name: one for found in await asyncio.gather(*asking) for name, one in found.items()}
-    lead = _lead(view, shifts, answers, targets, corrected=corrected)
+    targets, groups = answer["targets"], await _groups(site, view, chosen, max_age)
+    lead = _lead(view, strip["changes"], answers, targets, corrected=corrected)
+    small = [name for name in chosen if lead is None or lead.metric != f"quality:{name}"]
     return _Figures(
-        view=view,
-        strip=strip,
-        targets=targets,
-        quality=_quality([name for name in chosen if lead is None or lead.metric != f"quality:{name}"], answers,
-                         targets, corrected=corrected),
-        efficiency=_efficiency(view, answers, targets),
-        coverage=_coverage(covered, answers),
-        lead=lead,
-        groups=await _groups(site, view, chosen, max_age),
+        view=view, strip=strip, targets=targets, lead=lead, groups=groups,
+        quality=_quality(small, answers, targets, corrected=corrected),
+        efficiency=_efficiency(view, answers, targets), coverage=_coverage(covered, answers),
     )  # fmt: skip
+
+
+def _chosen(strip: Mapping[str, Any], pinned: Sequence[str]) -> list[str]:
+    """The evaluators that have a chart: those that changed first."""
+    order = [one["metric"].removeprefix("quality:") for one in strip["changes"]]
+    measured = (one["evaluator"] for one in strip["quality"] if one["n"])
+    wanted = (name for name in measured if not pinned or name in pinned)
+    return sorted(wanted, key=lambda name: order.index(name) if name in order else len(order))[:MAX_QUALITY]
+
+
+def _by_width(
+    view: View, strip: Mapping[str, Any], chosen: Sequence[str], covered: Sequence[str], width: int
+) -> dict[int, list[str]]:
+    """The metrics to ask for by their number of buckets: an evaluator with few answers has few."""
+    found = {width: [*_traffic_names(view), *(f"coverage:{name}" for name in covered)]}
+    answers = {one["evaluator"]: one["n"] for one in strip["quality"]}
+    for name in chosen:
+        found.setdefault(min(width, _width(answers[name])), []).append(f"quality:{name}")
+    return found
 
 
 def _total(requests: Mapping[str, Any]) -> int:

@@ -82,66 +82,95 @@ NO_CLAIM = Findings(dict.fromkeys(FEATURES, 0.0), (), 0, False)
 
 def measure(tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], index: EvidenceIndex) -> Findings:
     """Measure one sentence, cut into its words, against its supporting context sentences (best first)."""
-    evidence = [t for s in support for t in s.tokens]
-    known = frozenset[str]().union(*(s.keys for s in support))
-    spelled = {key: _evidence_key(key, known, index) for key in {t.key for t in tokens}}
-    keys = [spelled[t.key] for t in tokens]
-    mine = quantities(tokens)
-    theirs = quantities(evidence) if mine else []
-    counted = {i for q in mine for i in range(q.position, q.end)}
-    content = [i for i, t in enumerate(tokens) if t.content]
-    fresh = {token for token in set(tokens) if token.content and _is_new(token, index)}
-    new = [i for i in content if i not in counted and tokens[i] in fresh]
-    weighty = [i for i in new if tokens[i].norm not in LIGHT_WORDS]
-    same_matter = len(new) <= _SAME_MATTER * len(content)
-    order = LCSseq.similarity(keys, [t.key for t in support[0].tokens]) / len(keys) if keys and support else 0.0
-    swaps = relations.find_swaps(tokens, keys, weighty, evidence)
-    objections = {
-        "numbers": checks.check_numbers(mine, theirs, evidence),
-        "units": checks.check_units(mine, theirs),
-        "months": checks.check_months(tokens, evidence),
-        "names": checks.check_names(tokens, support[0].tokens if support else (), index),
-        "negation": _negation(tokens, text, support, spelled, copied=order >= _COPIED) if same_matter else [],
-        "opposites": checks.check_opposites(tokens, known, evidence) if same_matter else [],
-        "bounds": checks.check_bounds(tokens, mine, evidence, theirs),
-        "quantifiers": checks.check_quantifiers(tokens, evidence) if same_matter else [],
-        "swaps": relations.check_swaps(swaps, index),
-        "exchange": relations.check_exchange(text, tokens, index) if same_matter else [],
-        "roles": relations.check_roles(tokens, support[0], index) if support and same_matter else [],
-        "attribution": relations.check_attribution(text, index),
-    }
+    claim = _Claim(tokens, text, support, index)
+    swaps = relations.find_swaps(tokens, claim.keys, claim.weighty, claim.evidence)
+    objections = _objections(claim, swaps)
     values = {
-        "new_share": len(new) / max(1, len(content)),
-        "link_share": sum([t.norm in LINK_WORDS and t.key not in known for t in tokens]) / max(1, len(tokens)),
-        "order": order,
-        "new_run": math.log1p(_longest_new_run(keys, known)),
-        "new_weight": len(weighty) / max(1, len(content)),
-        "new_words": math.log1p(len(new)),
+        **_wording(claim),
         "replaced": min(_CAP, len(swaps)),
-        **_doubts(tokens, text, known),
+        **_doubts(tokens, text, claim.known),
         **{name: min(_CAP, len(found)) for name, found in objections.items()},
     }
-    reasons = _new_words(tokens, new, text) + [reason for found in objections.values() for reason in found]
-    return Findings(values, tuple(reasons), len(tokens), bool(content))
+    reasons = _new_words(tokens, claim.new, text) + [reason for found in objections.values() for reason in found]
+    return Findings(values, tuple(reasons), len(tokens), bool(claim.content))
+
+
+class _Claim:
+    """A sentence beside its evidence: which of its words that holds, and which no context does."""
+
+    def __init__(
+        self, tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], index: EvidenceIndex
+    ) -> None:
+        self.tokens, self.text, self.support, self.index = tokens, text, support, index
+        self.evidence = [t for s in support for t in s.tokens]
+        self.known = frozenset[str]().union(*(s.keys for s in support))
+        self.spelled = {key: _evidence_key(key, self.known, index) for key in {t.key for t in tokens}}
+        self.keys = [self.spelled[t.key] for t in tokens]
+        self.mine = quantities(tokens)
+        self.theirs = quantities(self.evidence) if self.mine else []
+        self.content = [i for i, t in enumerate(tokens) if t.content]
+        self.new = self._new()
+        self.weighty = [i for i in self.new if tokens[i].norm not in LIGHT_WORDS]
+        self.best = support[0].tokens if support else ()
+        self.order = LCSseq.similarity(self.keys, [t.key for t in self.best]) / max(1, len(self.keys))
+
+    def _new(self) -> list[int]:
+        counted = {i for q in self.mine for i in range(q.position, q.end)}
+        fresh = {token for token in set(self.tokens) if token.content and _is_new(token, self.index)}
+        return [i for i in self.content if i not in counted and self.tokens[i] in fresh]
+
+
+def _objections(claim: _Claim, swaps: Sequence[relations.Swap]) -> dict[str, list[str]]:
+    """Return what each check objects to; those of meaning are only asked where the evidence speaks of the same."""
+    tokens, evidence = claim.tokens, claim.evidence
+    same_matter = len(claim.new) <= _SAME_MATTER * len(claim.content)
+    return {
+        "numbers": checks.check_numbers(claim.mine, claim.theirs, evidence),
+        "units": checks.check_units(claim.mine, claim.theirs),
+        "months": checks.check_months(tokens, evidence),
+        "names": checks.check_names(tokens, claim.best, claim.index),
+        "negation": _negation(claim) if same_matter else [],
+        "opposites": checks.check_opposites(tokens, claim.known, evidence) if same_matter else [],
+        "bounds": checks.check_bounds(tokens, claim.mine, evidence, claim.theirs),
+        "quantifiers": checks.check_quantifiers(tokens, evidence) if same_matter else [],
+        "swaps": relations.check_swaps(swaps, claim.index),
+        "exchange": relations.check_exchange(claim.text, tokens, claim.index) if same_matter else [],
+        "roles": relations.check_roles(tokens, claim.support[0], claim.index) if claim.support and same_matter else [],
+        "attribution": relations.check_attribution(claim.text, claim.index),
+    }
+
+
+def _wording(claim: _Claim) -> dict[str, float]:
+    """Compare the words: shares, runs and order."""
+    tokens, known, content = claim.tokens, claim.known, max(1, len(claim.content))
+    return {
+        "new_share": len(claim.new) / content,
+        "link_share": sum([t.norm in LINK_WORDS and t.key not in known for t in tokens]) / max(1, len(tokens)),
+        "order": claim.order,
+        "new_run": math.log1p(_longest_new_run(claim.keys, known)),
+        "new_weight": len(claim.weighty) / content,
+        "new_words": math.log1p(len(claim.new)),
+    }
 
 
 def _is_new(token: Word, index: EvidenceIndex) -> bool:
     return token.key not in index.keys and index.near(token.key) is None and not checks.has_alias(token, index.keys)
 
 
-def _negation(
-    tokens: Sequence[Word], text: str, support: Sequence[ContextSentence], spelled: Mapping[str, str], *, copied: bool
-) -> list[str]:
+def _negation(claim: _Claim) -> list[str]:
     """Look at places only where something is negated, and where something speaks of it."""
-    if not support or (
-        not any([t.negation for t in tokens]) and not any([t.negation for s in support for t in s.tokens])
-    ):
+    if not any([t.negation for t in (*claim.tokens, *claim.evidence)]) or not claim.support:
         return []
-    evidence = [tokenize(s.sentence.text) for s in support]
-    said = {t.key for t in tokens}
+    evidence = [tokenize(s.sentence.text) for s in claim.support]
+    said = {t.key for t in claim.tokens}
     covered = [part for n, part in enumerate(evidence) if n == 0 or _said_share(part, said) >= _COVERED]
     return checks.check_negation(
-        tokenize(text), list(chain(*evidence)), evidence[0], list(chain(*covered)), spelled, copied=copied
+        tokenize(claim.text),
+        list(chain(*evidence)),
+        evidence[0],
+        list(chain(*covered)),
+        claim.spelled,
+        copied=claim.order >= _COPIED,
     )
 
 

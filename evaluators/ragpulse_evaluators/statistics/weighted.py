@@ -147,12 +147,17 @@ class WeightedMean:
         return self._equal or not 0.0 < p < 1.0 or self.variance <= 0.0
 
     def _freedom(self, confidence: float) -> float:
-        """What a variance that is estimated costs: normal quantile over Student's, squared."""
-        return (
-            1.0
-            if self._simple or (self._alike and self._equal)
-            else (normal_quantile(0.5 + confidence / 2.0) / self._quantile(confidence)) ** 2
-        )
+        """What a variance that is estimated costs: normal quantile over Student's, squared.
+
+        Only the part that the likeness within users explains is as uncertain as users are few: of the rest every answer
+        tells.
+        """
+        if self._simple or (self._alike and self._equal):
+            return 1.0
+        cost = (self._quantile(confidence) / normal_quantile(0.5 + confidence / 2.0)) ** 2
+        known = self._alone or self._equal or self.variance <= 0.0
+        part = 1.0 if known else 1.0 - self.squares * self.unseen / self._each(self._likeness)
+        return 1.0 / (1.0 + (cost - 1.0) * max(0.0, part))
 
     def _variance(self, p: float, far: float) -> float:
         """The variance of the mean for the bound on the side whose end lies `far` away.

@@ -21,7 +21,8 @@ from waiting import eventually
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.settings import Settings
+from ragpulse_collector.monitoring.destinations import send as send_message
+from ragpulse_collector.settings import DestinationSettings, MonitorSettings, Settings, SmtpSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def alerting(store: EmbeddedStore, clock: Clock, **settings: Any) -> Monitors:
 def test_a_failing_receiver_is_retried_and_no_other_hears_twice(
     store: EmbeddedStore, receivers: Callable[[], Receiver]
 ) -> None:
-    """HTTP 500 and a redirect are retried after 5 and 15 s, with the same event; the other gets one message."""
+    """HTTP 500 and a redirect are retried after 5 and 10 s, with the same event; the other gets one message."""
     failing, good = receivers(), receivers()
     failing.code = 500
     destinations = [{"name": "down", "webhook": failing.url}, {"name": "up", "slack": good.url}]
@@ -86,9 +87,9 @@ def test_a_failing_receiver_is_retried_and_no_other_hears_twice(
     assert "down: pending (HTTP 500), up: sent" in str(monitors.list()["monitors"][0]["history"][0]["delivery"])
     failing.code = 302
     clock.now += timedelta(seconds=6)
-    assert monitors.outbox.deliver("down") == 15.0
+    assert monitors.outbox.deliver("down") == 10.0
     failing.code = 200
-    clock.now += timedelta(seconds=16)
+    clock.now += timedelta(seconds=11)
     assert [monitors.outbox.deliver(name) for name in ("down", "up")] == [300.0, 300.0]
     bodies = [json.loads(body) for _, body in failing.taken]
     assert len({(UUID(body["event_id"]), body["since"]) for body in bodies}) == 1
@@ -232,6 +233,38 @@ def test_monitors_are_made_changed_and_deleted_over_the_api(
     assert [one["name"] for one in client.call("GET monitors", {})["monitors"]] == ["fixed"]
     actions = client.sql("select action from raw.audit where action like 'monitor%' order by created_at").rows()
     assert [row["action"] for row in actions] == [f"monitor {verb}" for verb in ("create", "change", "mute", "delete")]
+
+
+def test_a_stored_monitor_that_lost_its_metric_is_broken_and_alerts_nobody(
+    store: EmbeddedStore, receivers: Callable[[], Receiver]
+) -> None:
+    """Its evaluator or its destination is gone: the list says so, and looking sends nothing."""
+    receiver, clock = receivers(), Clock()
+    ops = {"name": "ops", "webhook": receiver.url}
+    first = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, known=lambda: ("tone",))
+    silence = {"metric": "quality:tone", "condition": "no data", "notify": ("ops",)}
+    for name, change in (("evaluator", {}), ("fine", {"metric": "requests", "condition": "> 1"})):
+        first.definitions.save(MonitorSettings(name=name, **{**silence, **change}), actor="a", replace=False)
+    later = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, known=lambda: ("ton",))
+    later.check(clock.now)
+    later.outbox.deliver("ops")
+    shown = {one["name"]: (one["state"], one["text"]) for one in later.list()["monitors"]}
+    assert shown["evaluator"][0] == "broken"
+    assert "tone" in shown["evaluator"][1]
+    assert shown["fine"][0] == "firing"
+    assert {json.loads(body)["monitor"] for _, body in receiver.taken} == {"fine"}
+
+
+def test_messages_go_through_the_proxy_of_the_environment(
+    receivers: Callable[[], Receiver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host of the webhook is never asked: the proxy is."""
+    proxy = receivers()
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    monkeypatch.setenv("NO_PROXY", "")
+    hook = DestinationSettings(name="ops", webhook="http://alerts.example.invalid/hook")
+    send_message({"text": "slow"}, hook, SmtpSettings(), at=T0)
+    assert len(proxy.taken) == 1
 
 
 def test_a_monitor_from_the_terminal(collector: Start, capsys: pytest.CaptureFixture[str]) -> None:

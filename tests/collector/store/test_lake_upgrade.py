@@ -36,6 +36,8 @@ if what == "age":
     for column in ("retriever", "tags", "metadata", "release", "misdated_spans", "spans_from"):
         connection.execute(f"ALTER TABLE raw.trace_facts DROP COLUMN {column}")
     connection.execute("ALTER TABLE raw.monitor_states DROP COLUMN event_id")
+    connection.execute("ALTER TABLE raw.eval_jobs DROP COLUMN rule")
+    connection.execute("ALTER TABLE raw.ledger DROP COLUMN rule")
     connection.execute("DROP TABLE raw.monitors")
     connection.execute("DROP TABLE raw.alert_messages")
     connection.execute("DROP TABLE raw.datasets")

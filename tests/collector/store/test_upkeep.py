@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import re
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,11 +21,13 @@ from ragpulse_collector.api.handlers.traces import listed
 from ragpulse_collector.api.models import TraceChoice
 from ragpulse_collector.app.background import keep_limits
 from ragpulse_collector.cli import cli
+from ragpulse_collector.conventions import decode
 from ragpulse_collector.records import ContextRecord, SpanBatch
 from ragpulse_collector.sampling import Sampler
 from ragpulse_collector.settings import CollectorSettings
-from ragpulse_collector.store import FileReader, StoreError, Transaction, migrations, schema
+from ragpulse_collector.store import EmbeddedStore, FileReader, StoreError, Transaction, migrations, schema
 from ragpulse_collector.store.ingest.remap import remap
+from ragpulse_collector.store.migrations import migrate_file
 from ragpulse_collector.store.queries.traces import holds_words, words
 from ragpulse_collector.store.retention import prune, prune_service, prune_to_size, vacuum
 
@@ -93,11 +97,12 @@ def test_a_service_may_go_earlier_than_the_others(kit: Any, rows: Any) -> None:
 
 
 def _filled(kit: Any) -> Any:
-    """A store of 4,000 traces with long answers."""
-    store = kit.store()
+    """A store of 4,000 traces with long answers that do not compress."""
+    store, noise = kit.store(), random.Random(1)
     for part in range(4):
         hours = _hourly(kit, 1_000)
-        kit.send(store, *(replace(s, trace_id=f"{part}{s.trace_id[1:]}", response=s.trace_id * 40) for s in hours))
+        long = (replace(s, trace_id=f"{part}{s.trace_id[1:]}", response=noise.randbytes(640).hex()) for s in hours)
+        kit.send(store, *long)
     return store
 
 
@@ -127,6 +132,28 @@ def test_size_retention_deletes_nothing_a_second_time(kit: Any, rows: Any) -> No
         assert prune_to_size(store, limit) == []
     assert rows(store, "SELECT count(*) FROM raw.spans") == [(left,)]
     assert 0.9 * 0.9 * 4_000 <= left < 4_000
+
+
+def test_long_texts_are_compressed_in_a_file_and_by_vacuum_in_an_older_one(tmp_path: Path) -> None:
+    """Question, answer and documents are stored with zstd; the file of 0.1 is told about, and changed by a vacuum."""
+    path = tmp_path / "old.duckdb"
+    path.write_bytes(gzip.decompress((Path(__file__).parents[1] / "fixtures" / "store-0.1.duckdb.gz").read_bytes()))
+    migrate_file(path, in_place=True)
+    assert "compress the texts" in CliRunner().invoke(cli, ["vacuum", "--dry-run", "--db", str(path)]).output
+    tables = ("traces", "contexts", "scores")
+    with closing(FileReader(path)) as reader:
+        counts = [reader.read(f"SELECT count(*) FROM {table}").rows for table in tables]
+        views = reader.read("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").rows
+    vacuum(path)
+    assert "compress the texts" not in CliRunner().invoke(cli, ["vacuum", "--dry-run", "--db", str(path)]).output
+    EmbeddedStore(tmp_path / "new.duckdb", decode=decode).close()
+    for file in (path, tmp_path / "new.duckdb"):
+        with duckdb.connect(str(file), read_only=True) as connection:
+            told = dict(connection.execute("SELECT table_name, sql FROM duckdb_tables()").fetchall())
+        assert [told[table].count("ZSTD") for table in ("contents", "contexts", "spans")] == [2, 1, 0]
+    with closing(FileReader(path)) as reader:
+        assert [reader.read(f"SELECT count(*) FROM {table}").rows for table in tables] == counts
+        assert reader.read("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").rows == views
 
 
 def test_freed_space_is_given_back_by_vacuum(kit: Any) -> None:
@@ -285,6 +312,8 @@ def test_a_file_of_the_first_version_gains_what_came_since(kit: Any, rows: Any) 
         "ALTER TABLE raw.contents DROP COLUMN response_from",
         "ALTER TABLE raw.feedback DROP COLUMN response_id",
         "ALTER TABLE raw.monitor_states DROP COLUMN event_id",
+        "ALTER TABLE raw.eval_jobs DROP COLUMN rule",
+        "ALTER TABLE raw.ledger DROP COLUMN rule",
         "DROP TABLE raw.monitors",
         "DROP TABLE raw.alert_messages",
         "DROP TABLE raw.datasets",

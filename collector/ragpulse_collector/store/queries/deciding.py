@@ -10,28 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragpulse_collector.store.queries.decisions import U_SQL
-from ragpulse_collector.store.queries.undecided import BEGUN
+from ragpulse_collector.store.queries.decisions import U_SQL, literal
+from ragpulse_collector.store.queries.undecided import BEGUN, MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.views import FACT_COLUMNS, hex_trace, metadata_map, tag_list
-
-
-def literal(text: str) -> str:
-    """Return the text as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def latest_score(evaluator: str) -> str:
-    """Return SQL for the latest online score of an evaluator, read from a row of `traces`."""
-    return f"""(
-    SELECT arg_max(x.value, x.at) FROM (
-        SELECT trace_id AS of_trace, evaluator, coalesce(normalized, score) AS value, created_at AS at FROM raw.scores
-        WHERE source = 'online' AND status = 'ok') x
-    WHERE x.of_trace = trace_id::UUID AND x.evaluator = {literal(evaluator)})"""
-
-
-MAX_DEDUPLICATED_SPANS = 10_000
-"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: decisions of other traces
-wait for the check."""
 
 MISDATED_US = 86_400 * 10**6
 """A span that starts further than this (a day) from its unit has a wrong clock: it moves nothing, and is counted.
@@ -118,30 +99,6 @@ UNIT = f"""
            {U_SQL} AS u
     FROM marked m JOIN whole w ON w.trace_id = m.trace_id WHERE m.is_rag = w.any_rag"""
 """The outermost rag spans, else the local roots; never an evaluator's span."""
-
-DOUBTFUL_USAGE = f"""
-    WITH span AS MATERIALIZED (
-        SELECT trace_id, span_id, parent_span_id, start_time, kind, response_id,
-               coalesce(input_tokens, output_tokens, cost_usd) IS NOT NULL AS has_usage,
-               kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
-        FROM raw.spans WHERE received_at BETWEEN $since AND $until AND start_time >= $lo
-          AND trace_id IN (SELECT unnest($traces::UUID[]))),
-    doubtful AS (
-        SELECT trace_id FROM span
-        WHERE silent OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
-        UNION
-        SELECT s.trace_id FROM span s JOIN span p ON p.trace_id = s.trace_id AND p.span_id = s.parent_span_id
-        WHERE p.has_usage AND p.span_id <> s.span_id
-        UNION
-        SELECT trace_id FROM span WHERE has_usage AND response_id IS NOT NULL
-        GROUP BY trace_id, response_id HAVING count(*) > 1)
-    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
-           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage, silent
-    FROM span WHERE trace_id IN (SELECT trace_id FROM doubtful)
-      AND trace_id NOT IN (SELECT trace_id FROM span GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
-    ORDER BY trace_id"""
-"""Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
-others count every span that states usage. Read before the decision's transaction, which it would hold up."""
 
 UNCOUNTED = """
     CREATE OR REPLACE TEMP TABLE uncounted AS

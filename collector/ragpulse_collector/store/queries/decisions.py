@@ -21,6 +21,20 @@ def sampling_number(salt: str, trace_id: str, span_id: str) -> float:
     return min(int.from_bytes(digest[:8], "big") / 2**64, _BELOW_ONE)
 
 
+def literal(text: str) -> str:
+    """Return the text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def latest_score(evaluator: str) -> str:
+    """Return SQL for the latest online score of an evaluator, read from a row of `traces`."""
+    return f"""(
+    SELECT arg_max(x.value, x.at) FROM (
+        SELECT trace_id AS of_trace, evaluator, coalesce(normalized, score) AS value, created_at AS at FROM raw.scores
+        WHERE source = 'online' AND status = 'ok') x
+    WHERE x.of_trace = trace_id::UUID AND x.evaluator = {literal(evaluator)})"""
+
+
 BARE_NAME = "CASE WHEN contains(evaluator, '@') THEN split_part(evaluator, '@', 1) ELSE evaluator END"
 """The name of an evaluator without its version: few have one, and cutting all costs as much as the scan."""
 TEST_ENVIRONMENT = "regress"

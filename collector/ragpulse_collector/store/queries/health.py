@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.store.protocol import Store, Transaction
-from ragpulse_collector.store.queries.deciding import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.queries.jobs import pending
+from ragpulse_collector.store.queries.undecided import MAX_DEDUPLICATED_SPANS
 from ragpulse_collector.store.views import LOW
 
 _SPANS = """

@@ -1,4 +1,5 @@
-"""Which traces are due for a decision, and the low-water mark: everything received before it is decided.
+"""Which traces are due for a decision, what is read of them before it, and the low-water mark: everything received
+before it is decided.
 
 A mark or a time of receipt that a clock which was once ahead left in the future would hide every later trace until that
 future is reached. Such instants become the present once the clock is right again.
@@ -104,6 +105,35 @@ _FIRST_UNDECIDED = """
     SELECT min(s.received_at) FROM raw.spans s
     ANTI JOIN (SELECT trace_id FROM raw.trace_facts WHERE latest) f ON f.trace_id = s.trace_id
     WHERE s.received_at >= $since"""
+
+
+MAX_DEDUPLICATED_SPANS = 10_000
+"""In a larger trace every usage counts, repeated or not, and `cost_unknown_reason` says so: decisions of other traces
+wait for the check."""
+
+DOUBTFUL_USAGE = f"""
+    WITH span AS MATERIALIZED (
+        SELECT trace_id, span_id, parent_span_id, start_time, kind, response_id,
+               coalesce(input_tokens, output_tokens, cost_usd) IS NOT NULL AS has_usage,
+               kind = 'llm' AND NOT has_usage AND status <> 'error' AS silent
+        FROM raw.spans WHERE received_at BETWEEN $since AND $until AND start_time >= $lo
+          AND trace_id IN (SELECT unnest($traces::UUID[]))),
+    doubtful AS (
+        SELECT trace_id FROM span
+        WHERE silent OR (has_usage AND kind NOT IN ('llm', 'embedding', 'reranker'))
+        UNION
+        SELECT s.trace_id FROM span s JOIN span p ON p.trace_id = s.trace_id AND p.span_id = s.parent_span_id
+        WHERE p.has_usage AND p.span_id <> s.span_id
+        UNION
+        SELECT trace_id FROM span WHERE has_usage AND response_id IS NOT NULL
+        GROUP BY trace_id, response_id HAVING count(*) > 1)
+    SELECT replace(trace_id::VARCHAR, '-', '') AS trace_id, printf('%016x', span_id) AS span_id,
+           printf('%016x', parent_span_id) AS parent_span_id, start_time, kind, response_id, has_usage, silent
+    FROM span WHERE trace_id IN (SELECT trace_id FROM doubtful)
+      AND trace_id NOT IN (SELECT trace_id FROM span GROUP BY trace_id HAVING count(*) > {MAX_DEDUPLICATED_SPANS})
+    ORDER BY trace_id"""
+"""Spans of traces in which tokens might be counted twice, or a model call (not one that failed) states no usage; all
+others count every span that states usage. Read before the decision's transaction, which it would hold up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

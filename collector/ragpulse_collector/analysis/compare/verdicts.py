@@ -1,0 +1,231 @@
+"""Quality of two sides: paired where the requests are the same, else by a sequential test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from statistics import pvariance
+from typing import Any
+
+from ragpulse_collector.analysis.compare.effects import WHOLE, effects
+from ragpulse_collector.analysis.compare.need import ALPHA, TAU, more_needed, needed
+from ragpulse_collector.analysis.compare.sides import (
+    Scored,
+    Side,
+    Units,
+    dimension_of,
+    evaluator_of,
+    read,
+    side_of,
+)
+from ragpulse_collector.analysis.quality import in_words, point
+from ragpulse_collector.analysis.selection import Window, filter_of, window_of
+from ragpulse_collector.store import Store
+from ragpulse_collector.store.queries.traces import Filter, public_name, trace_rows
+from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import (
+    Estimate,
+    Interval,
+    benjamini_hochberg,
+    compare_arms,
+    hajek,
+    mcnemar,
+    minus,
+    needed_n,
+    verdict,
+    wilcoxon,
+)
+from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
+
+__all__ = ["compare"]
+
+_OF_VERSIONS = {"better": "more lenient", "worse": "stricter"}
+"""Two versions of an evaluator saw the same answers: not these, but the evaluator differs."""
+_FLIPS = 20
+_STRATA = 50
+"""So many values of a dimension are looked at, those with most answers."""
+
+
+def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+    """Answer `GET compare`: `a`, `b`, `evaluator`, `by`, `from` (default 7 days), filters; difference is b minus a.
+
+    Two evaluator versions or runs over the same requests are paired: the interval is that of the mean difference, the
+    test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
+    sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
+    count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
+    looked at all of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one
+    has no scores.
+    """
+    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    keep = filter_of(params)
+    sides = [side_of(store, str(params.get(key) or "")) for key in ("a", "b")]
+    evaluator, by = evaluator_of(store, sides, params, window), dimension_of(params.get("by"))
+    a, b = (read(store, side, evaluator, window, keep, by) for side in sides)
+    for side, found in zip(sides, (a, b), strict=True):
+        if not found:
+            raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
+    outcome = _decided(a, b)
+    if all(side.version for side in sides):
+        outcome["verdict"] = _OF_VERSIONS.get(outcome["verdict"], outcome["verdict"])
+    also = _effects(store, sides, window, keep, by)
+    before, after = (a, b) if outcome["paired"] else _same_questions(a, b)
+    both = before.keys() & after.keys()
+    return {
+        "evaluator": evaluator,
+        "a": {"name": sides[0].name, **_point(a.values())},
+        "b": {"name": sides[1].name, **_point(b.values())},
+        **outcome,
+        "shared": len(both),
+        "flips": _flips(store, before, after, both),
+        "also": also.get(WHOLE, []),
+        "by": by and public_name(by),
+        "strata": [one | {"also": also.get(one["value"], [])} for one in _strata(a, b)] if by else [],
+    }
+
+
+def _same_questions(a: Units, b: Units) -> tuple[Units, Units]:
+    """The latest answers of both sides to the questions that both were asked, under the unit of b."""
+    asked, again = (
+        {one.question: one for one in sorted(side.values(), key=lambda one: one.at) if one.question is not None}
+        for side in (a, b)
+    )
+    shared = [(asked[question], one) for question, one in again.items() if question in asked]
+    return {after.unit: before for before, after in shared}, {after.unit: after for _, after in shared}
+
+
+def _effects(
+    store: Store, sides: Sequence[Side], window: Window, keep: Filter, by: str | None
+) -> Mapping[str | None, list[dict[str, Any]]]:
+    """Latency, cost and acceptance of two groups of requests; versions of an evaluator have none."""
+    groups = [(side.column, side.value) for side in sides if side.column and side.value]
+    return effects(store, groups[0], groups[1], window, keep, by) if len(groups) == 2 else {}
+
+
+def _decided(a: Units, b: Units) -> dict[str, Any]:
+    """Difference, test and verdict of two sides: paired where at least half of the smaller one is shared."""
+    shared = a.keys() & b.keys()
+    paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
+    outcome = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
+    return {
+        "need_more_of": "answers",
+        **outcome,
+        "effect_size": _effect_size(outcome["difference"], a, b),
+        "paired": paired,
+    }
+
+
+def _effect_size(difference: Mapping[str, float] | None, a: Units, b: Units) -> float | None:
+    """The difference in standard deviations of one answer (Cohen 1988); None where all answers of a side are alike."""
+    spread = math.sqrt(sum(pvariance([one.value for one in side.values()]) for side in (a, b)) / 2.0)
+    return difference["value"] / spread if difference and spread > 1e-9 else None
+
+
+def _strata(a: Units, b: Units) -> list[dict[str, Any]]:
+    """The same question within each value, the largest first; a verdict stands only on its adjusted p-value."""
+    values = {one.stratum for side in (a, b) for one in side.values()}
+    found = [_stratum(value, _within(a, value), _within(b, value)) for value in values]
+    found.sort(key=lambda one: (-one["a"]["n"] - one["b"]["n"], str(one["value"])))
+    found = found[:_STRATA]
+    adjusted = benjamini_hochberg([1.0 if one["test"] is None else one["test"]["p"] for one in found])
+    for one, p in zip(found, adjusted, strict=True):
+        if one["test"] is not None:
+            one["test"]["p_adjusted"] = p
+        if p > ALPHA and one["verdict"] in ("better", "worse"):
+            one["verdict"] = "not enough data"
+    return found
+
+
+def _stratum(value: str | None, a: Units, b: Units) -> dict[str, Any]:
+    sides = {"value": value, "a": _point(a.values()), "b": _point(b.values())}
+    if a and b:
+        return sides | _decided(a, b)
+    nothing = {"difference": None, "effect_size": None, "test": None, "paired": False}
+    return sides | nothing | {"verdict": "not enough data", "need_more": None, "need_more_of": "answers"}
+
+
+def _within(side: Units, value: str | None) -> dict[tuple[str, int], Scored]:
+    return {unit: one for unit, one in side.items() if one.stratum == value}
+
+
+def _estimate(scored: Sequence[Scored]) -> Estimate | None:
+    return hajek([one.value for one in scored], [one.pi for one in scored], clusters=[one.cluster for one in scored])
+
+
+def _point(scored: Iterable[Scored]) -> dict[str, Any]:
+    found = list(scored)
+    figures = point(_estimate(found), identified=any(one.identified for one in found))
+    return figures | {"words": in_words(figures)}
+
+
+def _paired(a: Units, b: Units, shared: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    differences = [b[unit].value - a[unit].value for unit in shared]
+    pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
+    found = hajek(differences, pi, clusters=[a[unit].cluster for unit in shared], bounds=(-1.0, 1.0))
+    assert found is not None
+    if {one for unit in shared for one in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
+        name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
+    else:
+        name, test = "Wilcoxon signed rank", wilcoxon(differences)
+    half = (found.hi - found.lo) / 2.0 if found.lo is not None and found.hi is not None else None
+    call = "not enough data" if half is None or half >= 0.05 else "no difference"
+    # The interval decides: it counts users, where the test counts answers.
+    if half is not None and ((found.lo or 0.0) > 0 or (found.hi or 0.0) < 0):
+        call = "better" if found.estimate > 0 else "worse"
+    outcome = {
+        "difference": {"value": found.estimate, "lo": found.lo, "hi": found.hi},
+        "test": {"name": name, "p": 1.0 if test is None else test.p},
+        "verdict": call,
+    }
+    if half is None:
+        return outcome | {"need_more": max(1, ENOUGH_CLUSTERS - found.clusters), "need_more_of": "users"}
+    more = more_needed(found.estimate, half, len(shared)) if call == "not enough data" else None
+    return outcome | {"need_more": more}
+
+
+def _unpaired(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
+    arms = [_estimate(side) for side in (b, a)]
+    found = compare_arms(arms[0], arms[1], tau=TAU)
+    outcome = verdict(arms, found)
+    if found is None:
+        return _without_spread(a, b)
+    call = {"undecided": "not enough data"}.get(outcome, outcome)
+    if call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05:
+        call = "no difference"
+    short = max(0, ENOUGH_CLUSTERS - min(arm.clusters for arm in arms if arm is not None))
+    more = more_needed(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
+    return {
+        "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
+        "test": {"name": "mSPRT, clustered", "p": found.p},
+        "verdict": call,
+        **needed(call, short, more),
+    }
+
+
+def _without_spread(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
+    """Both sides are constant: what their own intervals leave room for is all that can be said."""
+    one, other = (Interval.of(_estimate(side)) for side in (b, a))
+    shown = None if one is None or other is None else asdict(minus(one, other))
+    need = max(1, needed_n(0.95, 0.05) - min(len(a), len(b)))
+    return {"difference": shown, "test": None, "verdict": "not enough data", "need_more": need}
+
+
+def _flips(store: Store, a: Units, b: Units, shared: Any) -> list[dict[str, Any]]:
+    """The requests that fell most from a to b, the worst first."""
+    changed = [unit for unit in shared if b[unit].value != a[unit].value]
+    worst = sorted(changed, key=lambda unit: (b[unit].value - a[unit].value, unit))[:_FLIPS]
+    rows = {row["trace_id"]: row for row in trace_rows(store, [unit[0] for unit in worst])}
+    return [
+        {
+            "trace_id": unit[0],
+            "start_time": rows[unit[0]]["start_time"],
+            "query": rows[unit[0]]["query"],
+            "a": a[unit].value,
+            "b": b[unit].value,
+            "explanation_a": a[unit].explanation,
+            "explanation_b": b[unit].explanation,
+        }
+        for unit in worst
+        if unit[0] in rows
+    ]
