@@ -6,6 +6,7 @@ Nothing here runs on those systems; a difference that Linux cannot show stays un
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,8 +77,14 @@ rate = 1.0
 
 def printed(code: str, *arguments: str) -> str:
     """What a program prints in a Python that lacks what Windows and macOS lack."""
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT + code, *arguments], capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-c", WITHOUT + code, *arguments],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

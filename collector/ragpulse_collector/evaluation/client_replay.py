@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -164,13 +164,9 @@ def _still_wanted(tx: Transaction, run: Run, verdicts: Sequence[Verdict]) -> lis
     for verdict in verdicts:
         job = open_jobs.get(verdict.job.job_id)
         if job is not None:
-            met = {"result": None, "reservation": None} if verdict.score_key in keys else {}
-            found.append(Verdict(**{**_fields(verdict), "job": job, **met}))
+            met: dict[str, Any] = {"result": None, "reservation": None} if verdict.score_key in keys else {}
+            found.append(replace(verdict, job=job, **met))
     return found
-
-
-def _fields(verdict: Verdict) -> dict[str, Any]:
-    return {name: getattr(verdict, name) for name in Verdict.__dataclass_fields__}
 
 
 def _close(tx: Transaction, run: Run) -> bool:

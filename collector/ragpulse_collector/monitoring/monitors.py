@@ -30,6 +30,7 @@ from ragpulse_collector.monitoring.detection import detects
 from ragpulse_collector.monitoring.measure import absent, readings
 from ragpulse_collector.monitoring.moves import Move, Span
 from ragpulse_collector.monitoring.outbox import Outbox
+from ragpulse_collector.monitoring.words import false_alarm_rate, limit_text, number, of_group, plain_group
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.monitors import add_messages, add_state, latest_states, monitors_named, states
@@ -44,9 +45,6 @@ _SETTLED = 0.05
 """A change is over where no comparison is sure at this level of error."""
 _NO_LEVEL = "no earlier level to compare with"
 _ORIGIN = datetime(2000, 1, 3)
-_YEAR_S = 365.25 * 86_400
-_DRIFT_ALPHA = 0.05
-"""A check calls a judge moved where its 95 % interval excludes 0."""
 _WORST = 3
 """Links to traces in a message."""
 _PREVIEW = timedelta(days=7)
@@ -187,7 +185,7 @@ class Monitors:
             reading, easy = (seen[group](at) if group in seen else blank for at in (sharp_at, _EASY))
             before: State = known[group]["state"] if group in known else "undecided"
             state = _state(one, condition, reading, easy, before)
-            found[group] = _Finding(state, reading, _limit_text(one, group, reading, state, before))
+            found[group] = _Finding(state, reading, limit_text(one, group, reading, state, before))
         return found
 
     def _changes(
@@ -215,16 +213,16 @@ class Monitors:
                 text = self._change_text(one, move, at)
                 found[group] = _Finding("firing", reading, text, f"since {iso(move.began)}")
             else:
-                text = f"{one.metric}{_of(group)} holds its level of {_number(sharp.before)}"
+                text = f"{one.metric}{of_group(group)} holds its level of {number(sharp.before)}"
                 found[group] = _Finding("ok", reading, text)
         return found
 
     def _change_text(self, one: MonitorSettings, move: Move, at: datetime) -> str:
         verb = "fell" if move.after < move.before else "rose"
-        levels = f"{_number(move.before)} -> {_number(move.after)}"
-        text = f"{one.metric}{_of(move.group)} {verb} {levels} since {move.began:%a %d %b %H:%M} UTC"
+        levels = f"{number(move.before)} -> {number(move.after)}"
+        text = f"{one.metric}{of_group(move.group)} {verb} {levels} since {move.began:%a %d %b %H:%M} UTC"
         if move.against is not None:
-            text += f", against {_plain(move.against)}"
+            text += f", against {plain_group(move.against)}"
         suspect = self._suspect(one, move, at)
         return f"{text}; {suspect}" if suspect else text
 
@@ -324,16 +322,9 @@ class Monitors:
             **(shown if monitor.broken is None else shown | {"text": monitor.broken}),
             **({} if monitor.source == "drift" or monitor.broken else self._detects(one)),
             "false_alarms_per_year": one.false_alarms_per_year,
-            "false_alarm_rate": _false_alarm_words(one),
+            "false_alarm_rate": false_alarm_rate(one),
             "history": history,
         }
-
-
-def _false_alarm_words(one: MonitorSettings) -> str:
-    if not one.name.startswith(DRIFT):
-        return f"at most {one.false_alarms_per_year:g} a year"
-    checks = _YEAR_S / duration_s(one.window) if one.window != "never" else 1.0
-    return f"at most {round(checks * _DRIFT_ALPHA, 2):g} a year"
 
 
 def _state(one: MonitorSettings, condition: Condition, sharp: Reading, easy: Reading, before: State) -> State:
@@ -342,30 +333,3 @@ def _state(one: MonitorSettings, condition: Condition, sharp: Reading, easy: Rea
     if sharp.value is not None and sharp.n is not None and sharp.n < one.min_n:
         return before if before == "firing" else "undecided"
     return decide(condition, sharp, easy, before)
-
-
-def _limit_text(one: MonitorSettings, group: str, reading: Reading, state: State, before: State) -> str:
-    where = _of(group)
-    evaluator = one.metric.partition(":")[2]
-    if one.condition == "no data" or reading.value is None:
-        what = f"evaluations by {evaluator}" if evaluator else "requests"
-        return f"no {what}{where} in the last {one.window}" if not reading.n else f"{what}{where} arrive"
-    ends = "" if reading.lo is None or reading.hi is None else f" ({_number(reading.lo)} to {_number(reading.hi)})"
-    if state == "undecided" and reading.n is not None and reading.n < one.min_n:
-        return f"{one.metric}{where} = {_number(reading.value)} from {reading.n:g}; {one.min_n} are needed"
-    ok = "is no longer" if before == "firing" else "is not"
-    said = {"firing": "is", "ok": ok}.get(state, "may or may not be")
-    return f"{one.metric}{where} = {_number(reading.value)}{ends} over {one.window}: {said} {one.condition}"
-
-
-def _of(group: str) -> str:
-    return "" if group == "{}" else f" ({_plain(group)})"
-
-
-def _plain(group: str) -> str:
-    return ", ".join(f"{key} {value}" for key, value in json.loads(group).items())
-
-
-def _number(value: float) -> str:
-    """Three digits; larger numbers whole, with thousands apart."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"

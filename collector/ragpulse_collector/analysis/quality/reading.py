@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import Any
 from ragpulse_collector.analysis.quality.buckets import FAILURES, Bucket, Missing
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.decisions import without_verdict
 from ragpulse_collector.store.queries.scores import MEASURES, sample_of
 from ragpulse_collector.store.queries.traces import Filter, facts_of
@@ -20,31 +18,20 @@ from ragpulse_evaluators.statistics import Moments
 
 __all__ = ["estimates", "estimates_and_whole"]
 
-_EACH = (
-    "count(*) AS c_all, count_if(source = 'online') AS c_online,"
-    " min(CASE WHEN source = 'online' THEN request_time END) AS c_first, max(request_time) AS c_last,"
-    " sum(1 / pi) AS c_weight, coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0) AS c_passed,"
-    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0) AS c_called, bool_or(identified) AS c_identified"
+_PLAIN = (
+    "count(*), count_if(source = 'online'), min(CASE WHEN source = 'online' THEN request_time END), max(request_time),"
+    " sum(1 / pi), coalesce(sum(CASE WHEN passing THEN 1 / pi END), 0),"
+    " coalesce(sum(CASE WHEN passing IS NOT NULL THEN 1 / pi END), 0), bool_or(identified),"
+    " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
+    " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
 )
-_ALL = (
-    "sum(c_all), sum(c_online), min(c_first), max(c_last), sum(c_weight), sum(c_passed), sum(c_called),"
-    " bool_or(c_identified)"
+"""Of the verdicts of one status: what `_Part` holds, and the moments in which users do not matter."""
+_BY_USER = (
+    "count(w) AS clusters, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww, sum(w * w) AS w2, sum(w * wy) AS ws,"
+    " sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means, sum(ww / w) AS own, max(w) AS largest"
 )
-"""Beside the moments, of the verdicts of one status: of one cluster, and of all."""
-_LEAST, _MOST = frozenset({"c_first", "c_rarest", "c_low"}), frozenset({"c_last", "c_high"})
-
-
-def _joined(column: str) -> str:
-    verb = "min" if column in _LEAST else "max" if column in _MOST else "sum"
-    return f"{'bool_or' if column == 'c_identified' else verb}({column}) AS {column}"
-
-
-_PEOPLE = (
-    "SELECT evaluator, version, judge, status, cluster, "
-    + ", ".join(map(_joined, re.findall(r"AS (c_\w+)", f"{_EACH}, {CLUSTER_SUMS}")))
-    + " FROM clustered GROUP BY ALL"
-)
-"""The clusters of all buckets, each once."""
+_MOMENTS = "n, clusters, w, wy, wyy, ww, w2, ws, s2, means, own, heaviest, largest, low, high, between"
+"""The fields of `statistics.Moments`."""
 
 
 def estimates(
@@ -62,9 +49,8 @@ def estimates(
     verdict is there, too: everything is missing.
     """
     sample = sample_of(store, evaluator, window.parameters, keep, columns=groups)
-    listed = "".join(f", {group}" for group in groups)
-    clustered = _clustered(sample.sql, window, listed, family)
-    rows = store.read(_summed(f"({clustered})", f"t{listed}"), sample.parameters).rows
+    read = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
+    rows = store.read(read, sample.parameters).rows
     return _buckets(rows, _missing(store, evaluator, window, keep, groups), len(groups), bounded=family != "score")
 
 
@@ -74,11 +60,8 @@ def estimates_and_whole(store: Store, window: Window, keep: Filter) -> tuple[lis
     A user who asks in several buckets is one user of the window.
     """
     sample = sample_of(store, None, window.parameters, keep)
-    rows = store.read(
-        f"WITH clustered AS MATERIALIZED ({_clustered(sample.sql, window, '', 'quality')}) {_summed('clustered', 't')}"
-        f" UNION ALL {_summed(f'({_PEOPLE})', 'NULL::TIMESTAMP AS t')}",
-        sample.parameters,
-    ).rows
+    read = f"{_clustered(sample.sql, window, (), 'quality')} {_summed('line', ('t',))}"
+    rows = store.read(f"{read} UNION ALL {_summed('whole', ('NULL::TIMESTAMP AS t',))}", sample.parameters).rows
     lost, first = _missing(store, None, window, keep, ()), window.first
     in_all: dict[tuple[Any, ...], Missing] = {}
     for (evaluator, _), missing in lost.items():
@@ -88,15 +71,34 @@ def estimates_and_whole(store: Store, window: Window, keep: Filter) -> tuple[lis
     return found, _buckets(whole, in_all, 0, bounded=True)
 
 
-def _clustered(sample: str, window: Window, listed: str, family: str) -> str:
-    """The query for what the verdicts of each cluster add up to, by evaluator, bucket, group, version and status."""
-    y = f"(CASE WHEN status = 'ok' THEN {MEASURES[family]} END)"
-    keys = f"evaluator, {window.bucket('request_time')} AS t{listed}, version, judge, status, cluster"
-    return f"SELECT {keys}, {_EACH}, {CLUSTER_SUMS.format(y=y)} FROM ({sample}) WHERE pi IS NOT NULL GROUP BY ALL"
+def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str) -> str:
+    """The verdicts, and what those of each user add up to by line: evaluator, bucket, group, version, judge and status.
+
+    Most users ask once in a bucket, so that hardly anything is added up here: little is carried along.
+    """
+    line = "evaluator, version, judge, status"
+    listed = "".join(f", {group}" for group in groups)
+    return f"""
+        WITH verdicts AS MATERIALIZED (
+            SELECT {line}, {window.bucket("request_time")} AS t{listed}, cluster, pi, source, request_time, passing,
+                   identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
+                   hash({line}) AS whole, hash({line}, t{listed}) AS line
+            FROM ({sample}) WHERE pi IS NOT NULL),
+        users AS MATERIALIZED (
+            SELECT line, whole, cluster, sum(1 / pi) AS w, sum(y * (1 / pi)) AS wy, sum((1 / pi) * (1 / pi)) AS ww
+            FROM verdicts WHERE y IS NOT NULL GROUP BY line, whole, cluster)"""
 
 
-def _summed(clustered: str, place: str) -> str:
-    return f"SELECT evaluator, {place}, version, judge, status, {_ALL}, {MOMENTS} FROM {clustered} GROUP BY ALL"
+def _summed(line: str, place: tuple[str, ...]) -> str:
+    """The sums of each line; `whole` lines join the users of all buckets."""
+    users = "users"
+    if line == "whole":
+        users = "(SELECT whole, cluster, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww FROM users GROUP BY whole, cluster)"
+    head = f"evaluator, {', '.join(place)}, version, judge, status"
+    return f"""
+        SELECT p.* EXCLUDE ({line}, n, wyy, heaviest, low, high, between), {_MOMENTS}
+        FROM (SELECT {head}, {_PLAIN}, any_value({line}) AS {line} FROM verdicts GROUP BY ALL) p
+        LEFT JOIN (SELECT {line}, {_BY_USER} FROM {users} GROUP BY {line}) u ON u.{line} = p.{line}"""
 
 
 def _buckets(
