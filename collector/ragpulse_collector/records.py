@@ -207,7 +207,7 @@ class Batch:
 
 @dataclass(slots=True, kw_only=True)
 class Receipt:
-    """What the sender of a body is told once its content is on disk."""
+    """The answer to the sender of a body once its content is on disk."""
 
     rejected: int = 0
     message: str | None = None

@@ -62,7 +62,7 @@ def ratio(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    """0.0123 → 1.2 %; the smallest share is told from none."""
+    """0.0123 → 1.2 %; the smallest share is not shown as none."""
     number = _number(value)
     if number is None:
         return DASH

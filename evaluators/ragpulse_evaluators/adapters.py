@@ -312,8 +312,8 @@ class TruLensMetric(Foreign):
                     cost_usd=cost.cost,
                 )
             )
-        score, told = found if isinstance(found, tuple) else (found, None)
-        reasons = told.items() if isinstance(told, Mapping) else ()
+        score, given = found if isinstance(found, tuple) else (found, None)
+        reasons = given.items() if isinstance(given, Mapping) else ()
         reason = next((str(value) for key, value in reasons if "reason" in str(key)), None)
         return Outcome(score=float(score), explanation=reason)
 

@@ -230,6 +230,6 @@ def _made(setup: Mapping[str, Any], judge: RelayedJudge) -> Evaluator:
 
 def _dumped(result: EvaluationResult, memory_mb: int | None) -> str:
     if memory_mb is not None:
-        told = f"{result.explanation} (beyond the memory limit of {memory_mb} MB)"
-        result = result.model_copy(update={"explanation": told, "retriable": True})
+        explanation = f"{result.explanation} (beyond the memory limit of {memory_mb} MB)"
+        result = result.model_copy(update={"explanation": explanation, "retriable": True})
     return result.model_dump_json(fallback=str)

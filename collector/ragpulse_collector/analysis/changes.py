@@ -122,8 +122,10 @@ def _quality(asked: Snapshot) -> list[_Series]:
         newest = current(buckets)
         line = [one for one in buckets if newest and (one.version, one.judge) == (newest.version, newest.judge)]
         line.sort(key=lambda one: one.at)
-        told = [(one.estimate.estimate, one.estimate.n_eff, one.estimate.se or 0.0) for one in line if one.estimate]
-        values, weights, errors = zip(*told, strict=True)
+        estimates = [
+            (one.estimate.estimate, one.estimate.n_eff, one.estimate.se or 0.0) for one in line if one.estimate
+        ]
+        values, weights, errors = zip(*estimates, strict=True)
         counts = [one.estimate.n for one in line if one.estimate]
         level = _level(values, weights, counts, errors)
         found.append(_Series(f"quality:{evaluator}", "share", True, line, values, weights, level))
@@ -148,8 +150,8 @@ def _traffic(asked: Snapshot) -> list[_Series]:
     found = []
     buckets = sorted((one for one in asked.traffic() if not one.group), key=lambda one: one.at)
     for metric, (unit, read) in _OF_TRAFFIC.items():
-        told = [(one, *read(one.values)) for one in buckets]
-        known = [(one, float(value), float(n)) for one, value, n in told if value is not None and n]
+        figures = [(one, *read(one.values)) for one in buckets]
+        known = [(one, float(value), float(n)) for one, value, n in figures if value is not None and n]
         if known:
             line, values, weights = zip(*known, strict=True)
             level = _failing(line) if metric == "error_rate" else _level(values, weights, weights)

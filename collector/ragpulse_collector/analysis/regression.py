@@ -55,7 +55,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question before (a) and after (b), with how alike the two answers are (0..1, None where not told)."""
+    """One question before (a) and after (b), with how alike the two answers are (0..1, None where unknown)."""
 
     a: Answered
     b: Answered

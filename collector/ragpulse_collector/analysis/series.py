@@ -58,17 +58,17 @@ def series(
     window = asked.window
     if measured:
         found, unit = _quality(asked, family, evaluator), "score" if family == "score" else "share"
-        told = asked.markers(evaluator, family)
+        markers = asked.markers(evaluator, family)
         if check:
             assist(store, evaluator, check, window, asked.keep, asked.groups, found)
         elif family == "quality" and _corrected(params):
             correct(store, evaluator, window, asked.keep, found)
     elif seen:
-        found, unit, told = _coverage(asked, evaluator), "share", asked.markers()
+        found, unit, markers = _coverage(asked, evaluator), "share", asked.markers()
     else:
-        found, unit, told = _traffic(asked, name), NAMES[name].unit, asked.markers()
+        found, unit, markers = _traffic(asked, name), NAMES[name].unit, asked.markers()
     ends = {"from": iso(window.first), "to": iso(window.last)}
-    return {"name": name, "unit": unit, "step": window.step_s, **ends, "series": found, "markers": told}
+    return {"name": name, "unit": unit, "step": window.step_s, **ends, "series": found, "markers": markers}
 
 
 def _corrected(params: Mapping[str, Any]) -> bool:
@@ -104,12 +104,12 @@ def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
 
 def _traffic_point(one: TrafficBucket, name: str, seconds: float) -> dict[str, Any]:
     value, n = one.values[name], one.values["n"]
-    told = {"unknown_share": one.unknown_share(name), "estimated": one.values["estimated"]}
+    more = {"unknown_share": one.unknown_share(name), "estimated": one.values["estimated"]}
     if name == "error_rate":
-        return point(wilson(value, n)) | told
+        return point(wilson(value, n)) | more
     if name == "throughput":
         value = value / seconds
-    return point(None) | told | {"value": None if value is None else float(value), "n": n, "n_eff": float(n)}
+    return point(None) | more | {"value": None if value is None else float(value), "n": n, "n_eff": float(n)}
 
 
 def _quality(asked: Snapshot, family: str, evaluator: str) -> list[dict[str, Any]]:

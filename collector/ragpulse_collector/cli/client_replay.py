@@ -1,6 +1,6 @@
 """Client-side replay: the collector sends cases, this process evaluates them and sends results.
 
-Files and prompts stay here; the collector is told a name, a version and a judge, and never a path.
+Files and prompts stay here; the collector gets a name, a version and a judge, never a path.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class _Loop:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             results = [result for task in done if (result := task.result()) is not None]
             moved = moved or any(not result["result"]["retriable"] for result in results)
-            told = {"results": results} | ({"capped": self._capped} if self._capped and not waiting else {})
-            answer = await self._call(f"POST {self._path}/results", told)
+            body = {"results": results} | ({"capped": self._capped} if self._capped and not waiting else {})
+            answer = await self._call(f"POST {self._path}/results", body)
             show(answer)
             if answer["status"] != "running":
                 await _cancel(waiting)
@@ -172,8 +172,8 @@ class _Loop:
                 self._spent += needed  # it may be billed all the same
                 one = self._evaluator
                 own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
-                told = f"no result within {_TIMEOUT_S:g} s"
-                result = EvaluationResult(**own, status="error", explanation=told, retriable=True)
+                reason = f"no result within {_TIMEOUT_S:g} s"
+                result = EvaluationResult(**own, status="error", explanation=reason, retriable=True)
             self._reserved -= needed
             costs = [call.cost_usd for call in result.calls]
             self._spent += sum(needed if cost is None else cost for cost in costs)

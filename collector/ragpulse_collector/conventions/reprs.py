@@ -21,7 +21,7 @@ _FIELDS = re.compile(
 """`answer='Yes.' sources=['a']`: pydantic's str."""
 BEGINS = r"<[A-Za-z]|\[?[A-Z]\w*+\([a-z_]|[a-z_]\w*+=['\"]"
 may_be_repr = re.compile(BEGINS).match
-"""Whether a text begins like one; all others are told from reprs at a glance."""
+"""Whether a text begins like one; all others are ruled out quickly."""
 _TEXT = re.compile(rf"\bText(?:Content|Block|Part)?\((?:\w+=(?:{QUOTED}), )*?text=({QUOTED})")
 _ANSWER_FIELDS = (
     "answer",

@@ -146,8 +146,8 @@ class JobRunner:
                         return await work.evaluator(work.case)
                 except TimeoutError:
                     lost = (JudgeCall(finish_reason="lost"),) if work.judged else ()  # it may be billed all the same
-                    told = f"no result within {limit_s:g} s"
-                    return work.result(status="error", explanation=told, retriable=True, calls=lost)
+                    reason = f"no result within {limit_s:g} s"
+                    return work.result(status="error", explanation=reason, retriable=True, calls=lost)
 
     def _place(self, work: Work) -> AbstractAsyncContextManager[Any]:
         """What bounds how many run at once; one slow evaluator of a user takes no place of another."""
@@ -177,8 +177,10 @@ class JobRunner:
         place = (result.error or "").rstrip().rpartition("\n")[0]
         reason = result.explanation if result.retriable or not place else place
         if self._first(f"{result.evaluator} {result.version} {reason}"):
-            told = (result.evaluator, result.version, work.job.unit.trace_id, result.explanation)
-            _log.error("evaluator %s (version %s) failed on trace %s: %s%s", *told, f"\n{result.error or ''}".rstrip())
+            failure = (result.evaluator, result.version, work.job.unit.trace_id, result.explanation)
+            _log.error(
+                "evaluator %s (version %s) failed on trace %s: %s%s", *failure, f"\n{result.error or ''}".rstrip()
+            )
 
     def _first(self, reason: str) -> bool:
         """Whether this was not logged before; beyond a thousand reasons nothing more is."""
@@ -273,6 +275,6 @@ def count_interrupted(
 
 
 def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
-    told = {"evaluator": evaluator.name, "version": evaluator.version, "explanation": _REASON}
-    result = EvaluationResult(**told, judge=evaluator.judge_id, status="error", retriable=True)
+    fields = {"evaluator": evaluator.name, "version": evaluator.version, "explanation": _REASON}
+    result = EvaluationResult(**fields, judge=evaluator.judge_id, status="error", retriable=True)
     return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.revision)

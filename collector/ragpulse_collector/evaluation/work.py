@@ -52,11 +52,11 @@ class Evaluators:
             return
         former = last_revision(self._store, made.name, made.version)
         if former not in (None, made.revision):
-            told = (made.name, made.version, former, made.revision)
+            versions = (made.name, made.version, former, made.revision)
             _log.warning(
                 "the code of evaluator %s changed, but not its version %s (source %s, now %s):"
                 " old and new scores are one series; change version= in the code",
-                *told,
+                *versions,
             )
 
     async def rest(self) -> None:

@@ -58,7 +58,7 @@ class Limits:
     body_timeout_s: float = 30.0
     """A sender slower than this with one body is cut off."""
     retry_after_s: int = 1
-    """OpenTelemetry's Python exporters drop a batch when told to wait for ten seconds: stay far below."""
+    """OpenTelemetry's Python exporters drop a batch when asked to wait for ten seconds: stay far below."""
 
 
 class Refusal(Exception):
@@ -203,7 +203,7 @@ async def hand_over(submit: Submit, body: RawBody, limits: Limits) -> Receipt:
         return await asyncio.shield(asyncio.wrap_future(submit(body)))
     except DecodeError as error:
         raise Refusal(400, str(error)) from error.with_traceback(None)
-    except Exception as error:  # noqa: BLE001 - at this boundary whatever failed is ours to mend, so the sender keeps its batch
+    except Exception as error:  # noqa: BLE001 - at this boundary a failure is ours, so the sender keeps its batch
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:
             raise Refusal(503, str(error), retry_after_s=retry_after_s) from error.with_traceback(None)

@@ -192,7 +192,7 @@ class Sampler:
         # What was received since then is late, so that it makes a revision.
         run(sql.ADD_FACTS, {"until": due.until})
         self._draw(transaction, due)
-        if due.told:
+        if due.feedback:
             run(sql.SETTLE_FEEDBACK)
         run(undecided.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
 

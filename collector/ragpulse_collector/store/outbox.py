@@ -46,7 +46,7 @@ class Outbox:
             cursor.execute(f"ATTACH '{quoted(copy)}' AS {name} (READ_WRITE)")
             try:
                 cursor.execute(f'COPY FROM DATABASE "{source}" TO {name}')
-                cursor.execute(f"CHECKPOINT {name}")  # the engine is told not to when a file is closed
+                cursor.execute(f"CHECKPOINT {name}")  # the engine does not when a file is closed
             finally:
                 cursor.execute(f"DETACH {name}")
             _move(copy, target)

@@ -1,4 +1,4 @@
-"""`/documents`: which documents help, which mislead, and whether retrieval or generation is to blame."""
+"""`/documents`: which documents help, which mislead, and whether retrieval or generation failed."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def documents(site: Site, request: Request) -> Response:
-    """Blame over time on top, then the documents."""
+    """Failure attribution over time on top, then the documents."""
     view, query = read_view(request), request.query_params
     own = {name: query[name] for name in ("evaluator", "sort") if query.get(name)}
     answer, blame = await asyncio.gather(
@@ -80,7 +80,7 @@ def _columns(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _shares(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the blame table with each cause's place in its stacked bar, in percent."""
+    """A row of the attribution table with each cause's place in its stacked bar, in percent."""
     total = sum(cell.get(cause) or 0 for cause, _ in CAUSES)
     left, bars = 0.0, []
     for cause, _ in CAUSES:

@@ -46,7 +46,7 @@ MIDDLE: Final = {"latency": "latency_p95"}
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The overview, its fragments, and generated traffic for whoever has no application at hand yet."""
+    """The overview, its fragments, and generated traffic for users without an application at hand."""
     return [
         site.page("/", overview),
         site.page("/steady", steady),

@@ -196,8 +196,8 @@ class ChatJudge(SampledJudge):
         try:
             choices = [_read_choice(choice) for choice in answer["choices"]]
         except (KeyError, TypeError, AttributeError) as wrong:
-            told = f"{self.where}: no chat completion: {type(wrong).__name__}: {wrong}"
-            raise JudgeError(told, maybe_billed=True) from wrong
+            message = f"{self.where}: no chat completion: {type(wrong).__name__}: {wrong}"
+            raise JudgeError(message, maybe_billed=True) from wrong
         if not choices:
             raise JudgeError(f"{self.where}: a chat completion without choices", maybe_billed=True)
         first, *rest = choices

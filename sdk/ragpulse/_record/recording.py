@@ -134,22 +134,22 @@ def _stack(error: BaseException) -> str:
     """
     if isinstance(error, BaseExceptionGroup):
         return "".join(traceback.format_exception(error))
-    told: list[str] = []
+    lines: list[str] = []
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
         shown = "".join([*_frames(found.__traceback__), *traceback.format_exception_only(found)])
-        told += ("Traceback (most recent call last):\n" + shown,)
+        lines += ("Traceback (most recent call last):\n" + shown,)
         if found.__cause__ is not None:
-            told += ("\nThe above exception was the direct cause of the following exception:\n\n",)
+            lines += ("\nThe above exception was the direct cause of the following exception:\n\n",)
             found = found.__cause__
         elif found.__context__ is not None and not found.__suppress_context__:
-            told += ("\nDuring handling of the above exception, another exception occurred:\n\n",)
+            lines += ("\nDuring handling of the above exception, another exception occurred:\n\n",)
             found = found.__context__
         else:
             break
-    return "".join(reversed(told))
+    return "".join(reversed(lines))
 
 
 def _frames(trace: TracebackType | None) -> list[str]:

@@ -98,7 +98,7 @@ def test_the_rule_of_the_settings_is_the_rule_of_the_sampler() -> None:
         name="r", evaluators=("e", "e"), rate=1, where="error", strata=(StratumSettings(where="true", rate=0.5),)
     )
     rule = Rule.from_json(written.model_dump(), source="file")
-    assert rule.as_json() | {"unit": "trace"} == written.model_dump(mode="json")
+    assert rule.as_json() | {"unit": "trace", "budget_usd_per_day": None} == written.model_dump(mode="json")
     assert rule.evaluators == ("e",)
     assert set(Rule.model_fields) - set(RuleSettings.model_fields) == {"source"}
     assert len({rule, rule.changed(source="api"), rule.changed(rate=0.5)}) == 3

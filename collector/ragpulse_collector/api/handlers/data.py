@@ -41,7 +41,7 @@ class StoreWithCopies(Store, Protocol):
         ...
 
     def purge(self) -> None:
-        """Write the files anew that hold deleted rows, where the store can do so while it is used."""
+        """Rewrite the files that hold deleted rows, where the store can do so while it is used."""
         ...
 
     def snapshot(self, path: str | Path) -> Path:
@@ -59,7 +59,7 @@ class StoreWithCopies(Store, Protocol):
 
 @dataclass(frozen=True)
 class Download:
-    """A file made for one answer; whoever sends it calls `discard` afterwards."""
+    """A file made for one answer; the sender calls `discard` afterwards."""
 
     path: Path
     media_type: str

@@ -225,7 +225,7 @@ _ADDRESS = re.compile(r"://|\bhttps?:", re.IGNORECASE)
 def names_only(params: Replay) -> None:
     """Refuse a replay that brings files or a judge's address along; raises ValueError with the fix.
 
-    Whoever may ask for a replay must not thereby make the collector read a file, run code or call a host of their
+    A caller who may start a replay must not make the collector read a file, run code or call a host of their
     choice: evaluators are registered from Python, judges' addresses come from the configuration.
     """
     for name in FILES:

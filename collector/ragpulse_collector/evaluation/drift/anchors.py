@@ -138,8 +138,8 @@ class DriftWatch:
             result = await asyncio.wait_for(evaluator(case), _TIMEOUT_S)
         except TimeoutError:
             lost = (JudgeCall(finish_reason="lost"),)
-            told = "no result in time"
-            result = EvaluationResult(evaluator=evaluator.name, status="error", explanation=told, calls=lost)
+            reason = "no result in time"
+            result = EvaluationResult(evaluator=evaluator.name, status="error", explanation=reason, calls=lost)
         if reservation is not None:
             spent = cost_of(result)
             await asyncio.wrap_future(self.store.write(lambda tx: self.ledger.settle(tx, [(reservation, spent)])))

@@ -1,4 +1,4 @@
-"""A commit to the lake whose answer was lost: PostgreSQL may have it, although its sender is told to retry.
+"""A commit to the lake whose answer was lost: PostgreSQL may have it, although its sender is asked to retry.
 
 DuckLake takes such a commit as failed and deletes its Parquet files. If PostgreSQL has the commit, the catalog names
 files that do not exist, and no process can read the table. So the commit is undone as soon as PostgreSQL answers: by

@@ -105,7 +105,7 @@ class LakeStore(Writing):
                 cursor.execute(f"SELECT count(*) FROM {call}").fetchall()
 
     def purge(self) -> None:
-        """Write the files anew that hold deleted rows; `maintain` removes the old ones when their snapshots expire."""
+        """Rewrite the files that hold deleted rows; `maintain` removes the old ones when their snapshots expire."""
         if self._catalog.startswith("ducklake:postgres:"):
             self._flush()
         with contextlib.closing(self._cursor()) as cursor:

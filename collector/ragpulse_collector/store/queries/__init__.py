@@ -5,7 +5,7 @@
     documents   what retrievers returned: contexts of a trace, documents of a request
     decisions   the sampler's latest decisions
     one_trace   everything known of one trace; trace_list: scores, outcomes and facets of lists, sessions
-    health      totals, what waits, what failed lately, for `GET status`
+    health      totals, what waits, recent failures, for `GET status`
     scores      units (one score and one inclusion probability each), verdicts, labels
     jobs, runs  pending jobs, replays
 

@@ -1,4 +1,4 @@
-"""What `GET status` and readiness ask of the store: totals, what waits, what failed lately, what has no price."""
+"""What `GET status` and readiness ask of the store: totals, what waits, recent failures, what has no price."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ def states(read: Read, monitor: str, *, limit: int = 100) -> list[dict[str, Any]
     """Return the states of a monitor, newest first; `delivery` says what became of each message."""
     deliveries = (
         "SELECT event_id, string_agg(destination || ': ' || CASE WHEN error IS NULL THEN state"
-        " WHEN state = 'sent' THEN state ELSE state || ' (' || error || ')' END, ', ' ORDER BY destination) AS told"
+        " WHEN state = 'sent' THEN state ELSE state || ' (' || error || ')' END, ', ' ORDER BY destination) AS shown"
         " FROM (SELECT * FROM raw.alert_messages"
         " QUALIFY row_number() OVER (PARTITION BY event_id, destination ORDER BY attempt DESC) = 1) GROUP BY event_id"
     )
     sql = (
-        "SELECT s.* REPLACE (coalesce(d.told, s.delivery) AS delivery) FROM raw.monitor_states s"
+        "SELECT s.* REPLACE (coalesce(d.shown, s.delivery) AS delivery) FROM raw.monitor_states s"
         f" LEFT JOIN ({deliveries}) d ON d.event_id = s.event_id"
         " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT $limit"
     )

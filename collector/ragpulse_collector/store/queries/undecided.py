@@ -44,7 +44,7 @@ _WAITING = f"""
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at,
                min(received_at) FILTER (parent_span_id IS NULL) AS root_at, min({BEGUN}) AS lo, count(*) AS spans
         FROM raw.spans WHERE received_at >= $low GROUP BY trace_id),
-    told AS (
+    feedback AS (
         SELECT trace_id, min(received_at) AS first_at, max(received_at) AS last_at, min(time) AS time FROM (
             SELECT trace_id, received_at, TIMESTAMP '1970-01-01' AS time FROM raw.feedback
             WHERE received_at >= $low AND trace_id IS NOT NULL
@@ -54,7 +54,7 @@ _WAITING = f"""
         SELECT coalesce(s.trace_id, t.trace_id) AS trace_id, least(s.first_at, t.first_at) AS first_at,
                s.last_at AS span_at, t.last_at AS told_at, s.root_at, s.lo, s.spans,
                least(s.lo, t.time) AS earliest
-        FROM seen s FULL JOIN told t ON t.trace_id = s.trace_id),
+        FROM seen s FULL JOIN feedback t ON t.trace_id = s.trace_id),
     known AS (
         SELECT f.trace_id, f.revision, f.decided_at, coalesce(f.spans_from, f.start_time) AS start_time, f.n_spans,
                f.late_spans FROM raw.trace_facts f
@@ -78,7 +78,7 @@ _SUMMARY = """
     SELECT count(*) FILTER (due) AS traces, min(first_at) FILTER (pending AND NOT due) AS pending,
            coalesce(bool_or(due AND revision IS NOT NULL), false) AS late,
            least(min(lo) FILTER (due), min(known_start) FILTER (due)) AS lo,
-           (SELECT count(*) > 0 FROM raw.feedback) AS told,
+           (SELECT count(*) > 0 FROM raw.feedback) AS feedback,
            coalesce(sum(coalesce(spans, 0) + known_spans) FILTER (due), 0)::BIGINT AS spans FROM waiting"""
 
 _LIMIT_DUE = """
@@ -148,7 +148,7 @@ class Due:
     """Further traces are due."""
     late: bool = False
     """Some were decided before."""
-    told: bool = False
+    feedback: bool = False
     """There is feedback in the store."""
     since: datetime = _LONG_AGO
     """No span of them was received earlier."""
@@ -183,12 +183,12 @@ def find_due(
     if more:
         run(_LIMIT_DUE, {"most": most, "most_spans": most_spans})
         _, *found, _ = run(_SUMMARY).rows[0]
-    pending, late, lo, told = found
+    pending, late, lo, feedback = found
     columns = tuple(zip(*run(_DUE).rows, strict=True))
     # Whatever arrives from now on carries a later instant than this transaction's.
     return Due(
-        until=until, next_low=pending or until, more=more, late=late, told=told, since=_LONG_AGO if late else low,
-        lo=lo, columns=columns,
+        until=until, next_low=pending or until, more=more, late=late, feedback=feedback,
+        since=_LONG_AGO if late else low, lo=lo, columns=columns,
     )  # fmt: skip
 
 
