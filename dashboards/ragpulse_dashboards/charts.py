@@ -289,15 +289,23 @@ def _finite(value: Any) -> float | None:
 
 
 def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Version changes and change points, each once."""
+    """Version changes, change points, and where scores of a replay end and those of a rule begin; each once."""
     found = {}
     for _, answer in answers:
-        for marker in answer["markers"]:
+        for marker in (*answer["markers"], *filter(None, map(_bridge, answer["series"]))):
             moment = _epoch(marker.get("t"))
             if moment is not None:
                 text = str(marker.get("text") or "")
                 found[moment, text] = {"t": moment, "kind": str(marker.get("kind") or ""), "text": text[:80]}
     return sorted(found.values(), key=lambda marker: str(marker["t"]))
+
+
+def _bridge(series: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The marker of a line whose past a replay scored."""
+    replayed = any(point.get("replayed") for point in series.get("points") or [])
+    if not replayed or not series.get("online_since"):
+        return None
+    return {"t": series["online_since"], "kind": "replay", "text": "replayed before, live from here"}
 
 
 def _latest(lines: Sequence[Mapping[str, Any]], *, over_by: int | None) -> Mapping[str, Any] | None:

@@ -117,3 +117,14 @@ def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
     assert json.loads(chart.data)["targets"] == [{"value": 0.4, "text": "at least 0.400"}]
     assert [chart.bounds[0].judged(row) for row in chart.rows] == ["met", "undecided", "missed"]
     assert chart.bounds[0].judged({"value": None}) == ""
+
+
+def test_a_replays_past_is_marked_where_the_rule_goes_on() -> None:
+    """The line does not break; a marker says where scores of the replay end. Without replayed scores there is none."""
+    old, new = point(0, 0.5) | {"replayed": 20}, point(1, 0.6) | {"replayed": 0}
+    for points, texts in (([old, new], ["replayed before, live from here"]), ([new], [])):
+        series = {"group": {}, "version": "v", "online_since": "2026-01-01T00:01:00Z", "points": points}
+        chart = Chart(key="k", name="t", answers=[("", answer(series))], metric="quality:g")
+        drawn = json.loads(chart.data)
+        assert [one["text"] for one in drawn["markers"]] == texts
+        assert len(drawn["lines"]) == 1
