@@ -95,8 +95,8 @@ def _families(store: Store, units: Sequence[Unit]) -> _Families:
 
 
 def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:
-    """How many spans each trace had when it was decided."""
-    return {scope["ids"][number]: size for number, size in traces.span_counts(store, scope).rows}
+    """How many spans each trace had when it was decided, where that is known."""
+    return {scope["ids"][number]: size for number, size in traces.span_counts(store, scope).rows if size is not None}
 
 
 def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
