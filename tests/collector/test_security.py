@@ -351,7 +351,9 @@ def test_metrics_have_a_bounded_number_of_labels() -> None:
         "rejected": {"spans": 0, "requests_by_code": {str(code): 1 for code in range(100_000)}},
         "evaluations": {"by_status": {}, "dropped": {}, "pending": 0, "oldest_s": 0.0},
         "queue": {"bytes": 0, "bodies": 0, "oldest_s": 0.0}, "undecided": {"traces": 0, "oldest_s": 0.0},
-        "db": {"size_bytes": 0, "wal_bytes": 0}, "judge": {"spent_today_usd": 0.0, "rules": [{"name": "r", "spent_today_usd": 1.0}] * 100_000}, "disk": {"free_bytes": None},
+        "db": {"size_bytes": 0, "wal_bytes": 0},
+        "judge": {"spent_today_usd": 0.0, "rules": [{"name": "r", "spent_today_usd": 1.0}] * 100_000},
+        "disk": {"free_bytes": None},
         "unknown_price": {"calls": 0}, "queries": asdict(QueryTimes()),
         "problems": [{"name": f"problem {number}"} for number in range(100_000)],
     }  # fmt: skip
