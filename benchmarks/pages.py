@@ -11,7 +11,7 @@ range that nobody asked for yet: it is painted with its traffic, and "whole" whe
 is what the collector does, each value measured in turn. --open keeps the overview open for so many seconds while spans
 arrive and prints how often its facts were renewed, and the longest time they stood still. --short takes 100,000 spans
 and three runs. --matrix opens
-every page at both sizes, in both themes, with data, empty and hostile, and counts what axe-core, the policy or the
+every page at four sizes, in both themes, with data, empty and hostile, and counts what axe-core, the policy or the
 console complain about.
 """
 
@@ -46,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 CONFTEST = importlib.import_module("dashboards.conftest")
 TRAFFIC = importlib.import_module("traffic")
 RATE = 5_000
+WIDTHS = (2560, 1440, 1024, 390)
 WATCH = """addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
   window.painted = performance.now(); })))"""
 PAINTED = """() => new Promise((done) => {
@@ -195,14 +196,14 @@ def matrix(browser: Any) -> int:
     complaints = 0
     for kind in ("data", "empty", "hostile"):
         with CONFTEST.serve(fake.FakeApi(empty=kind == "empty", hostile=kind == "hostile")) as base:
-            for width in (1440, 390):
+            for width in WIDTHS:
                 for theme in ("light", "dark"):
                     for path in pages:
                         problems = look(browser, base, path, width, theme)
                         complaints += len(problems)
                         for problem in problems:
                             print(kind, width, theme, path, problem)
-        print(f"{kind}: {len(pages)} pages x 2 sizes x 2 themes looked at")
+        print(f"{kind}: {len(pages)} pages x {len(WIDTHS)} sizes x 2 themes looked at")
     return complaints
 
 
