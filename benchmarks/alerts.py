@@ -10,14 +10,14 @@ false alarms exceed what was stated, or a change is not seen in time.
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import math
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +29,9 @@ from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import EmbeddedStore
 
+sys.path.insert(0, str(Path(__file__).parent))
+PROMISES = importlib.import_module("_promises")
+Promise = PROMISES.Promise
 END = datetime(2026, 11, 20)
 _HOUR = timedelta(hours=1)
 
@@ -171,24 +174,6 @@ def watched(store: EmbeddedStore, monitor: MonitorSettings, hours: int, *, per_h
     return Watched(alarms)
 
 
-@dataclass(frozen=True)
-class Promise:
-    """One figure and the most that it may be."""
-
-    what: str
-    value: float
-    high: float
-    note: str = ""
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is within its bound."""
-        return self.value <= self.high
-
-    def __str__(self) -> str:
-        return f"{'ok ' if self.kept else 'BAD'} {self.what:76s} {self.value:8.2f}   <= {self.high:<8.4g} {self.note}"
-
-
 WORLDS = {"quiet": World(), "few users": World(users=25), "busy": World(requests=120.0, bursts=0.05)}
 
 
@@ -219,7 +204,9 @@ def quiet(services: int, hours: int) -> list[Promise]:
                     stated = year * hours / 8766.0
                     seen = watched(store, monitor, hours, per_hour=1 if condition == "change" else 4)
                     told = f"A/A {name}, {metric} {condition}, {few} services x {hours} h: false alarms"
-                    found.append(Promise(told, seen.count, stated + 3.0 * math.sqrt(stated), f"stated {stated:.1f}"))
+                    found.append(
+                        Promise(told, seen.count, high=stated + 3.0 * math.sqrt(stated), note=f"stated {stated:.1f}")
+                    )
             finally:
                 store.close()
     return found
@@ -246,7 +233,9 @@ def change(services: int, hours: int) -> list[Promise]:
         delays += [hours] * (services - len(delays))
         told = f"{metric}, {_told(planted)}: hours until seen (median)"
         found.append(
-            Promise(told, float(np.median(delays)), within, f"in {sum(d < hours for d in delays)} of {services}")
+            Promise(
+                told, float(np.median(delays)), high=within, note=f"in {sum(d < hours for d in delays)} of {services}"
+            )
         )
     return found
 
@@ -276,7 +265,7 @@ def successor(services: int, hours: int) -> list[Promise]:
                 store.close()
         delays = [at[0] - 6 for at in seen.values()] + [hours] * (services - len(seen))
         value = float(np.median(delays)) if drop else float(len(seen))
-        found.append(Promise(f"new prompt version, {told}", value, most, f"in {len(seen)} of {services}"))
+        found.append(Promise(f"new prompt version, {told}", value, high=most, note=f"in {len(seen)} of {services}"))
     return found
 
 
@@ -290,20 +279,11 @@ SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int
 
 def main() -> int:
     """Run every simulation and print each figure against its bound."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--only", choices=SIMULATIONS)
-    options = parser.parse_args()
-    broken = 0
-    for name, (simulate, short, whole) in SIMULATIONS.items():
-        if options.only in (None, name):
-            started = time.perf_counter()
-            promises = simulate(*(short if options.short else whole))
-            print(f"\n{name}: {time.perf_counter() - started:.0f} s")
-            print("\n".join(map(str, promises)), flush=True)
-            broken += sum(not promise.kept for promise in promises)
-    print(f"\n{broken} promises broken")
-    return int(broken > 0)
+    sized = {
+        name: (partial(simulate, *short), partial(simulate, *whole))
+        for name, (simulate, short, whole) in SIMULATIONS.items()
+    }
+    return PROMISES.run(__doc__, sized)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,14 @@ the truth; a peer's formula runs beside it where there is one. Exit 1 when a pro
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import math
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -37,30 +36,11 @@ from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Interval, Moments, compare_arms, hajek, minus, ppi_mean, verdict, wilson
 
 sys.path.insert(0, str(Path(__file__).parent))
-CELLS, ASSISTED, CLUSTERED = (importlib.import_module(name) for name in ("_cells", "_assisted", "_clustered"))
+CELLS, ASSISTED, CLUSTERED, PROMISES = (
+    importlib.import_module(name) for name in ("_cells", "_assisted", "_clustered", "_promises")
+)
+Promise = PROMISES.Promise
 NOON = datetime(2026, 11, 20, 12)
-
-
-@dataclass(frozen=True)
-class Promise:
-    """One figure and what it must keep to."""
-
-    what: str
-    value: float
-    low: float = -math.inf
-    high: float = math.inf
-    peer: str = ""
-
-    @property
-    def kept(self) -> bool:
-        """Whether the figure lies in its bounds."""
-        return self.low <= self.value <= self.high
-
-    def __str__(self) -> str:
-        bounds = f"{'' if self.low == -math.inf else f'>= {self.low:.4g} '}" + (
-            "" if self.high == math.inf else f"<= {self.high:.4g}"
-        )
-        return f"{'ok ' if self.kept else 'BAD'} {self.what:72s} {self.value:9.4f}   {bounds:22s} {self.peer}"
 
 
 def moments_of(strata: Sequence[tuple[int, int, float]]) -> Moments | None:
@@ -137,7 +117,7 @@ def weighted_coverage(seeds: int) -> list[Promise]:
                 3.0 * math.sqrt(least * (1.0 - least) / seeds),
             )
             name = f"{kind}, {told}: "
-            found.append(Promise(f"{name}worst of {seen.count} cells", seen.worst, least - slack, peer=seen.where))
+            found.append(Promise(f"{name}worst of {seen.count} cells", seen.worst, least - slack, note=seen.where))
             found.append(Promise(f"{name}mean over cells", seen.mean, 0.94))
     return found
 
@@ -158,10 +138,10 @@ def clustered_coverage(seeds: int) -> list[Promise]:
         rate, slack = max(wrong[1].above, wrong[1].below), 3.0 / math.sqrt(seeds)
         name = f"{told} effective users: "
         low = goal - slack * math.sqrt(goal * (1.0 - goal))
-        found.append(Promise(f"{name}worst of {len(band)} cells", worst[1].covered, low, peer=worst[0].told))
+        found.append(Promise(f"{name}worst of {len(band)} cells", worst[1].covered, low, note=worst[0].told))
         found.append(Promise(f"{name}mean over cells", float(np.mean([one.covered for _, one in band])), 0.94))
         if goal > 0.92:
-            found.append(Promise(f"{name}wrong at the limit", rate, high=0.03 + slack * 0.17, peer=wrong[0].told))
+            found.append(Promise(f"{name}wrong at the limit", rate, high=0.03 + slack * 0.17, note=wrong[0].told))
     return found
 
 
@@ -250,7 +230,7 @@ def risk_oversampled(seeds: int) -> list[Promise]:
             "risk sampling: bias of the weighted mean",
             bias,
             high=max(0.002, error),
-            peer=f"naive {np.mean(naive):.3f} for {truth:.3f}",
+            note=f"naive {np.mean(naive):.3f} for {truth:.3f}",
         )
     ]
 
@@ -286,7 +266,7 @@ def uneven_day(seeds: int) -> list[Promise]:
             "uneven day under a budget: bias with pacing",
             bias,
             high=max(0.005, error),
-            peer=f"first come {np.mean(first_come):+.3f}",
+            note=f"first come {np.mean(first_come):+.3f}",
         )
     ]
 
@@ -305,7 +285,7 @@ def peeking(runs: int) -> list[Promise]:
             "A/A false alarms under peeking, clustered by user",
             alarms / runs,
             high=0.05 + slack,
-            peer=f"counted as independent {naive / runs:.2f}",
+            note=f"counted as independent {naive / runs:.2f}",
         ),
         Promise("a drop of 0.15 found within 4,000 answers of 200 users", found / math.ceil(runs / 2), low=0.8),
     ]
@@ -365,8 +345,8 @@ def _labels(runs: int, *, count: int, graded: bool) -> list[Promise]:
     least = 0.30 - 3.0 * float(np.std(narrower)) / math.sqrt(runs)
     near = f"correlation {np.mean(correlation):.2f}"
     return [
-        Promise(f"{told}: narrower than labels alone by", float(np.mean(narrower)), low=least, peer=near),
-        Promise(f"{told}: coverage", held / runs, low=0.94 - slack, peer=f"labels alone {alone / runs:.3f}"),
+        Promise(f"{told}: narrower than labels alone by", float(np.mean(narrower)), low=least, note=near),
+        Promise(f"{told}: coverage", held / runs, low=0.94 - slack, note=f"labels alone {alone / runs:.3f}"),
     ]
 
 
@@ -381,14 +361,14 @@ def assisted(seeds: int) -> list[Promise]:
     seen = CELLS.worst(chance, known, seeds, covered=ASSISTED.coverage)
     slack = 3.0 * math.sqrt(0.93 * 0.07 / seeds)
     found = [
-        Promise(f"assisted: worst of {seen.count} cells", seen.worst, 0.93 - slack, peer=seen.where),
+        Promise(f"assisted: worst of {seen.count} cells", seen.worst, 0.93 - slack, note=seen.where),
         Promise("assisted: mean over cells", seen.mean, 0.94),
     ]
     for (noise, told), most in zip(ASSISTED.NOISES.items(), (0.8, 0.9, 1.0), strict=True):
         draws = [case.draw(chance) for case in known if case.noise == noise for _ in range(max(5, seeds // 50))]
         ratio = math.exp(float(np.mean([math.log(wide / plain) for _, _, wide, plain in draws])))
         peer = f"plain covers {np.mean([held for _, held, _, _ in draws]):.3f}"
-        found.append(Promise(f"assisted: width at a correlation {told}, x without", ratio, high=most, peer=peer))
+        found.append(Promise(f"assisted: width at a correlation {told}, x without", ratio, high=most, note=peer))
     return found
 
 
@@ -467,20 +447,11 @@ SIMULATIONS: dict[str, tuple[Callable[[int], list[Promise]], int, int]] = {
 
 def main() -> int:
     """Run every simulation and print each figure against its bound."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--only", choices=SIMULATIONS)
-    options = parser.parse_args()
-    broken = 0
-    for name, (simulate, short, whole) in SIMULATIONS.items():
-        if options.only in (None, name):
-            started = time.perf_counter()
-            promises = simulate(short if options.short else whole)
-            print(f"\n{name}: {short if options.short else whole} draws, {time.perf_counter() - started:.1f} s")
-            print("\n".join(map(str, promises)))
-            broken += sum(not promise.kept for promise in promises)
-    print(f"\n{broken} promises broken")
-    return int(broken > 0)
+    sized = {
+        name: (partial(simulate, short), partial(simulate, whole))
+        for name, (simulate, short, whole) in SIMULATIONS.items()
+    }
+    return PROMISES.run(__doc__, sized)
 
 
 if __name__ == "__main__":
