@@ -1,5 +1,7 @@
 import json
 import sys
+import time
+import urllib.error
 import urllib.request
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -36,11 +38,19 @@ for number in range(130):
 
 
 def post(path, data):
+    """Write annotations; Phoenix answers 404 until it has inserted the spans that it acknowledged."""
     request = urllib.request.Request(
         url + path, json.dumps({"data": data}).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request) as answer:
-        print(path, answer.status)
+    last = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(request):
+                return
+        except urllib.error.HTTPError as error:
+            if error.code != 404 or time.monotonic() > last:
+                raise SystemExit(f"{path}: {error.code} {error.read().decode()}") from error
+        time.sleep(0.1)
 
 
 post(

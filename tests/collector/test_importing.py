@@ -141,7 +141,7 @@ def serving(name: str, folder: Path) -> Iterator[str]:
         url = f"http://127.0.0.1:{port}"
         eventually(lambda: answers(url) or process.poll() is not None, within_s=90)
         script = FILL / f"fill_{name}.py"
-        subprocess.run([binary / "python", script, url], check=True, cwd=folder, env=environment, capture_output=True)
+        subprocess.run([binary / "python", script, url], check=True, cwd=folder, env=environment)
         yield url
     finally:
         os.killpg(process.pid, signal.SIGTERM)
