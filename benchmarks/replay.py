@@ -30,7 +30,7 @@ from ragpulse_collector.store import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.cache import CachedJudge
-from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
+from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 
 CENT = 0.01
 CONCURRENCY = 8

@@ -16,7 +16,7 @@ from waiting import until
 
 from ragpulse_collector.app import Collector
 from ragpulse_collector.client import ClientError, connect
-from ragpulse_collector.demo.corpus import QUESTIONS, Index, guides, passages
+from ragpulse_collector.demo.application import QUESTIONS, Index, guides, passages
 from ragpulse_collector.demo.traffic import TURNS, visits
 from ragpulse_collector.settings import Settings
 

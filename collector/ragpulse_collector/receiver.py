@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ragpulse_collector.otlp.inflate import ENCODINGS, inflate_aside
 from ragpulse_collector.otlp.intake import (
+    ENCODINGS,
     JSON,
     PROTOBUF,
     ContentType,
@@ -28,6 +28,7 @@ from ragpulse_collector.otlp.intake import (
     Ticket,
     failure,
     hand_over,
+    inflate_aside,
     success,
 )
 from ragpulse_collector.records import RawBody, Receipt

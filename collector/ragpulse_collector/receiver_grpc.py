@@ -17,8 +17,17 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from ragpulse_collector.otlp.inflate import inflate_aside
-from ragpulse_collector.otlp.intake import PROTOBUF, Counters, Flight, Limits, Refusal, Signal, hand_over, success
+from ragpulse_collector.otlp.intake import (
+    PROTOBUF,
+    Counters,
+    Flight,
+    Limits,
+    Refusal,
+    Signal,
+    hand_over,
+    inflate_aside,
+    success,
+)
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.protocol import Store

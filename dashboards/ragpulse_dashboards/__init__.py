@@ -12,13 +12,12 @@ from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.security import CONTENT_SECURITY_POLICY, SecurityHeaders
 
 if TYPE_CHECKING:
-    from ragpulse_dashboards.mount import routes
+    from ragpulse_dashboards.mount import routes, standalone
     from ragpulse_dashboards.site import Api
-    from ragpulse_dashboards.standalone import standalone
 
 __all__ = ["CONTENT_SECURITY_POLICY", "Api", "ApiError", "SecurityHeaders", "routes", "standalone"]
 
-_WITH_TEMPLATES: Final = {"Api": "site", "routes": "mount", "standalone": "standalone"}
+_WITH_TEMPLATES: Final = {"Api": "site", "routes": "mount", "standalone": "mount"}
 
 
 def __getattr__(name: str) -> Any:

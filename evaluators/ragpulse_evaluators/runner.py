@@ -14,11 +14,10 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.evaluator import evaluator as as_evaluator
-from ragpulse_evaluators.judges.budget import Budget, BudgetedJudge
 from ragpulse_evaluators.judges.cache import CachedJudge, JudgeCache
+from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge, Gate, GatedJudge
 from ragpulse_evaluators.judges.litellm import LLMJudge, as_judge, prices
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
-from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 from ragpulse_evaluators.registry import Registry, default_registry
 from ragpulse_evaluators.result import EvaluationResult
 

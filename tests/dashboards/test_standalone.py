@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_dashboards import standalone
-from ragpulse_dashboards.standalone import redacted
+from ragpulse_dashboards.mount import redacted
 
 from .conftest import Browser, Visit
 

@@ -24,7 +24,7 @@ from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
-from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
+from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 
 POLL_S = {False: 30.0, True: 1.0}
 """How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""

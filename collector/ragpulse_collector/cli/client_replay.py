@@ -32,7 +32,7 @@ class Caller:
         from ragpulse_collector.configuration import load_settings
         from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
         from ragpulse_collector.store import Prices
-        from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
+        from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 
         try:
             settings = load_settings(config_path(None))

@@ -224,7 +224,7 @@ def update(address: str, config: str | None) -> None:
 
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.store import StoreError
-    from ragpulse_collector.store.ingest.price_table import written
+    from ragpulse_collector.store.ingest.prices import written
 
     path = Path(load_settings(config_path(config)).collector.price_table)
     click.echo(f"asking {address}: one GET, nothing of yours is sent")

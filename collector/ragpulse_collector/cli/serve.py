@@ -147,8 +147,7 @@ def demo(stay: bool, model: str | None, judge: str | None, port: int) -> int:
 
 
 def _ask_everything(client: Client, model: str | None) -> int:
-    from ragpulse_collector.demo.application import model_generator
-    from ragpulse_collector.demo.corpus import QUESTIONS
+    from ragpulse_collector.demo.application import QUESTIONS, model_generator
     from ragpulse_collector.demo.traffic import HOURS, VERSIONS, traffic, visits
 
     # A model is asked once a question and version: it may cost money.

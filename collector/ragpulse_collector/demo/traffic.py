@@ -22,8 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 import ragpulse
 from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
-from ragpulse_collector.demo.application import MADE_UP, Application, Generate
-from ragpulse_collector.demo.corpus import QUESTIONS
+from ragpulse_collector.demo.application import MADE_UP, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
 
 __all__ = ["SERVICE", "VERSIONS", "Visit", "traffic", "visits"]

@@ -22,7 +22,7 @@ from ragpulse_collector.evaluation.work import Work
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
-from ragpulse_evaluators.judges.rate_limit import Gate
+from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.runner import Retry
 
 __all__ = ["AttemptOptions", "JobRunner", "RunningJobs", "backoff_s", "count_interrupted"]

@@ -16,7 +16,7 @@ from typing import Any
 from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
 from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
-from ragpulse_collector.evaluation.declared import Declared, declared
+from ragpulse_collector.evaluation.client_replay import Declared, declared
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import add_replay_jobs

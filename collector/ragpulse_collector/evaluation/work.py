@@ -16,8 +16,8 @@ from ragpulse_collector.store.queries.runs import Run
 from ragpulse_collector.store.queries.scores import last_revision
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 from ragpulse_evaluators.isolated import Isolated
+from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.judges.protocol import close_judge
-from ragpulse_evaluators.judges.rate_limit import Gate
 
 __all__ = ["Evaluators", "JobPool", "Resolve", "Work", "prepared"]
 

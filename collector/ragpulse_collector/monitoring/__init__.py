@@ -3,7 +3,7 @@
 settings ─▶ condition ── measure (one window, or buckets against a baseline) ─▶ decide ─▶ stored state ─▶ notification
 """
 
-from ragpulse_collector.monitoring.meanings import log_changed_meanings
+from ragpulse_collector.monitoring.definitions import log_changed_meanings
 from ragpulse_collector.monitoring.monitors import Monitors
 from ragpulse_collector.monitoring.targets import Targets
 

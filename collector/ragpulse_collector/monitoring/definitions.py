@@ -1,29 +1,64 @@
-"""Which monitors there are: those of the file (read-only), and those made over the API (kept in the store)."""
+"""Monitors of the file (read-only) and those made over the API (kept in the store); changed meanings are logged."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from ragpulse_collector.analysis.plan import changed_meaning
 from ragpulse_collector.analysis.selection import dimensions, duration_s, filter_of
 from ragpulse_collector.monitoring.changes import check_change
-from ragpulse_collector.monitoring.conditions import parse
-from ragpulse_collector.monitoring.measure import check_metric
+from ragpulse_collector.monitoring.measure import check_metric, parse
+from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.settings import (
     DestinationSettings,
     DriftSettings,
     MonitorSettings,
     Settings,
     SettingsError,
+    TargetSettings,
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
 from ragpulse_evaluators.registry import nearest
 
-__all__ = ["DRIFT", "Definitions", "Monitor", "destinations"]
+__all__ = ["DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
+
+_SCORED = ("quality", "score")
+"""The metrics that average scores; a pass rate has the evaluator's own limit."""
+_log = logging.getLogger("ragpulse.collector")
+
+
+def log_changed_meanings(
+    store: Store, *, monitors: Iterable[Monitor], targets: Iterable[TargetSettings], rules: Iterable[Rule]
+) -> None:
+    """Log one warning for each evaluator of changed meaning that a limit is set on, while former scores are stored."""
+    owners: dict[str, list[str]] = {}
+    for evaluator, owner in _limits(monitors, targets, rules):
+        owners.setdefault(evaluator, []).append(owner)
+    for evaluator, named in owners.items():
+        if note := changed_meaning(store, evaluator):
+            _log.warning("%s; look at the limits of %s", note, ", ".join(named))
+
+
+def _limits(
+    monitors: Iterable[Monitor], targets: Iterable[TargetSettings], rules: Iterable[Rule]
+) -> Iterator[tuple[str, str]]:
+    """Yield the evaluator that each limit is set on, and what sets it."""
+    metrics = [(f"monitor {one.settings.name!r}", one.settings.metric) for one in monitors]
+    metrics += [(f"target {one.metric!r}", one.metric) for one in targets]
+    for owner, metric in metrics:
+        family, _, evaluator = metric.partition(":")
+        if family in _SCORED:
+            yield evaluator.partition("@")[0], owner
+    for rule in rules:
+        for evaluator in rule.scores:
+            yield evaluator, f"rule {rule.name!r}"
+
 
 DRIFT = "drift:"
 """The prefix of monitors that watch a judge."""

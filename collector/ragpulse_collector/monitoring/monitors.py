@@ -14,22 +14,21 @@ from uuid import uuid4
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.explain import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
-from ragpulse_collector.monitoring.changes import moves
-from ragpulse_collector.monitoring.conditions import (
+from ragpulse_collector.monitoring.changes import detects, moves
+from ragpulse_collector.monitoring.counts import Move, Span
+from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
+from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
+from ragpulse_collector.monitoring.measure import (
     LOOKS,
     Condition,
     Reading,
     State,
+    absent,
     confidence_for,
     decide,
     parse,
+    readings,
 )
-from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
-from ragpulse_collector.monitoring.destinations import Undelivered, send
-from ragpulse_collector.monitoring.detection import detects
-from ragpulse_collector.monitoring.measure import absent, readings
-from ragpulse_collector.monitoring.moves import Move, Span
-from ragpulse_collector.monitoring.outbox import Outbox
 from ragpulse_collector.monitoring.words import false_alarm_rate, limit_text, number, of_group, plain_group
 from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store import Store, Transaction

@@ -9,8 +9,7 @@ from typing import Any
 from ragpulse_collector.analysis.quality import current, estimates
 from ragpulse_collector.analysis.selection import Window, filter_of, window_of
 from ragpulse_collector.analysis.traffic import NAMES
-from ragpulse_collector.monitoring.conditions import Condition, Reading, decide
-from ragpulse_collector.monitoring.measure import check_metric, readings
+from ragpulse_collector.monitoring.measure import Condition, Reading, check_metric, decide, readings
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from ragpulse_collector.analysis.selection import duration_s
-from ragpulse_collector.monitoring.conditions import Reading, State
 from ragpulse_collector.monitoring.definitions import DRIFT
+from ragpulse_collector.monitoring.measure import Reading, State
 from ragpulse_collector.settings import MonitorSettings
 
 __all__ = ["false_alarm_rate", "limit_text", "number", "of_group", "plain_group"]

@@ -17,7 +17,7 @@ from ragpulse_collector.sampling import cascade, sessions
 from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
-from ragpulse_collector.store.queries import undecided, unit_texts
+from ragpulse_collector.store.queries import documents, undecided
 from ragpulse_collector.store.queries.decisions import force, sampling_number
 from ragpulse_collector.store.queries.undecided import Due
 
@@ -183,7 +183,7 @@ class Sampler:
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
-        run(unit_texts.OWN_TEXTS, lo)
+        run(documents.OWN_TEXTS, lo)
         self._find_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted)
         run(sql.FACT)
@@ -240,12 +240,12 @@ class Sampler:
 
     def _find_texts_below(self, transaction: Transaction, lo: dict[str, Any]) -> None:
         """Give units whose own span has no query or response those of the spans below."""
-        if not transaction.execute(unit_texts.COUNT_SILENT).rows[0][0]:
-            transaction.execute(unit_texts.NOTHING_BELOW)
+        if not transaction.execute(documents.COUNT_SILENT).rows[0][0]:
+            transaction.execute(documents.NOTHING_BELOW)
             return
-        transaction.execute(unit_texts.BELOW, lo)
-        transaction.execute(unit_texts.REFRESH_TEXTS, lo)
-        transaction.execute(unit_texts.ADD_TEXTS, lo)
+        transaction.execute(documents.BELOW, lo)
+        transaction.execute(documents.REFRESH_TEXTS, lo)
+        transaction.execute(documents.ADD_TEXTS, lo)
 
 
 def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool]]:

@@ -19,9 +19,8 @@ import duckdb
 from ragpulse_collector.store.connection import attach_file, lock_down, open_file, settings
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.migrations import check_version, file_version, is_older, open_current
-from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import StoreError
-from ragpulse_collector.store.reading import Reading
+from ragpulse_collector.store.reading import Reading, outbox_folder
 from ragpulse_collector.store.schema import SCHEMA_VERSION
 from ragpulse_collector.store.sql.process import POSSIBLE, Readers
 from ragpulse_collector.store.writing import Ways, Writing

@@ -18,8 +18,8 @@ import orjson
 
 from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.outbox import outbox_folder
 from ragpulse_collector.store.protocol import Parameters, Store, StoreError, Transaction
+from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, in_file
 
 _OF_TRACES = tuple(sorted((name for name, held in TABLES.items() if "trace_id UUID" in held), key="spans".__eq__))

@@ -20,10 +20,10 @@ from ragpulse_evaluators.errors import ConfigurationError, JudgeError, MissingFi
 from ragpulse_evaluators.judged.session import Session
 from ragpulse_evaluators.judged.templates import PromptFile, fields_of
 from ragpulse_evaluators.judges.json_reply import Reply, read_model
+from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
-from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
 from ragpulse_evaluators.result import JudgeCall
 
 __all__ = ("GeneratedQuestions", "generate_questions")

@@ -16,7 +16,6 @@ from ragpulse_evaluators.statistics.agreement import (
     roc_auc,
     spearman,
 )
-from ragpulse_evaluators.statistics.assisted import AssistedEstimate, assisted_mean
 from ragpulse_evaluators.statistics.bootstrap import bootstrap_ci
 from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
 from ragpulse_evaluators.statistics.comparison import (
@@ -35,7 +34,13 @@ from ragpulse_evaluators.statistics.comparison import (
     verdict,
     wilcoxon,
 )
-from ragpulse_evaluators.statistics.correction import CorrectedEstimate, ppi_mean, rogan_gladen
+from ragpulse_evaluators.statistics.correction import (
+    AssistedEstimate,
+    CorrectedEstimate,
+    assisted_mean,
+    ppi_mean,
+    rogan_gladen,
+)
 from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.intervals import (
     clopper_pearson,
@@ -47,8 +52,7 @@ from ragpulse_evaluators.statistics.intervals import (
     weighted_mean,
     wilson,
 )
-from ragpulse_evaluators.statistics.moments import Moments
-from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate
+from ragpulse_evaluators.statistics.weighted import NOT_ENOUGH_USERS, Estimate, Moments
 
 __all__ = [
     "NOT_ENOUGH_USERS",

@@ -14,8 +14,7 @@ from ragpulse import attributes as names
 from ragpulse._guard import GUARD
 from ragpulse._reading.contexts import Document, document
 from ragpulse._reading.frames import SoFar, is_json_line, is_sse, json_lines_text, sse_text
-from ragpulse._reading.replies import is_final, reply_text
-from ragpulse._reading.tools import add_tool_calls
+from ragpulse._reading.replies import add_tool_calls, is_final, reply_text
 from ragpulse._reading.usage import add_facts, reply_facts
 from ragpulse._reading.values import CutText, JsonText, keep, parsed
 

@@ -9,8 +9,7 @@ from typing import Any
 from ragpulse import attributes as names
 from ragpulse._guard import GUARD, logger
 from ragpulse._reading.contexts import Document, documents_in, nested_documents, reordered
-from ragpulse._reading.replies import opened, text_in
-from ragpulse._reading.tools import calls_of_message, is_call, tool_calls
+from ragpulse._reading.replies import calls_of_message, is_call, opened, text_in, tool_calls
 from ragpulse._reading.usage import facts_in, usage_facts
 from ragpulse._reading.values import JsonText, fields_of, keep, plain, read, to_json, type_name
 

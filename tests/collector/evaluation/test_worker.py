@@ -26,7 +26,7 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_evaluators import Case, Evaluator, JudgeCall, evaluator
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.http import HTTPJudge
-from ragpulse_evaluators.judges.rate_limit import Gate, GatedJudge
+from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 
 
 @evaluator

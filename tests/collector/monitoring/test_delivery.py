@@ -21,7 +21,7 @@ from waiting import eventually
 from ragpulse_collector.cli import run
 from ragpulse_collector.client import ClientError, connect
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.monitoring.destinations import send as send_message
+from ragpulse_collector.monitoring.delivery import send as send_message
 from ragpulse_collector.settings import DestinationSettings, MonitorSettings, Settings, SmtpSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
 

@@ -15,7 +15,7 @@ from receivers import Receiver
 from stored_units import T0, Units, open_store, uniform
 
 from ragpulse_collector.monitoring import Monitors
-from ragpulse_collector.monitoring.conditions import Reading, State, confidence_for, decide, parse
+from ragpulse_collector.monitoring.measure import Reading, State, confidence_for, decide, parse
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ragpulse_collector.store import Busy, FileReader, Refused
-from ragpulse_collector.store.outbox import outbox_folder
+from ragpulse_collector.store.reading import outbox_folder
 
 
 def test_the_export_folder_is_no_way_to_read_files(kit: Any) -> None:

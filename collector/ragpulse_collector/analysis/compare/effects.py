@@ -1,10 +1,10 @@
-"""Latency, cost and acceptance of two groups of requests."""
+"""Latency, cost and acceptance of two groups of requests, and how many more of them would decide."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ragpulse_collector.analysis.compare.need import ALPHA, TAU, more_needed, needed
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, with_columns
@@ -17,7 +17,26 @@ from ragpulse_evaluators.statistics import (
 )
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
-__all__ = ["WHOLE", "Group", "effects"]
+__all__ = ["ALPHA", "TAU", "WHOLE", "Group", "effects", "more_needed", "needed"]
+
+TAU = 0.1
+"""The size of difference the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
+ALPHA = 0.05
+
+
+def needed(call: str, short: int, more: int | None) -> dict[str, Any]:
+    """How many more decide it, and of what: an arm with too few users has no verdict, however many answers it has."""
+    if call != "not enough data":
+        return {"need_more": None, "need_more_of": "answers"}
+    return (
+        {"need_more": short, "need_more_of": "users"} if short else {"need_more": more or 1, "need_more_of": "answers"}
+    )
+
+
+def more_needed(mean: float, half: float, n: int) -> int | None:
+    """About how many more would decide it, if the difference is what it looks like (at least 0.01)."""
+    return max(1, math.ceil(n * (half / max(abs(mean), 0.01)) ** 2) - n) if half else None
+
 
 Group = tuple[str, str]
 """A column of `traces` and its value."""

@@ -9,8 +9,7 @@ from datetime import datetime
 from statistics import pvariance
 from typing import Any
 
-from ragpulse_collector.analysis.compare.effects import WHOLE, effects
-from ragpulse_collector.analysis.compare.need import ALPHA, TAU, more_needed, needed
+from ragpulse_collector.analysis.compare.effects import ALPHA, TAU, WHOLE, effects, more_needed, needed
 from ragpulse_collector.analysis.compare.sides import (
     Scored,
     Side,

@@ -22,11 +22,10 @@ from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store import Rows, Store
 from ragpulse_collector.store.ingest.queue import Backlog
 from ragpulse_collector.store.ingest.remap import remap
-from ragpulse_collector.store.outbox import Format
 from ragpulse_collector.store.protocol import Parameters
 from ragpulse_collector.store.queries.scores import EVENTS
-from ragpulse_collector.store.queries.trace_list import with_scores
-from ragpulse_collector.store.reading import QueryTimes
+from ragpulse_collector.store.queries.trace_answers import with_scores
+from ragpulse_collector.store.reading import Format, QueryTimes
 from ragpulse_collector.store.retention import Forget, Subject, forget, prune, prune_service
 from ragpulse_collector.store.rows import utc_now
 

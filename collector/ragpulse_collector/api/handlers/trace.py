@@ -19,7 +19,7 @@ from ragpulse_collector.conventions import restore_attributes
 from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 from ragpulse_collector.records import ContextRecord
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries import one_trace
+from ragpulse_collector.store.queries import trace_answers
 from ragpulse_collector.store.queries.traces import is_bound
 from ragpulse_collector.store.rows import utc_now
 
@@ -36,11 +36,11 @@ def trace_detail(store: Store, params: TraceDetail) -> dict[str, Any]:
     trace_id, only = params.trace_id, params.only
     found: dict[str, Any] = {}
     if only != "rest":
-        facts = one_trace.facts(store, trace_id)
+        facts = trace_answers.facts(store, trace_id)
         if facts is None:
             raise _unknown(trace_id)
         found["trace"] = {"trace_id": trace_id.hex, **facts}
-        found |= one_trace.neighbours(store, facts["start_time"], params.caller.binding)
+        found |= trace_answers.neighbours(store, facts["start_time"], params.caller.binding)
     if only != "trace":
         found |= _rest(store, trace_id, instant(params.at, now=utc_now()), params.spans)
     _check_binding(store, params)
@@ -54,23 +54,23 @@ def _check_binding(store: Store, params: OneTrace) -> None:
 
 
 def _rest(store: Store, trace_id: UUID, at: datetime | None, which: str | None) -> dict[str, Any]:
-    spans = one_trace.spans(store, trace_id, at, which)
+    spans = trace_answers.spans(store, trace_id, at, which)
     if not spans and at is not None:  # the time was off: look everywhere before saying no
         return _rest(store, trace_id, None, which)
     if not spans:
         raise _unknown(trace_id)
     near = spans[0]["start_time"] if at is not None else None
-    contexts = one_trace.part(store, "contexts", trace_id, near)
+    contexts = trace_answers.part(store, "contexts", trace_id, near)
     _restore(spans, contexts)
     if which in (None, BRIEF):
         contexts = _placed(contexts, _bearing(store, trace_id, spans, contexts))
     return {
         "spans": _parsed(spans),
         "contexts": _parsed(contexts),
-        "scores": [_scored(row) for row in _parsed(one_trace.part(store, "scores", trace_id, near))],
-        "decisions": one_trace.part(store, "decisions", trace_id, near),
-        "labels": one_trace.labels(store, trace_id),
-        "unread": [row["reason"] for row in one_trace.part(store, "unread", trace_id, near)],
+        "scores": [_scored(row) for row in _parsed(trace_answers.part(store, "scores", trace_id, near))],
+        "decisions": trace_answers.part(store, "decisions", trace_id, near),
+        "labels": trace_answers.labels(store, trace_id),
+        "unread": [row["reason"] for row in trace_answers.part(store, "unread", trace_id, near)],
     }
 
 
@@ -89,7 +89,7 @@ def _bearing(
         )
         for one in spans
     ]
-    unit = one_trace.unit_of(store, trace_id)
+    unit = trace_answers.unit_of(store, trace_id)
     root = f"{unit[0]:016x}" if unit and unit[0] is not None else None
     return context_spans(within(root, nodes) if root else nodes)
 
@@ -111,7 +111,7 @@ def trace_page(store: Store, params: OneTrace) -> dict[str, Any]:
 
 def unit_of(store: Store, trace_id: UUID) -> tuple[Any, datetime]:
     """Return the trace's first unit and its request time; raises LookupError where it is not decided yet."""
-    unit = one_trace.unit_of(store, trace_id)
+    unit = trace_answers.unit_of(store, trace_id)
     if unit is None:
         raise LookupError(f"trace {trace_id.hex} is unknown or not complete yet; try again in a few seconds")
     return unit
@@ -203,7 +203,7 @@ def pytest_case(store: Store, params: OneTrace) -> dict[str, Any]:
     case = case_of(store, trace_id.hex, f"{span:016x}", request_time=request_time)
     if case is None:
         raise LookupError(f"the spans of trace {trace_id.hex} are past the retention")
-    scored = one_trace.scored_by(store, trace_id)
+    scored = trace_answers.scored_by(store, trace_id)
     checks = {name: LEAST for name in scored if name in OFFLINE} or {"groundedness": LEAST}
     kept = case.model_dump(include={"query", "response", "contexts", "reference"}, exclude_none=True)
     kept["contexts"] = [{"id": one["id"], "text": one["text"]} for one in kept.get("contexts") or ()]

@@ -19,8 +19,7 @@ from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.series import series
-from ragpulse_collector.monitoring.conditions import Condition
-from ragpulse_collector.monitoring.measure import readings
+from ragpulse_collector.monitoring.measure import Condition, readings
 from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore

@@ -6,7 +6,7 @@ import pytest
 
 from ragpulse_evaluators import ScriptedJudge
 from ragpulse_evaluators.errors import BudgetExceeded, JudgeError, JudgeRejected
-from ragpulse_evaluators.judges.budget import Budget, BudgetedJudge
+from ragpulse_evaluators.judges.limits import Budget, BudgetedJudge
 
 
 class Limited(ScriptedJudge):
