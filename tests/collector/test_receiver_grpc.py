@@ -28,6 +28,18 @@ from ragpulse_collector.store import Busy  # noqa: E402
 TRACES, LOGS, METRICS = (f"/{name}/Export" for name in SERVICES)
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """As everywhere, but for the whole module."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def one_loop() -> AsyncIterator[None]:
+    """Keep one event loop for all tests: gRPC has one completion queue a process and may wake a loop already closed."""
+    yield  # noqa: PT022 - the loop lives as long as this generator
+
+
 @asynccontextmanager
 async def _channel(store: MemoryStore, **options: Any) -> AsyncIterator[Any]:
     receiver = GrpcReceiver(store, host="127.0.0.1", port=0, **options)
