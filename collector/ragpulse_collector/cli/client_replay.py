@@ -6,8 +6,9 @@ Files and prompts stay here; the collector gets a name, a version and a judge, n
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,9 @@ from ragpulse_collector.cli.options import Ask, Failure, config_path
 from ragpulse_collector.cli.tables import Show, progress
 
 if TYPE_CHECKING:
-    from ragpulse_evaluators import Case, Evaluator
+    from ragpulse_collector.evaluation.budget import Price
+    from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 
-Price = Callable[[str, int, int], float | None]
 _AT_A_TIME = 64
 _TIMEOUT_S = 120.0
 _LONGEST_WAIT_S = 30.0
@@ -69,7 +70,7 @@ class Caller:
     def follow(self, ask: Ask, run: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
         """Evaluate a run to its end; an interrupt cancels it, and the same command goes on with what is left."""
         evaluator = self._evaluators[run["evaluator"]]
-        loop = _Loop(ask, run, evaluator, price=partial(self._cost, evaluator), concurrency=self._concurrency)
+        loop = _Loop(ask, run, evaluator, price=self._price, concurrency=self._concurrency)
         try:
             with progress(run, quiet=quiet) as show:
                 return asyncio.run(loop.run(show))
@@ -86,15 +87,6 @@ class Caller:
         left, replies = max(0, part["count"] - part["already"]), part.pop("replies", None)
         return part | bill(estimates, evaluator.judge, left, self._price, replies)
 
-    def _cost(self, evaluator: Evaluator, case: Case) -> float | None:
-        """The most that the calls for a case may cost; None where the price is unknown."""
-        from ragpulse_collector.evaluation.budget import most_tokens
-
-        estimate = evaluator.estimate(case)
-        if evaluator.judge is None or estimate.calls == 0:
-            return 0.0
-        return self._price(_model(evaluator), *most_tokens(estimate, evaluator.judge))
-
 
 class _Loop:
     """Fetches cases, evaluates some at once, and sends each result as soon as the one before it has arrived."""
@@ -105,13 +97,15 @@ class _Loop:
         run: dict[str, Any],
         evaluator: Evaluator,
         *,
-        price: Callable[[Case], float | None],
+        price: Price,
         concurrency: int,
     ) -> None:
+        from ragpulse_evaluators.judges.limits import Budget
+
         self._ask, self._run, self._evaluator, self._price = ask, run, evaluator, price
         self._path = f"replays/{run['run_id']}"
         self._slots = asyncio.Semaphore(concurrency)
-        self._spent = self._reserved = 0.0
+        self._budget = Budget(math.inf if run["max_usd"] is None else run["max_usd"])
         self._capped = ""
 
     async def run(self, show: Show) -> dict[str, Any]:
@@ -157,40 +151,38 @@ class _Loop:
 
     async def _one(self, job: Mapping[str, Any]) -> dict[str, Any] | None:
         """One result as the collector takes it; None where its call might go beyond the cap."""
-        from ragpulse_evaluators import Case, EvaluationResult
+        from ragpulse_evaluators import Case
 
         case = Case.model_validate(job["case"])
         async with self._slots:
-            needed = self._needed(case)
-            if needed is None:
+            reserved = self._reserve(case)
+            if reserved is None:
                 return None
-            self._reserved += needed
             started = time.perf_counter()
             try:
                 result = await asyncio.wait_for(self._evaluator(case), _TIMEOUT_S)
+                spent = _spent(result, reserved)
             except TimeoutError:
-                self._spent += needed  # it may be billed all the same
-                one = self._evaluator
-                own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
-                reason = f"no result within {_TIMEOUT_S:g} s"
-                result = EvaluationResult(**own, status="error", explanation=reason, retriable=True)
-            self._reserved -= needed
-            costs = [call.cost_usd for call in result.calls]
-            self._spent += sum(needed if cost is None else cost for cost in costs)
+                result, spent = _late(self._evaluator), reserved  # it may be billed all the same
+            self._budget.settle(reserved, spent)
         elapsed_ms = (time.perf_counter() - started) * 1000.0
         return {"job_id": job["job_id"], "result": result.model_dump(mode="json"), "elapsed_ms": elapsed_ms}
 
-    def _needed(self, case: Any) -> float | None:
-        """USD to set aside for a case; None once the cap might be passed."""
-        cap = self._run["max_usd"]
-        if cap is None or self._capped:
-            return None if self._capped else 0.0
-        needed = self._price(case)
-        if needed is None:
-            self._capped = f"the price of {_model(self._evaluator)} is unknown, so the cap cannot be kept"
-        elif self._spent + self._reserved + needed > cap * (1 + 1e-12):
-            self._capped = f"the cap is {cap:.4g} USD, {self._spent:.4g} are spent, the next call needs {needed:.4g}"
-        return None if self._capped else needed
+    def _reserve(self, case: Case) -> float | None:
+        """Set aside what a case may cost (USD); None from the first one on that the cap has no room for."""
+        from ragpulse_collector.evaluation.budget import OverBudget, most_usd
+        from ragpulse_evaluators.errors import BudgetExceeded
+
+        if self._run["max_usd"] is None:
+            return 0.0
+        try:
+            if not self._capped:
+                usd = most_usd(self._evaluator, case, self._price)
+                self._budget.reserve(usd)
+                return usd
+        except (OverBudget, BudgetExceeded) as error:
+            self._capped = str(error)
+        return None
 
     async def _call(self, operation: str, params: Mapping[str, Any]) -> Any:
         return await asyncio.to_thread(self._ask, operation, params)
@@ -207,7 +199,14 @@ def _declared(one: Evaluator) -> dict[str, Any]:
     return {**own, "label": str(one.revision), "needs": sorted(one.needs)}
 
 
-def _model(one: Evaluator) -> str:
-    from ragpulse_evaluators.judges.protocol import model_of
+def _spent(result: EvaluationResult, reserved: float) -> float:
+    """What a case has cost (USD); what was set aside where a call does not say."""
+    costs = [call.cost_usd for call in result.calls]
+    return reserved if None in costs else sum(cost for cost in costs if cost is not None)
 
-    return "" if one.judge is None else model_of(one.judge)
+
+def _late(one: Evaluator) -> EvaluationResult:
+    from ragpulse_evaluators import EvaluationResult
+
+    own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
+    return EvaluationResult(**own, status="error", explanation=f"no result within {_TIMEOUT_S:g} s", retriable=True)

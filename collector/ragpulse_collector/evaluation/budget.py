@@ -33,7 +33,7 @@ __all__ = [
     "Reservation",
     "Reservations",
     "bill",
-    "most_tokens",
+    "most_usd",
     "total",
 ]
 
@@ -70,6 +70,25 @@ class OverBudget(Exception):
     """A cap refuses this call; the message says which cap and what is left."""
 
     account: Account | None = None
+
+
+def most_usd(evaluator: Evaluator, case: Case, price: Price) -> float:
+    """Return what the calls for a case may cost, each reply as long as it may be and repaired once; 0 without a call.
+
+    Raises OverBudget where the price is unknown: no cap could be kept.
+    """
+    estimate = evaluator.estimate(case)
+    if evaluator.judge is None or estimate.calls == 0:
+        return 0.0
+    model = model_of(evaluator.judge)
+    usd = price(model, *most_tokens(estimate, evaluator.judge))
+    if usd is None:
+        raise OverBudget(unknown_price(model))
+    return usd
+
+
+def _no_price(_model: str, _input: int, _output: int) -> float | None:
+    return None
 
 
 def _no_cap(_rule: str) -> float | None:
@@ -122,7 +141,7 @@ class Reservation:
 class Ledger:
     """Reserve before, settle after; every figure is computed from the rows on disk, so a restart changes nothing."""
 
-    def __init__(self, store: Store, caps: Caps, *, price: Price | None = None) -> None:
+    def __init__(self, store: Store, caps: Caps, *, price: Price = _no_price) -> None:
         self._store, self.caps, self._price = store, caps, price
         self._left: dict[str, list[Entry]] | None = None
         self._dearest: dict[str, float] = {}
@@ -133,19 +152,11 @@ class Ledger:
         return any(cap is not None for cap in caps)
 
     def at_most(self, evaluator: Evaluator, case: Case) -> float:
-        """What the calls for a case may cost, each reply as long as it may be and repaired once; 0 without a call.
+        """What a case may cost, and at least what one has cost beyond its reservation: it asks more often than it says.
 
-        It is at least what a case of this evaluator has cost beyond its reservation: it asks more often than it says.
         Raises OverBudget where the price is unknown.
         """
-        estimate = evaluator.estimate(case)
-        if evaluator.judge is None or estimate.calls == 0:
-            return 0.0
-        name, (input_tokens, output_tokens) = model_of(evaluator.judge), most_tokens(estimate, evaluator.judge)
-        usd = self._price(name, input_tokens, output_tokens) if self._price else None
-        if usd is None:
-            raise OverBudget(unknown_price(name))
-        return max(usd, self._dearest.get(evaluator.name, 0.0))
+        return max(most_usd(evaluator, case, self._price), self._dearest.get(evaluator.name, 0.0))
 
     def reserve(self, tx: Transaction, wanted: Sequence[Reservation]) -> list[OverBudget | None]:
         """Set money aside for each that every cap on it allows, in their order; the answer refuses the others."""
@@ -189,7 +200,7 @@ class Ledger:
         return self._left
 
     def _unrecorded_usd(self, calls: Sequence[JudgeCall]) -> float | None:
-        costs = [self._price(one.model, one.input_tokens or 0, one.output_tokens or 0) for one in calls if self._price]
+        costs = [self._price(one.model, one.input_tokens or 0, one.output_tokens or 0) for one in calls]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     def spent(self, day: datetime) -> float:

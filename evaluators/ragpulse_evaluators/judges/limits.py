@@ -24,9 +24,11 @@ class Budget:
 
     def reserve(self, usd: float) -> None:
         """Reserve money for a request; raises `BudgetExceeded` where the rest may not suffice."""
-        if self.spent_usd + self.reserved_usd + usd > self.max_usd:
-            left = self.max_usd - self.spent_usd
-            raise BudgetExceeded(f"the budget of {self.max_usd:g} USD is reached ({left:.4f} USD left)")
+        if self.spent_usd + self.reserved_usd + usd > self.max_usd * (1 + 1e-12):  # sums of floats
+            raise BudgetExceeded(
+                f"the budget of {self.max_usd:g} USD has no room for the next call, which may cost {usd:.2g} USD"
+                f" ({self.spent_usd:.2g} USD spent, {self.reserved_usd:.2g} USD set aside)"
+            )
         self.reserved_usd += usd
 
     def settle(self, reserved: float, spent: float) -> None:

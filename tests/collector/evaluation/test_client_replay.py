@@ -209,7 +209,7 @@ def test_the_caller_keeps_the_cap_before_it_asks(
     assert run([*arguments, "--yes", "--max-usd", "5", "--json"]) == 3
     (told,) = json.loads(capsys.readouterr().out)["replays"]
     assert (told["status"], told["done"], told["cost_usd"], told["pi"]) == ("capped", 2, 4.0, 0.5)
-    assert "the cap is 5 USD" in told["reason"]
+    assert "the budget of 5 USD has no room" in told["reason"]
 
 
 def test_cancelling_stops_handing_out(collector: Start) -> None:
