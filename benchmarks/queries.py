@@ -6,6 +6,9 @@ milliseconds (median of seven) and the ratio to the floor: a count over the same
 `--api` asks a real `ragpulse serve` over HTTP instead, at 200,000 spans (`--spans N`), on one connection: quietly, then
 beside a process that sends 2,000 and 5,000 spans a second, once as a receiver alone and once with all roles; `--runs N`
 questions of each kind (60). The floor is `/healthz`. The last column is the CPU of the collector for one answer, quiet.
+
+`--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
+their page; the goal of the page is 1.5 s.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -77,6 +80,27 @@ FILL = {
                (hash(i) % 100) / 100.0 AS score, (hash(i) % 100) / 100.0 AS normalized
         FROM range({{lo}}, {{hi}}) t(i) WHERE i % 4 = 0""",
 }
+_DOC = "(i + rank) % 400000"
+_USES = {"'groundedness'": "'context_utilization'", "i::VARCHAR": "'u' || i"}
+
+
+def _of_uses(sql: str) -> str:
+    for before, after in _USES.items():
+        sql = sql.replace(before, after)
+    return sql.replace("'ok' AS status", "'ok' AS status, '{{\"used\": [' || (1 + i // 4 % 4) || ']}}' AS parts")
+
+
+FILL_DOCUMENTS = {
+    "contexts": f"""
+        INSERT INTO raw.contexts BY NAME
+        SELECT {_IDS} AS trace_id, (i + 1)::UBIGINT AS span_id, {_AT} AS start_time, rank::INTEGER AS rank,
+               'doc-' || {_DOC} AS id, 'chunk ' || {_DOC} || repeat(' within thirty days of delivery', 12) AS text,
+               md5('chunk ' || {_DOC}) AS hash
+        FROM range({{lo}}, {{hi}}) t(i), range(4) r(rank) WHERE i % 4 = 0""",
+    "decisions": _of_uses(FILL["decisions"]),
+    "scores": _of_uses(FILL["scores"]),
+}
+"""Four documents a trace, each retrieved once or twice, and which of them the answer drew on."""
 
 LIST = "trace list, newest 50, with scores"
 QUESTIONS: dict[str, tuple[str, int]] = {
@@ -113,6 +137,10 @@ ASKED = {
 }  # fmt: skip
 """What is asked over HTTP, and the goal in milliseconds at 200,000 spans while spans come (0: none was set)."""
 RATES = (0, 2_000, 5_000)
+DOCUMENTS = {
+    **{f"GET documents, {sort}": f"/api/v1/documents?sort={sort}" for sort in ("retrieved", "worst", "best", "unused")},
+    "page /documents, 7 d": "/documents?from=-7d",
+}
 
 
 def main() -> None:
@@ -120,9 +148,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--api", action="store_true")
+    parser.add_argument("--documents", action="store_true")
     parser.add_argument("--spans", type=int, default=200_000, help="with --api")
     parser.add_argument("--runs", type=int, default=60, help="with --api")
     options = parser.parse_args()
+    if options.documents:
+        return documents(7)
     if not options.api:
         return in_process(200_000 if options.short else 10_000_000)
     for roles in ((), ("--roles", "ingest")):
@@ -175,6 +206,32 @@ def over_http(db: Path, spans: int, runs: int, roles: tuple[str, ...]) -> None:
         print(f"{name:26}{shown}{goal or '':>6}{cpu[name]:>8.1f}")
 
 
+def documents(runs: int) -> None:
+    """Serve 102,000 traces with 400,000 documents; ask for the documents and for their page."""
+    with tempfile.TemporaryDirectory() as folder:
+        db = Path(folder) / "t.duckdb"
+        store = _opened(db)
+        fill(
+            store,
+            408_000,
+            end=datetime.now(UTC).replace(tzinfo=None),
+            tables=(*FILL.values(), *FILL_DOCUMENTS.values()),
+        )
+        held = store.read("SELECT count(DISTINCT trace_id), count(DISTINCT id) FROM raw.contexts").rows[0]
+        store.close()
+        server = Server(db)
+        with closing(server.connection()) as connection:
+            found = {
+                name: [_timed(lambda path=path: _get(connection, path)) * 1e3 for _ in range(runs)]
+                for name, path in DOCUMENTS.items()
+            }
+        server.stop()
+    print(f"{held[0]:,} traces, {held[1]:,} documents; ms of {runs} answers")
+    print(f"{'':38}{'median':>8}{'best':>8}{'worst':>8}")
+    for name, ms in found.items():
+        print(f"{name:38}{median(ms):8.0f}{min(ms):8.0f}{max(ms):8.0f}")
+
+
 def _beside(
     server: Server, connection: http.client.HTTPConnection, rate: int, runs: int
 ) -> tuple[int, dict[str, list[float]]]:
@@ -212,11 +269,18 @@ def _opened(path: Path) -> EmbeddedStore:
     return EmbeddedStore(path, decode=lambda body: pickle.loads(body.body))
 
 
-def fill(store: EmbeddedStore, spans: int, *, end: datetime = END, long: timedelta = WEEK) -> None:
+def fill(
+    store: EmbeddedStore,
+    spans: int,
+    *,
+    end: datetime = END,
+    long: timedelta = WEEK,
+    tables: Collection[str] = tuple(FILL.values()),
+) -> None:
     """Make the rows with SQL, a million at a time, in order of time; all of them are decided."""
     step = int(long.total_seconds()) * 1_000_000 // (spans // 4)
     for lo in range(0, spans, 1_000_000):
-        for sql in FILL.values():
+        for sql in tables:
             statement = sql.format(lo=lo, hi=min(lo + 1_000_000, spans), step=step, begin=end - long)
             store.write(lambda t, statement=statement: t.execute(statement)).result()
     low = end.isoformat(sep=" ")

@@ -147,3 +147,5 @@ MOMENTS = (
     " max(c_high), sum(c_between)"
 )
 """The fields of `statistics.Moments` for one group, from rows of CLUSTER_SUMS."""
+SQUARED_ERROR = "greatest(0.0, cluster_ss - 2 * (wy / w) * cluster_ws + (wy / w) ** 2 * cluster_ww) / (w * w)"
+"""The square of `statistics.Moments.se`, from columns named as its fields: to order groups by what they are worth."""

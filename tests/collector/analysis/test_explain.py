@@ -268,6 +268,54 @@ def test_a_document_without_scores_is_listed_without_numbers(store: EmbeddedStor
     assert (row["retrieved"], row["quality"]["value"], row["shrunk"], row["used_share"]) == (1, None, None, None)
 
 
+def test_estimates_and_order_of_documents_are_those_of_the_moments(store: EmbeddedStore) -> None:
+    """What SQL draws to the mean is what the estimator says of each document; a short list begins the whole one."""
+    units, answers = Units(store), {}
+    for number in range(240):
+        user, pi, found = f"u{number % 11}", (1.0, 0.5, 0.1)[number % 3], {f"d{number % 7}", f"d{number % 31}"}
+        score = number * 7 % 13 / 60 + (0.8 if number % 31 < 12 else 0.0)
+        units.scored(number, "groundedness", score, pi=pi, u=0.01, facts={"query": f"q{number}", "user_id": user})
+        units.contexts(number, sorted(found), ids=sorted(found))
+        answers[number] = (score, 1 / pi, user, found)
+    units.save()
+    told = documents(store, {**DAY, "sort": "worst"}, clock=now)["documents"]
+    expected = _shrunk(list(answers.values()))
+    assert {one["id"]: one["shrunk"] for one in told} == pytest.approx(expected)
+    assert len(set(expected.values())) > 20  # documents differ, so that not all are drawn to the mean
+    assert [one["shrunk"] for one in told] == sorted(one["shrunk"] for one in told)
+    short = documents(store, {**DAY, "sort": "worst", "limit": 5}, clock=now)
+    assert ([one["id"] for one in short["documents"]], short["total"]) == ([one["id"] for one in told[:5]], 31)
+
+
+def _shrunk(answers: list[tuple[float, float, str, set[str]]]) -> dict[str, float]:
+    """The empirical Bayes estimate of each document, written down from the sums of its answers."""
+    prior = sum(y * w for y, w, _, _ in answers) / sum(w for _, w, _, _ in answers)
+    means, errors = {}, {}
+    for doc in set().union(*(found for *_, found in answers)):
+        held = [(y, w, user) for y, w, user, found in answers if doc in found]
+        total = sum(w for _, w, _ in held)
+        means[doc] = mean = sum(y * w for y, w, _ in held) / total
+        residuals: dict[str, float] = {}
+        for y, w, user in held:
+            residuals[user] = residuals.get(user, 0.0) + w * (y - mean)
+        error = sum(one**2 for one in residuals.values()) / total**2
+        errors[doc] = max(error, max(0.01, prior * (1 - prior)) * sum(w * w for _, w, _ in held) / total**2)
+    between = max(0.0, sum((means[doc] - prior) ** 2 - errors[doc] for doc in means) / len(means))
+    return {doc: prior + (means[doc] - prior) * between / (between + errors[doc]) for doc in means}
+
+
+def test_a_trace_with_two_scored_units_retrieved_its_document_once(store: EmbeddedStore) -> None:
+    """`retrieved` counts requests, however many scores one of them has."""
+    units = Units(store)
+    for number in range(3):
+        units.scored(number, "groundedness", 1.0, facts={"query": f"q{number}"})
+        units.score(number, "groundedness", 0.5, version="2")
+        units.contexts(number, ["text"], ids=["doc"])
+    units.save()
+    (row,) = documents(store, DAY, clock=now)["documents"]
+    assert (row["retrieved"], row["queries"], row["quality"]["n"]) == (3, 3, 6)
+
+
 def test_cost_per_good_answer(store: EmbeddedStore) -> None:
     """100 answers at one cent, 80 supported: 1.25 cents each, with the interval of the share turned over."""
     units = Units(store)
