@@ -6,15 +6,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
-from ragpulse_collector.analysis.traffic import NAMES, covered
+from ragpulse_collector.analysis.traffic import NAMES, by_user, covered
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
 from ragpulse_evaluators.registry import nearest
@@ -188,10 +187,10 @@ def _traffic(
     source += f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}"
     parameters = {**window.parameters, **keep.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(f"SELECT {NAMES[metric].sql}, count(*){listed} FROM ({source}) GROUP BY ALL", parameters).rows
-    seen = _moments(store, source, CLUSTER, listed, parameters)
+    seen = {group: one.moments for group, one in by_user(store, source, groups, parameters).items()}
     if any(one is not None and one.trials() is None for one in seen.values()):
-        sessions = _moments(store, source, _SESSION, listed, parameters)
-        seen = {group: sessions[group] if one and one.trials() is None else one for group, one in seen.items()}
+        sessions = by_user(store, source, groups, parameters, cluster=_SESSION)
+        seen = {group: sessions[group].moments if one and one.trials() is None else one for group, one in seen.items()}
 
     def read(value: float | None, n: int, sums: Moments | None, confidence: float) -> Reading:
         if value is None or sums is None:
@@ -208,16 +207,6 @@ def _traffic(
 
 
 _SESSION = "coalesce(hash(session_id), hash(trace_id))"
-
-
-def _moments(
-    store: Store, source: str, cluster: str, listed: str, parameters: Mapping[str, Any]
-) -> dict[tuple[Any, ...], Moments | None]:
-    """What `y` of the requests of each cluster adds up to, by group."""
-    sums = f"SELECT {cluster} AS cluster, {CLUSTER_SUMS.format(y='y')}{listed} FROM ({source}) GROUP BY ALL"
-    rows = store.read(f"SELECT {MOMENTS}{listed} FROM ({sums}) GROUP BY ALL", parameters).rows
-    size = len(fields(Moments))
-    return {tuple(row[size:]): Moments.of(row[:size]) for row in rows}
 
 
 def _share(seen: Moments, confidence: float) -> Reading:
