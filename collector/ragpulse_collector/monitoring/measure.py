@@ -72,6 +72,10 @@ class Reading:
     hi: float | None
     n: float | None = None
     """Answers or requests behind it."""
+    moments: Moments | None = None
+    """What its values add up to where they are shares or scores from 0 to 1."""
+    missing: float = 0.0
+    """The share of the answers that have no verdict."""
 
 
 def confidence_for(false_alarms_per_year: float, window_s: float, *, looks: float = LOOKS) -> float:
@@ -159,7 +163,8 @@ def quality_reading(one: Bucket, confidence: float) -> Reading:
         exact = _exact(p * trials, trials, confidence)
         if exact.lo is not None and exact.hi is not None:
             lo, hi = one.widened(exact.lo, exact.hi)
-    return Reading(found.estimate, lo, hi, found.n)
+    within = one.moments.least >= 0.0 and one.moments.most <= 1.0
+    return Reading(found.estimate, lo, hi, found.n, one.moments if within else None, one.missing_share)
 
 
 def _exact(k: float, n: float, confidence: float) -> Reading:
@@ -211,7 +216,7 @@ _SESSION = "coalesce(hash(session_id), hash(trace_id))"
 
 def _share(seen: Moments, confidence: float) -> Reading:
     trials = seen.trials(confidence) or seen.w**2 / seen.cluster_ww
-    return _exact(seen.mean * trials, trials, confidence)
+    return replace(_exact(seen.mean * trials, trials, confidence), moments=seen)
 
 
 def absent(metric: str) -> Reading:
@@ -242,4 +247,5 @@ def _total(value: float, seen: Moments, confidence: float, per: float) -> Readin
     many = max(_MANY, _MANY * seen.wy / each)
     found = clopper_pearson(seen.wy / each, many, confidence=confidence)
     assert found is not None
-    return Reading(value, *(float(end or 0.0) * many * each / per for end in (found.lo, found.hi)))
+    lo, hi = (float(end or 0.0) * many * each / per for end in (found.lo, found.hi))
+    return Reading(value, lo, hi)
