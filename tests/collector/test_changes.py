@@ -78,6 +78,18 @@ def test_level_shifts_are_found_and_ranked(
         assert one["sureness"] > 3.0
 
 
+def test_a_user_who_tries_again_is_no_rise_of_the_error_rate(store: EmbeddedStore) -> None:
+    """Half of the last half hour's requests fail, all of one user; of as many users it is a change."""
+    for user, expected in (("stuck", []), (None, ["error_rate"])):
+        units = Units(store)
+        for number in range(TOTAL):
+            bad = number >= TOTAL - 30 and number % 2 == 0
+            units.unit(number, at=T0 + timedelta(minutes=number), error=bad, service=str(user),
+                       user_id=user if bad else None)  # fmt: skip
+        units.save()
+        assert [one["metric"] for one in found(store, service=str(user))] == expected
+
+
 def test_an_evaluators_new_version_is_no_change(store: EmbeddedStore) -> None:
     """Only the version in force is compared with itself; before it there is nothing."""
     units = Units(store)

@@ -11,7 +11,17 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality import Bucket, estimates, estimates_and_whole, version_markers
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, window_of
-from ragpulse_collector.analysis.traffic import Decided, Queue, TrafficBucket, decided, prompt_markers, queue, traffic
+from ragpulse_collector.analysis.traffic import (
+    Clustered,
+    Decided,
+    Queue,
+    TrafficBucket,
+    decided,
+    failing,
+    prompt_markers,
+    queue,
+    traffic,
+)
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Share, shares
 from ragpulse_collector.store.queries.traces import Filter, bound_to, first_span
@@ -40,6 +50,14 @@ class Snapshot:
         """Every metric of the traffic per group and bucket."""
         found: list[TrafficBucket] = self.once(
             "traffic", lambda: traffic(self.store, self.window, self.keep, self.groups)
+        )
+        return found
+
+    def failing(self, *, whole: bool = False) -> dict[tuple[Any, ...], Clustered]:
+        """The share of failed requests by bucket and group, or over the whole window: a user of many buckets is one."""
+        window = self.window.whole if whole else self.window
+        found: dict[tuple[Any, ...], Clustered] = self.once(
+            ("failing", whole), lambda: failing(self.store, window, self.keep, self.groups)
         )
         return found
 

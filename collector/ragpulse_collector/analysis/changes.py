@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.quality import Bucket, current
-from ragpulse_collector.analysis.selection import instant, iso
-from ragpulse_collector.analysis.traffic import TrafficBucket
-from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
+from ragpulse_collector.analysis.selection import Window, instant, iso
+from ragpulse_collector.analysis.traffic import TrafficBucket, failing
+from ragpulse_evaluators.statistics import Interval, change_points, minus
 
 __all__ = ["changes"]
 
@@ -154,7 +155,7 @@ def _traffic(asked: Snapshot) -> list[_Series]:
         known = [(one, float(value), float(n)) for one, value, n in figures if value is not None and n]
         if known:
             line, values, weights = zip(*known, strict=True)
-            level = _failing(line) if metric == "error_rate" else _level(values, weights, weights)
+            level = _failing(asked, line) if metric == "error_rate" else _level(values, weights, weights)
             found.append(_Series(metric, unit, False, line, values, weights, level))
     return found
 
@@ -162,14 +163,17 @@ def _traffic(asked: Snapshot) -> list[_Series]:
 _Level = Callable[[slice], tuple[Interval | None, int]]
 
 
-def _failing(line: Sequence[TrafficBucket]) -> _Level:
-    """The failed share of several buckets with Wilson's interval."""
+def _failing(asked: Snapshot, line: Sequence[TrafficBucket]) -> _Level:
+    """The failed share of several buckets; read for the few cuts there are, since a user of many buckets is one."""
 
-    def level(part: slice) -> tuple[Interval | None, int]:
-        n = sum(one.values["n"] for one in line[part])
-        return Interval.of(wilson(sum(one.values["error_rate"] for one in line[part]), n)), n
+    @cache
+    def read(start: int, stop: int) -> tuple[Interval | None, int]:
+        last = line[stop - 1].at + timedelta(seconds=asked.window.bucket_s)
+        part = Window(max(line[start].at, asked.window.first), min(last, asked.window.last), 0)
+        moments = next((one.moments for one in failing(asked.store, part, asked.keep, ()).values()), None)
+        return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
 
-    return level
+    return lambda part: read(*part.indices(len(line))[:2])
 
 
 def _level(

@@ -17,7 +17,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import evaluators_in
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import Estimate, always_valid, minus, wilson
+from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
 
 __all__ = ["DEMO_SERVICE", "overview"]
 
@@ -68,7 +68,8 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     buckets = [one.values for one in asked.traffic()]
     n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
     costs = [one["cost"] for one in buckets if one["cost"] is not None]
-    failing = wilson(errors, n)
+    failed = next((one.moments for one in asked.failing(whole=True).values()), None)
+    failing = Interval.of(failed.estimate()) if failed else None
     received, started = newest_span(asked.store)
     return {
         "as_of": iso(asked.now),

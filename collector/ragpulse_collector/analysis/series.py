@@ -11,12 +11,11 @@ from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.analysis.calibration import assist, correct
 from ragpulse_collector.analysis.quality import NO_POINT, point
 from ragpulse_collector.analysis.selection import Window, iso
-from ragpulse_collector.analysis.traffic import NAMES, Decided, TrafficBucket
+from ragpulse_collector.analysis.traffic import NAMES, Clustered, Decided, TrafficBucket
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import public_name
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.statistics import wilson
 
 __all__ = ["series"]
 
@@ -90,8 +89,13 @@ def _assistant(params: Mapping[str, Any], family: str, evaluator: str) -> str:
 def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
     window, groups = asked.window, asked.groups
     found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
-    for one in asked.traffic():
-        found[one.group][one.at] = _traffic_point(one, name, asked.covered_s(one.at) if name == "throughput" else 1.0)
+    if name == "error_rate":
+        for (at, *group), share in asked.failing().items():
+            found[tuple(group)][at] = _share(share)
+    else:
+        for one in asked.traffic():
+            seconds = asked.covered_s(one.at) if name == "throughput" else 1.0
+            found[one.group][one.at] = _traffic_point(one, name, seconds)
     if not found and not groups:
         found[()] = {}
     empty = point(None) | {"value": 0.0 if NAMES[name].count else None}
@@ -105,11 +109,14 @@ def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
 def _traffic_point(one: TrafficBucket, name: str, seconds: float) -> dict[str, Any]:
     value, n = one.values[name], one.values["n"]
     more = {"unknown_share": one.unknown_share(name), "estimated": one.values["estimated"]}
-    if name == "error_rate":
-        return point(wilson(value, n)) | more
     if name == "throughput":
         value = value / seconds
     return point(None) | more | {"value": None if value is None else float(value), "n": n, "n_eff": float(n)}
+
+
+def _share(one: Clustered) -> dict[str, Any]:
+    estimate = one.moments.estimate() if one.moments else None
+    return point(estimate, identified=one.identified) | {"unknown_share": 0.0, "estimated": one.estimated}
 
 
 def _quality(asked: Snapshot, family: str, evaluator: str) -> list[dict[str, Any]]:

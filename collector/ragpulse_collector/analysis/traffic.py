@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.quality import Bucket, estimates
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
 from ragpulse_collector.store import Store
+from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
 from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
 from ragpulse_collector.store.queries.jobs import unfinished
 from ragpulse_collector.store.queries.traces import Filter, facts_of, prompt_starts, with_columns
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.statistics import Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ _TTFT = "quantile_cont(ttft_ms, [0.5, 0.95])"
 NAMES: dict[str, Traffic] = {
     "requests": Traffic(_SCALED, "requests", count=True),
     "errors": Traffic("sum(CASE WHEN error THEN 1 / coalesce(upstream_pi, 1) ELSE 0 END)", "requests", count=True),
-    "error_rate": Traffic("count(*) FILTER (error)", "share"),
+    "error_rate": Traffic("count(*) FILTER (error)", "share"),  # how many failed; `failing` has the share
     "latency_p50": Traffic(f"{_LATENCY}[1]", "ms"),
     "latency_p95": Traffic(f"{_LATENCY}[2]", "ms"),
     "latency_p99": Traffic(f"{_LATENCY}[3]", "ms"),
@@ -83,6 +85,45 @@ def traffic(store: Store, window: Window, keep: Filter, groups: tuple[str, ...])
     ).rows
     end = 1 + len(wanted)
     return [TrafficBucket(row[0], tuple(row[end:]), dict(zip(wanted, row[1:end], strict=True))) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """A measure of requests, those of one user taken as dependent."""
+
+    moments: Moments | None
+    """None where no request has a value."""
+    identified: bool
+    """Whether any request names its user or session."""
+    estimated: bool
+    """Whether an upstream sampler kept some requests only."""
+
+
+def by_user(
+    store: Store, source: str, keys: Sequence[str], parameters: Mapping[str, Any], *, cluster: str = CLUSTER
+) -> dict[tuple[Any, ...], Clustered]:
+    """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys`."""
+    listed, size = "".join(f", {key}" for key in keys), len(fields(Moments))
+    users = (
+        f"SELECT {cluster} AS cluster, bool_or({IDENTIFIED}) AS identified, bool_or(upstream_pi < 1) AS estimated,"
+        f" {CLUSTER_SUMS.format(y='y')}{listed} FROM ({source}) GROUP BY ALL"
+    )
+    rows = store.read(
+        f"SELECT {MOMENTS}, bool_or(identified), bool_or(estimated){listed} FROM ({users}) GROUP BY ALL", parameters
+    ).rows
+    return {
+        tuple(row[size + 2 :]): Clustered(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1])) for row in rows
+    }
+
+
+def failing(store: Store, window: Window, keep: Filter, groups: tuple[str, ...]) -> dict[tuple[Any, ...], Clustered]:
+    """Return the share of requests that failed, by bucket and group."""
+    source = (
+        f"SELECT user_id, session_id, trace_id, upstream_pi, {window.bucket('start_time')} AS t, 1.0 AS pi,"
+        f" coalesce(error, false)::INTEGER AS y{''.join(f', {group}' for group in groups)}"
+        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {keep.sql}"
+    )
+    return by_user(store, source, ("t", *groups), {**window.parameters, **keep.parameters})
 
 
 _MOST_MARKERS = 50

@@ -6,15 +6,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
-from ragpulse_collector.analysis.traffic import NAMES, covered
+from ragpulse_collector.analysis.traffic import NAMES, by_user, covered
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, MOMENTS
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
 from ragpulse_evaluators.registry import nearest
@@ -73,6 +72,10 @@ class Reading:
     hi: float | None
     n: float | None = None
     """Answers or requests behind it."""
+    moments: Moments | None = None
+    """What its values add up to where they are shares or scores from 0 to 1."""
+    missing: float = 0.0
+    """The share of the answers that have no verdict."""
 
 
 def confidence_for(false_alarms_per_year: float, window_s: float, *, looks: float = LOOKS) -> float:
@@ -160,7 +163,8 @@ def quality_reading(one: Bucket, confidence: float) -> Reading:
         exact = _exact(p * trials, trials, confidence)
         if exact.lo is not None and exact.hi is not None:
             lo, hi = one.widened(exact.lo, exact.hi)
-    return Reading(found.estimate, lo, hi, found.n)
+    within = one.moments.least >= 0.0 and one.moments.most <= 1.0
+    return Reading(found.estimate, lo, hi, found.n, one.moments if within else None, one.missing_share)
 
 
 def _exact(k: float, n: float, confidence: float) -> Reading:
@@ -188,10 +192,10 @@ def _traffic(
     source += f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}"
     parameters = {**window.parameters, **keep.parameters, **({"limit": condition.limit} if quantile else {})}
     values = store.read(f"SELECT {NAMES[metric].sql}, count(*){listed} FROM ({source}) GROUP BY ALL", parameters).rows
-    seen = _moments(store, source, CLUSTER, listed, parameters)
+    seen = {group: one.moments for group, one in by_user(store, source, groups, parameters).items()}
     if any(one is not None and one.trials() is None for one in seen.values()):
-        sessions = _moments(store, source, _SESSION, listed, parameters)
-        seen = {group: sessions[group] if one and one.trials() is None else one for group, one in seen.items()}
+        sessions = by_user(store, source, groups, parameters, cluster=_SESSION)
+        seen = {group: sessions[group].moments if one and one.trials() is None else one for group, one in seen.items()}
 
     def read(value: float | None, n: int, sums: Moments | None, confidence: float) -> Reading:
         if value is None or sums is None:
@@ -210,19 +214,9 @@ def _traffic(
 _SESSION = "coalesce(hash(session_id), hash(trace_id))"
 
 
-def _moments(
-    store: Store, source: str, cluster: str, listed: str, parameters: Mapping[str, Any]
-) -> dict[tuple[Any, ...], Moments | None]:
-    """What `y` of the requests of each cluster adds up to, by group."""
-    sums = f"SELECT {cluster} AS cluster, {CLUSTER_SUMS.format(y='y')}{listed} FROM ({source}) GROUP BY ALL"
-    rows = store.read(f"SELECT {MOMENTS}{listed} FROM ({sums}) GROUP BY ALL", parameters).rows
-    size = len(fields(Moments))
-    return {tuple(row[size:]): Moments.of(row[:size]) for row in rows}
-
-
 def _share(seen: Moments, confidence: float) -> Reading:
     trials = seen.trials(confidence) or seen.w**2 / seen.cluster_ww
-    return _exact(seen.mean * trials, trials, confidence)
+    return replace(_exact(seen.mean * trials, trials, confidence), moments=seen)
 
 
 def absent(metric: str) -> Reading:
@@ -253,4 +247,5 @@ def _total(value: float, seen: Moments, confidence: float, per: float) -> Readin
     many = max(_MANY, _MANY * seen.wy / each)
     found = clopper_pearson(seen.wy / each, many, confidence=confidence)
     assert found is not None
-    return Reading(value, *(float(end or 0.0) * many * each / per for end in (found.lo, found.hi)))
+    lo, hi = (float(end or 0.0) * many * each / per for end in (found.lo, found.hi))
+    return Reading(value, lo, hi)

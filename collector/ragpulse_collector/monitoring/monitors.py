@@ -14,10 +14,11 @@ from uuid import uuid4
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.explain import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
-from ragpulse_collector.monitoring.changes import detects, moves
+from ragpulse_collector.monitoring.changes import moves
 from ragpulse_collector.monitoring.counts import Move, Span
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
+from ragpulse_collector.monitoring.detection import detects
 from ragpulse_collector.monitoring.measure import (
     LOOKS,
     Condition,
@@ -207,7 +208,8 @@ class Monitors:
             if sharp is None or easy is None or move is None:
                 found[group] = _Finding("firing" if fired else "undecided", Reading(None, None, None), _NO_LEVEL)
                 continue
-            reading = Reading(sharp.after, *(None if math.isinf(end) else end for end in (easy.lo, easy.hi)))
+            lo, hi = (None if math.isinf(end) else end for end in (easy.lo, easy.hi))
+            reading = Reading(sharp.after, lo, hi)
             if move.sure:
                 text = self._change_text(one, move, at)
                 found[group] = _Finding("firing", reading, text, f"since {iso(move.began)}")

@@ -70,6 +70,15 @@ class Moments:
         """How many independent yes-or-no answers are as informative as these scores from 0 to 1."""
         return self._mean.trials(confidence)
 
+    def trials_at(self, mean: float, likeness: float, confidence: float) -> float | None:
+        """The same if that were their mean, and answers of a user so alike."""
+        return self._mean.at(mean, likeness).trials(confidence)
+
+    @property
+    def likeness(self) -> float:
+        """How alike the answers of a user are: the intraclass correlation, 0 where every answer stands alone."""
+        return self._mean.likeness
+
     @property
     def _mean(self) -> WeightedMean:
         return WeightedMean(
@@ -192,6 +201,17 @@ class WeightedMean:
             between=self.between / width**2, least=(self.least - low) / width, most=(self.most - low) / width,
         )  # fmt: skip
 
+    def at(self, mean: float, likeness: float) -> WeightedMean:
+        """As many scores of the same users, with another mean and likeness."""
+        most = self.mean * (1.0 - self.mean)
+        variance = mean * (1.0 - mean) * (min(1.0, self.variance / most) if most > 0.0 else 1.0)
+        own, squares = self.own, self.squares
+        return replace(
+            self, mean=mean, variance=variance, least=0.0, most=1.0,
+            error=variance * (squares + likeness * (self.cluster_squares - squares)),
+            between=variance * (own + likeness * (1.0 - own)) * (self.clusters - 1) / self.clusters,
+        )  # fmt: skip
+
     def trials(self, confidence: float = 0.95) -> float | None:
         """The number of independent yes-or-no answers that are as informative; None where there is no interval."""
         if self._unsure:
@@ -233,7 +253,7 @@ class WeightedMean:
             return 1.0
         cost = (self._quantile(confidence) / normal_quantile(0.5 + confidence / 2.0)) ** 2
         known = self._alone or self._equal or self.variance <= 0.0
-        part = 1.0 if known else 1.0 - self.squares * self.unseen / self._each(self._likeness)
+        part = 1.0 if known else 1.0 - self.squares * self.unseen / self._each(self.likeness)
         return 1.0 / (1.0 + (cost - 1.0) * max(0.0, part))
 
     def _variance(self, p: float, far: float) -> float:
@@ -243,7 +263,7 @@ class WeightedMean:
         still be unseen at the far end, with a part of a heavy one (Fay and Feuer 1997). A likeness of few users may
         be larger than it looks.
         """
-        rho, doubt = self._likeness, 1.0 / math.sqrt(2.0 * max(1, self.clusters - 1))
+        rho, doubt = self.likeness, 1.0 / math.sqrt(2.0 * max(1, self.clusters - 1))
         each, most = self._each(rho), self._each(min(1.0, rho + doubt))
         heavy = (1.0 - rho) * self.heaviest**2 + rho * self.largest**2
         shown = max(self._shown, self.variance * each)
@@ -290,7 +310,7 @@ class WeightedMean:
         return self.error / (1.0 - self.cluster_squares) if self.clusters > 1 else self.error
 
     @property
-    def _likeness(self) -> float:
+    def likeness(self) -> float:
         """The intraclass correlation ρ by analysis of variance; 1 where nothing varies, so that nothing shows it."""
         room = self.variance * (1.0 - self.own)
         if self._alone or self.variance <= 0.0 or room <= 0.0:

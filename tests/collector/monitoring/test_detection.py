@@ -1,0 +1,115 @@
+"""What a monitor says that it detects, beside what the real monitor needs when that change is planted."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from stored_units import T0, Units, open_store, uniform
+
+from ragpulse_collector.monitoring import Monitors
+from ragpulse_collector.monitoring.detection import detects
+from ragpulse_collector.settings import MonitorSettings, Settings
+from ragpulse_collector.store.embedded import EmbeddedStore
+
+HOUR = timedelta(hours=1)
+SERVICES = 10
+ALONE = {"icc": 0.0, "users": 20_000, "each": 1.0001}
+
+
+@pytest.fixture(scope="module")
+def alerts() -> Iterator[ModuleType]:
+    """The benchmark as a module."""
+    folder = str(Path(__file__).parents[3] / "benchmarks")
+    sys.path.insert(0, folder)
+    yield importlib.import_module("alerts")
+    sys.path.remove(folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """An open store."""
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def first_fired(store: EmbeddedStore, monitor: MonitorSettings, begin: Any, hours: int) -> list[int]:
+    """The hour after `begin` at which each service first fired."""
+    monitors = Monitors(store, Settings.model_validate({"monitor": [monitor]}))
+    known: dict[str, dict[str, Any]] = {}
+    first: dict[str, int] = {}
+    for hour in range(1, hours + 1):
+        for group, finding in monitors._findings(monitor, begin + hour * HOUR, known).items():
+            known[group] = {"state": finding.state}
+            if finding.state == "firing":
+                first.setdefault(group, hour)
+    return list(first.values())
+
+
+@pytest.mark.parametrize(
+    ("monitor", "world", "planted"),
+    [
+        ({"metric": "quality:judge", "condition": "< 0.89", "window": "6h"}, ALONE, {"quality": -0.1}),
+        ({"metric": "quality:judge", "condition": "< 0.89", "window": "16h", "false_alarms_per_year": 400.0},
+         {"icc": 0.1}, {"quality": -0.1}),
+        ({"metric": "error_rate", "condition": "> 0.06", "window": "6h"}, {"icc": 0.2}, {"errors": 3.5}),
+        ({"metric": "quality:judge", "condition": "change", "baseline": "4d"}, {**ALONE, "requests": 40.0, "before": 7},
+         {"quality": -0.1}),
+    ],
+)  # fmt: skip
+def test_the_stated_time_is_what_the_monitor_needs(
+    alerts: ModuleType, tmp_path: Path, monitor: dict[str, Any], world: dict[str, Any], planted: dict[str, float]
+) -> None:
+    """Most of ten services have fired by then, few by a third of it."""
+    flat = {"wave": 0.0, "rhythm": 0.0, "days": 0.0, "bursts": 0.0, "quality": 0.9, "before": 1, "requests": 120.0}
+    hours = 18
+    made = alerts._store(tmp_path, [alerts.World(**flat | world)] * SERVICES, hours, alerts.Planted(at=0, **planted))
+    settings = MonitorSettings.model_validate({"name": "m", "group_by": ("service",), **monitor})
+    begin = alerts.END - hours * HOUR
+    said = detects(made, settings, begin) or ""
+    stated = re.search(r"with your \d+ \w+ per \w+ \(service s\d+\) a (?:drop|rise) .* after about (\d+) hours", said)
+    assert stated, said
+    fired = first_fired(made, settings, begin, hours)
+    made.close()
+    by_then, early = (sum(hour <= share * int(stated[1]) for hour in fired) for share in (1.0, 1 / 3))
+    assert by_then >= 0.7 * SERVICES, (said, sorted(fired))
+    assert early <= 0.3 * SERVICES, (said, sorted(fired))
+
+
+@pytest.mark.parametrize(
+    ("condition", "answers", "users", "text"),
+    [
+        ("< 0.85", 600, 600, r"with your 25 answers per 1h a drop from 0\.9\d to 0\.80 is not seen: it takes \d+ in one"
+                             r" window; widen it to \d+ hours$"),
+        ("< 0.89", 15_000, 15_000, r"with your 625 answers per 1h a drop from 0\.90"
+                                   r" to 0\.80 is seen after about \d+ minutes$"),
+        ("< 0.85", 600, 3, r"with your 25 answers per 1h a drop from 0\.9\d to 0\.80 is not seen$"),
+        ("< 0.85", 0, 1, "nothing was measured in the last day, so what it can detect is unknown"),
+    ],
+)  # fmt: skip
+def test_it_says_what_is_not_seen(store: EmbeddedStore, condition: str, answers: int, users: int, text: str) -> None:
+    """With the window that would do; three users are never enough."""
+    units = Units(store)
+    for number in range(answers):
+        units.scored(number, "judge", float(uniform(number) < 0.9), at=T0 - number * 24 * HOUR / answers - HOUR / 100,
+                     facts={"user_id": f"u{number % users}"})  # fmt: skip
+    units.save()
+    said = detects(store, MonitorSettings(name="m", metric="quality:judge", condition=condition), T0)
+    assert re.match(text, said or ""), said
+
+
+def test_scores_on_an_open_scale_say_nothing(store: EmbeddedStore) -> None:
+    """How far points from 1 to 5 vary after a change is not known."""
+    units = Units(store)
+    for number in range(50):
+        units.scored(number, "judge", float(number % 5 + 1), at=T0 - HOUR / 2)
+    units.save()
+    assert detects(store, MonitorSettings(name="m", metric="score:judge", condition="< 2.5"), T0) is None
