@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,6 +145,22 @@ def test_a_session_is_evaluated_once_it_is_quiet(tmp_path: Path) -> None:
     assert decided(12, 55) == decided(13, 30) == [other, (trace_id(5), "talk", 1.0)]
     jobs = store.read("SELECT evaluator, source FROM raw.eval_jobs").rows
     assert jobs == [("tone", "online")] * 3
+    store.close()
+
+
+def test_a_session_is_evaluated_after_a_stop_of_three_days(tmp_path: Path) -> None:
+    """One that went quiet meanwhile is decided once; those from before the rule are left as they are."""
+    store = open_store(tmp_path)
+    units = Units(store)
+    units.unit(1, at=T0 - timedelta(days=2), session_id="before the rule")
+    units.unit(2, at=T0, session_id="cut off")
+    units.save()
+    rules = [Rule(name="talk", evaluators=("tone",), rate=1.0, unit="session")]
+    Sampler(store, lambda: rules).decide(T0 + timedelta(minutes=5))
+    assert store.read("SELECT * FROM decisions").rows == []
+    for day in (3, 3, 4):
+        Sampler(store, lambda: rules).decide(T0 + timedelta(days=day))
+    assert store.read("SELECT trace_id FROM decisions").rows == [(trace_id(2),)]
     store.close()
 
 

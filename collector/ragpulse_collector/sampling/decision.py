@@ -130,6 +130,8 @@ class Sampler:
             return 0
         self._sessions_seen = now
         if not sessions.any_quiet(self._store.read, rules, quiet):
+            if not sessions.is_marked(self._store.read, quiet):
+                self._store.write(lambda transaction: sessions.mark(transaction, quiet)).result()
             return 0
         scales, salt, most = self._scales(rules), self._salt, self._most
         return self._store.write(

@@ -298,6 +298,12 @@ RAISED = """
 """Decisions of the rules in force that the scores raise; not of those that a cap left out though they were drawn."""
 
 
+SESSIONS_SEEN = "SELECT max(value::TIMESTAMP) FROM raw.meta WHERE key = 'sessions_seen'"
+
+DELETE_SESSIONS_SEEN = "DELETE FROM raw.meta WHERE key = 'sessions_seen'"
+
+ADD_SESSIONS_SEEN = "INSERT INTO raw.meta (key, value) VALUES ('sessions_seen', $seen::TIMESTAMP::VARCHAR)"
+
 QUIET_SESSIONS = """
     SELECT arg_max(trace_id, start_time) AS last_trace FROM raw.trace_facts
     WHERE latest AND session_id IS NOT NULL AND unit_span_id IS NOT NULL AND start_time >= $since GROUP BY session_id
