@@ -114,7 +114,7 @@ def test_a_user_who_asks_in_many_buckets_is_one(store: EmbeddedStore) -> None:
 
 
 def test_failed_requests_of_a_user_count_as_dependent(store: EmbeddedStore) -> None:
-    """The error rate of the headline and the series covers the truth, as the estimator says, with the users beside it."""
+    """The error rate of the headline and the series covers the truth, as the estimator does, with its users."""
     random_, units, users, failed = random.Random(19), Units(store), range(20), {}
     for service, user in itertools.product(range(SERVICES), users):
         rate = random_.betavariate(0.2, 0.8)
