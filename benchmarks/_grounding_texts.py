@@ -1,11 +1,11 @@
 """Answers written for this project: word for word from their contexts, as models dress them, and rephrased by hand.
 
-Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts and a rephrasing of each. Each half, the
-dresses and the edits were committed before anything was tuned on the tuning half of the same collection.
+Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts and a rephrasing of each. Each half,
+the dresses and the edits were committed before anything was tuned on the tuning half of the same collection.
 
-The first test half is used up: four evaluations of it are reported in docs/grounding.md. A language model (Claude) wrote
-the second collection, 126 items, on 24 November 2026, before it read the code of the evaluator, but after it read
-docs/grounding.md. A hash of the first context, and nobody's choice, put each line into the tuning or the test half.
+The first test half is used up: four evaluations of it are reported in docs/grounding.md. A language model (Claude)
+wrote the second collection, 126 items, on 24 November 2026, before it read the code of the evaluator, but after it
+read docs/grounding.md. A hash of the first context, and nobody's choice, put each line into one of the halves.
 """
 
 import json
