@@ -24,7 +24,7 @@ Swap = tuple[Word, Word]
 """A word of the claim and the one of the evidence whose place it takes."""
 
 _BREAK = re.compile(
-    r"[;:()—–]|,(?!\d)|\s-\s"
+    r"[;()—–]|[:,](?!\d)|\s-\s"
     r"|\b(?:and|but|while|whereas|although|though|because|which|who|so that|und|aber|während|weil|y|pero|mientras"
     r"|porque|mas|enquanto|et|mais|tandis que)\b|[，；、。]|并且|而且|但是?|因为|所以",
     re.IGNORECASE,
@@ -172,7 +172,10 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
     if not mine and first is not None and first.best is not clause.best:
         mine = [t for t in first.tokens if t.content][:2]
     known = [t for t in mine if t.norm not in LIGHT_WORDS and index.spelled(t.key) in index.keys]
-    near = clause.near.union(*(s.keys for s in index.sentences if not s.keys.isdisjoint({t.key for t in theirs})))
+    subjects = {t.key for t in theirs}
+    near = clause.near.union(
+        *(s.keys for s in index.sentences if s.context == clause.best.context or not s.keys.isdisjoint(subjects))
+    )
     if known and not any(index.spelled(t.key) in near for t in known):
         yield f"said of '{known[0].text}' here, of '{theirs[-1].text}' in the evidence"
 
