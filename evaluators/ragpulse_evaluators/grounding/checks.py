@@ -4,6 +4,7 @@ Each takes a sentence and its evidence and returns the objections as sentences a
 doubt. On human-labelled supported answers each fires in well under 1 in 100, so an objection weighs much.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -39,6 +40,8 @@ _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "s
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _AHEAD = frozenset({"before", "ahead", "advance", "prior"})
 """A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
+_FACTORS = {"half": 0.5, "twice": 2.0, "double": 2.0}
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
@@ -52,10 +55,16 @@ def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence
     """
     if not mine:
         return []
-    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS)}
+    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS), *_multiples(theirs, evidence)}
     unknown = [q for q in mine if not q.values & known and not any(q.values & o.values or q.agrees(o) for o in theirs)]
     other = any(not any(q.values & o.values or q.agrees(o) for q in mine) for o in theirs)
     return [f"number {q.text} not in the evidence" for q in unknown if other or not q.text.isalpha() or len(q.text) < 2]
+
+
+def _multiples(theirs: Sequence[Quantity], evidence: Sequence[Word]) -> set[str]:
+    """Halves and doubles of the evidence's numbers, where it speaks of a half or of twice as much."""
+    factors = [factor for word, factor in _FACTORS.items() if any(t.norm == word for t in evidence)]
+    return {f"{float(v) * factor:.10g}" for q in theirs for v in q.values if _NUMBER.fullmatch(v) for factor in factors}
 
 
 def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[str]:

@@ -115,7 +115,8 @@ class _Claim:
         self.order = LCSseq.similarity(self.keys, [t.key for t in self.best]) / max(1, len(self.keys))
 
     def _new(self) -> list[int]:
-        counted = {i for q in self.mine for i in range(q.position, q.end)}
+        units = {q.unit for q in self.theirs} - {None}
+        counted = {i for q in self.mine for i in range(q.position, q.end + (q.unit in units))}
         fresh = {token for token in set(self.tokens) if token.content and _is_new(token, self.index)}
         return [i for i in self.content if i not in counted and self.tokens[i] in fresh]
 
