@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from ragpulse_evaluators.grounding.checks import turned
+from ragpulse_evaluators.grounding.checks import opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, OPINIONS
-from ragpulse_evaluators.grounding.text import Word, words
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, OPINIONS
+from ragpulse_evaluators.grounding.text import Word, stem, words
 
 __all__ = ["check_attribution", "check_exchange", "check_roles", "check_swaps", "find_swaps"]
 
@@ -40,6 +40,8 @@ _AUXILIARIES = frozenset(
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
     | {"kann", "wird", "muss", "son", "fue", "está", "são", "foi", "tem", "est", "sont", "était"}
 )
+_MONTHS = frozenset(map(stem, MONTHS))
+"""Their place in a sentence is free: "From May to July A does B"."""
 _THAN = frozenset({"than", "als", "que", "比"})
 _ACCORDING = re.compile(
     r"\b(?:according to|as per|said by|reported by|laut|según|selon|segundo) ((?:[^\W\d_][\w.'-]*(?: |$|(?=,))){1,6})",
@@ -184,12 +186,16 @@ def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: Eviden
     """Object where two names, or the two sides of a comparison, have changed places around the same word."""
     theirs = [t.key for t in evidence.tokens]
     places = {key: j for j, key in enumerate(theirs)}
+    names = index.names - _MONTHS
+    mirrored = any(not opposites(t.norm).isdisjoint(other.norm for other in evidence.tokens) for t in tokens)
     for i, token in enumerate(tokens):
         j = places.get(index.spelled(token.key))
         if j is None or not token.content or token.kind == "number" or token.key in index.names:
             continue
         compares = any(t.norm in _THAN for t in tokens[i + 1 : i + 9])
-        counted = None if compares else index.names
+        if compares and mirrored:
+            continue
+        counted = None if compares else names
         if theirs.count(theirs[j]) == 1 and turned(tokens, i, evidence.tokens, j, counted):
             return [f"what is said before and after '{token.text}' is exchanged in the evidence"]
     return []
