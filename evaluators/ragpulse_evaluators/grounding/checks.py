@@ -12,7 +12,7 @@ from itertools import pairwise
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
-from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "turned",
 ]
 
-_CLAUSE_BREAKS = frozenset({"but", "and", "because", "so", "pero", "mas", "aber", "mais"})
+_CLAUSE_BREAKS = frozenset({"but", "because", "so", "pero", "mas", "aber", "mais"})
 _NEGATION_BEFORE = 6
 _NEGATION_AFTER = 5
 _THAN = frozenset({"than", "als", "que", "比"})
@@ -172,18 +172,18 @@ def check_negation(
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
     scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
-    if any(_unmatched(scope, evidence, _denials(evidence, IMPLICIT_NEGATIONS)) for scope in scopes):
+    if any(_unmatched(scope, evidence, _denials(evidence)) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = _negations(covered, free=free)
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, DENIALS)) for i in theirs):
+    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens)) for i in theirs):
         return ["negated in the evidence, not here"]
     return []
 
 
-def _denials(tokens: Sequence[Token], words: frozenset[str]) -> list[int]:
+def _denials(tokens: Sequence[Token]) -> list[int]:
     """Positions of whatever may deny something: a negation, one of these words, or one with a negative prefix."""
-    return [i for i, t in enumerate(tokens) if t.negation or t.norm in words or _negative(t.norm)]
+    return [i for i, t in enumerate(tokens) if t.negation or t.norm in DENIALS or _negative(t.norm)]
 
 
 def _conditional(tokens: Sequence[Token], negation: int) -> bool:
