@@ -28,7 +28,7 @@ __all__ = [
     "turned",
 ]
 
-_CLAUSE_BREAKS = frozenset({"but", "because", "so", "pero", "mas", "aber", "mais"})
+_CLAUSE_BREAKS = frozenset({"but", "and", "because", "so", "pero", "mas", "aber", "mais"})
 _NEGATION_BEFORE = 6
 _NEGATION_AFTER = 5
 _THAN = frozenset({"than", "als", "que", "比"})
@@ -172,18 +172,23 @@ def check_negation(
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
     scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
-    if any(_unmatched(scope, evidence, _denials(evidence)) for scope in scopes):
+    if any(_unmatched(scope, evidence, _denials(evidence, tokens)) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = _negations(covered, free=free)
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens)) for i in theirs):
+    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, covered)) for i in theirs):
         return ["negated in the evidence, not here"]
     return []
 
 
-def _denials(tokens: Sequence[Token]) -> list[int]:
-    """Positions of whatever may deny something: a negation, one of these words, or one with a negative prefix."""
-    return [i for i, t in enumerate(tokens) if t.negation or t.norm in DENIALS or _negative(t.norm)]
+def _denials(tokens: Sequence[Token], others: Sequence[Token]) -> list[int]:
+    """Positions of whatever may deny something: negations, and words that deny and that the other side does without."""
+    shared = {t.norm for t in others}
+    return [
+        i
+        for i, t in enumerate(tokens)
+        if t.negation or (t.norm not in shared and (t.norm in DENIALS or _negative(t.norm)))
+    ]
 
 
 def _conditional(tokens: Sequence[Token], negation: int) -> bool:
@@ -212,8 +217,10 @@ def _negative(word: str) -> bool:
 
 
 def _governs(tokens: Sequence[Word], negation: int, place: int) -> bool:
-    """Tell whether a negation may deny the word at a place: it stands before it, or after it in the same clause."""
-    if negation <= place:
+    """Tell whether a negation may deny the word at a place, from before it or from after it in its clause."""
+    if negation == place:  # "largest" may deny other words, never itself.
+        return False
+    if negation < place:
         return place - negation <= _NEGATION_BEFORE
     between = tokens[place + 1 : negation]
     return len(between) < _NEGATION_AFTER and not any(t.norm in _CLAUSE_BREAKS for t in between)

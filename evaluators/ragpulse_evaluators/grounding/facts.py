@@ -112,8 +112,10 @@ def _read_number(tokens: Sequence[Word], start: int) -> tuple[int, set[str]]:
 
 def _half(tokens: Sequence[Word], start: int) -> int:
     """Where "half an hour" and "half hour" count a unit, return its place, else 0; "half of them" counts nothing."""
+    if tokens[start].norm != "half":
+        return 0
     unit = start + 1 + any(t.norm in ("a", "an") for t in tokens[start + 1 : start + 2])
-    return unit if tokens[start].norm == "half" and any(t.norm in UNITS for t in tokens[unit : unit + 1]) else 0
+    return unit if any(t.norm in UNITS for t in tokens[unit : unit + 1]) else 0
 
 
 def _spelled(tokens: Sequence[Word], start: int) -> tuple[int, set[str]]:

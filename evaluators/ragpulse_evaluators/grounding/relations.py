@@ -156,7 +156,8 @@ def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
 def _subject(clause: Clause, first: Clause | None, said: set[str], index: EvidenceIndex) -> Iterator[str]:
     """Yield a subject from elsewhere: what stands before the predicate that claim and evidence share.
 
-    A clause without a subject has that of the first clause.
+    A clause without a subject has that of the first clause. A word that the same context mentions, but says nothing
+    of, is none from elsewhere.
     """
     keys = [index.spelled(t.key) for t in clause.tokens]
     start = next((i for i, t in enumerate(clause.tokens) if t.content and keys[i] in clause.best.keys), None)
@@ -174,11 +175,12 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
     if not mine and first is not None and first.best is not clause.best:
         mine = [t for t in first.tokens if t.content][:2]
     known = [t for t in mine if t.norm not in LIGHT_WORDS and index.spelled(t.key) in index.keys]
-    subjects = {t.key for t in theirs}
-    near = clause.near.union(
-        *(s.keys for s in index.sentences if s.context == clause.best.context or not s.keys.isdisjoint(subjects))
-    )
-    if known and not any(index.spelled(t.key) in near for t in known):
+    if not known:
+        return
+    beside = (s.keys - index.subjects for s in index.sentences if s.context == clause.best.context)
+    sayings = (s.keys for s in index.sentences if not s.keys.isdisjoint({t.key for t in theirs}))
+    near = clause.near.union(*beside, *sayings)
+    if not any(index.spelled(t.key) in near for t in known):
         yield f"said of '{known[0].text}' here, of '{theirs[-1].text}' in the evidence"
 
 
@@ -187,18 +189,23 @@ def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: Eviden
     theirs = [t.key for t in evidence.tokens]
     places = {key: j for j, key in enumerate(theirs)}
     names = index.names - _MONTHS
-    mirrored = any(not opposites(t.norm).isdisjoint(other.norm for other in evidence.tokens) for t in tokens)
     for i, token in enumerate(tokens):
         j = places.get(index.spelled(token.key))
         if j is None or not token.content or token.kind == "number" or token.key in index.names:
             continue
         compares = any(t.norm in _THAN for t in tokens[i + 1 : i + 9])
-        if compares and mirrored:
-            continue
         counted = None if compares else names
-        if theirs.count(theirs[j]) == 1 and turned(tokens, i, evidence.tokens, j, counted):
+        if theirs.count(theirs[j]) != 1 or not turned(tokens, i, evidence.tokens, j, counted):
+            continue
+        if not (compares and _mirrored(tokens, evidence.tokens)):
             return [f"what is said before and after '{token.text}' is exchanged in the evidence"]
     return []
+
+
+def _mirrored(tokens: Sequence[Word], evidence: Sequence[Word]) -> bool:
+    """Tell whether one side says the opposite word: "A is higher than B" is "B is lower than A"."""
+    theirs = {t.norm for t in evidence}
+    return any(not opposites(t.norm).isdisjoint(theirs) for t in tokens)
 
 
 def check_attribution(text: str, index: EvidenceIndex) -> list[str]:

@@ -86,6 +86,41 @@ async def test_score_is_a_share_and_the_weakest_claim_decides() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
+    ("response", "context"),
+    [
+        ("The free shuttle bus runs every 30 minutes.", "A free shuttle bus runs every half hour."),
+        ("Charging the battery takes 3.5 hours.", "Charging the battery takes three and a half hours."),
+        ("Students pay a fee of 40 euros.", "The annual fee is 80 euros, half of that for students."),
+        (
+            "The train arrives in Rome at 9:10 am.",
+            "The train leaves at 19:20. It arrives in Rome at 9:10 the next day.",
+        ),
+        (
+            "From April to July, hikers must stay on the marked trails in the Tallin valley.",
+            "Hikers in the Tallin valley must stay on the marked trails between April and July.",
+        ),
+        (
+            "Milk chocolate has a lower melting temperature than dark chocolate.",
+            "Dark chocolate melts at a higher temperature than milk chocolate.",
+        ),
+        (
+            "Salt should only be added at the end, since the skins otherwise stay tough.",
+            "Do not add salt before the end, because it keeps the skins tough.",
+        ),
+        (
+            "If you make a claim, you bear 200 euros yourself, but only 100 after three years with no claim.",
+            "The customer bears 200 euros of each claim. It falls to 100 euros after three years without a claim.",
+        ),
+    ],
+)
+async def test_rephrasing_raises_no_alarm(response: str, context: str) -> None:
+    """The same number, relation or denial in other words, and "you" for the people of the context, are supported."""
+    result = await check(response, [context])
+    assert result.passing is True, result.explanation
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
     ("response", "reason"),
     [
         ("Anna Berg hired Omar Diaz in March 2020.", "number 2020"),
