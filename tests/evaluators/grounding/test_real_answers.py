@@ -108,7 +108,7 @@ async def test_score_is_a_share_and_the_weakest_claim_decides() -> None:
             "Do not add salt before the end, because it keeps the skins tough.",
         ),
         (
-            "If you make a claim, you bear 200 euros yourself, but only 100 after three years with no claim.",
+            "If you make a claim, you bear 200 euros yourself, but only 100 once you have had no claim for 3 years.",
             "The customer bears 200 euros of each claim. It falls to 100 euros after three years without a claim.",
         ),
     ],
