@@ -92,8 +92,14 @@ async def test_score_is_a_share_and_the_weakest_claim_decides() -> None:
         ("Charging the battery takes 3.5 hours.", "Charging the battery takes three and a half hours."),
         ("Students pay a fee of 40 euros.", "The annual fee is 80 euros, half of that for students."),
         (
-            "The train arrives in Rome at 9:10 am.",
-            "The train leaves at 19:20. It arrives in Rome at 9:10 the next day.",
+            "The night train gets to Rome at 9:10 am the following day.",
+            "The night train from Vienna to Rome departs at 19:20 and arrives at 9:10 the next morning. "
+            "Tickets cost 90 euros.",
+        ),
+        (
+            "The operation is normally followed by a stay of four days in hospital.",
+            "Knee surgery takes two hours. Patients usually stay in hospital for four days. "
+            "Physiotherapy begins on the day after the operation.",
         ),
         (
             "From April to July, hikers must stay on the marked trails in the Tallin valley.",
