@@ -2,6 +2,7 @@
 
     python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on
     python benchmarks/grounding.py --tuning   # the same report on the tuning halves
+    python benchmarks/grounding.py --first    # answers of the first test half, which is used up
     python benchmarks/grounding.py --fit      # print weights fitted on the tuning half (paste into grounding/model.py)
 
 Data: the BEGIN benchmark, Wizard of Wikipedia part (`begin_wow_test.jsonl`), in the folder RAGPULSE_SHARED_DATA or
@@ -319,7 +320,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", action="store_true", help="print weights fitted on the tuning half")
     parser.add_argument("--tuning", action="store_true", help="report on the tuning half, as often as you like")
+    parser.add_argument("--first", action="store_true", help="report the answers of the first test half")
     options = parser.parse_args()
+    if options.first:
+        report_answers("first test")
+        return 0
     if not options.fit:
         report_answers("tuning" if options.tuning else "test")
     path = data_file()

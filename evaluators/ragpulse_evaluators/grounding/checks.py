@@ -4,6 +4,7 @@ Each takes a sentence and its evidence and returns the objections as sentences a
 doubt. On human-labelled supported answers each fires in well under 1 in 100, so an objection weighs much.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,7 +12,7 @@ from itertools import pairwise
 from ragpulse_evaluators.grounding.evidence import EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, months, names, negations
 from ragpulse_evaluators.grounding.lexicon import ALIASES, LIGHT_WORDS, ORDINALS
-from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, IMPLICIT_NEGATIONS, OPPOSITES, QUANTIFIERS
+from ragpulse_evaluators.grounding.meanings import BOUNDS, DENIALS, OPPOSITES, QUANTIFIERS
 from ragpulse_evaluators.grounding.text import Token, Word
 
 __all__ = [
@@ -39,6 +40,8 @@ _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "s
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _AHEAD = frozenset({"before", "ahead", "advance", "prior"})
 """A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
+_FACTORS = {"half": 0.5, "twice": 2.0, "double": 2.0}
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _NONE = frozenset[str]()
 _UN = ("un", "non")
 _SHORTEST_TURNED = 4
@@ -52,10 +55,16 @@ def check_numbers(mine: Sequence[Quantity], theirs: Sequence[Quantity], evidence
     """
     if not mine:
         return []
-    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS)}
+    known = {"1", *(str(ORDINALS[t.norm]) for t in evidence if t.norm in ORDINALS), *_multiples(theirs, evidence)}
     unknown = [q for q in mine if not q.values & known and not any(q.values & o.values or q.agrees(o) for o in theirs)]
     other = any(not any(q.values & o.values or q.agrees(o) for q in mine) for o in theirs)
     return [f"number {q.text} not in the evidence" for q in unknown if other or not q.text.isalpha() or len(q.text) < 2]
+
+
+def _multiples(theirs: Sequence[Quantity], evidence: Sequence[Word]) -> set[str]:
+    """Halves and doubles of the evidence's numbers, where it speaks of a half or of twice as much."""
+    factors = [factor for word, factor in _FACTORS.items() if any(t.norm == word for t in evidence)]
+    return {f"{float(v) * factor:.10g}" for q in theirs for v in q.values if _NUMBER.fullmatch(v) for factor in factors}
 
 
 def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[str]:
@@ -163,18 +172,23 @@ def check_negation(
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
         return ["negated in the evidence, not here"]
     scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
-    if any(_unmatched(scope, evidence, _denials(evidence, IMPLICIT_NEGATIONS)) for scope in scopes):
+    if any(_unmatched(scope, evidence, _denials(evidence, tokens)) for scope in scopes):
         return ["negated here, not in the evidence"]
     theirs = _negations(covered, free=free)
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
-    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, DENIALS)) for i in theirs):
+    if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, covered)) for i in theirs):
         return ["negated in the evidence, not here"]
     return []
 
 
-def _denials(tokens: Sequence[Token], words: frozenset[str]) -> list[int]:
-    """Positions of whatever may deny something: a negation, one of these words, or one with a negative prefix."""
-    return [i for i, t in enumerate(tokens) if t.negation or t.norm in words or _negative(t.norm)]
+def _denials(tokens: Sequence[Token], others: Sequence[Token]) -> list[int]:
+    """Positions of whatever may deny something: negations, and words that deny and that the other side does without."""
+    shared = {t.norm for t in others}
+    return [
+        i
+        for i, t in enumerate(tokens)
+        if t.negation or (t.norm not in shared and (t.norm in DENIALS or _negative(t.norm)))
+    ]
 
 
 def _conditional(tokens: Sequence[Token], negation: int) -> bool:
@@ -203,8 +217,10 @@ def _negative(word: str) -> bool:
 
 
 def _governs(tokens: Sequence[Word], negation: int, place: int) -> bool:
-    """Tell whether a negation may deny the word at a place: it stands before it, or after it in the same clause."""
-    if negation <= place:
+    """Tell whether a negation may deny the word at a place, from before it or from after it in its clause."""
+    if negation == place:  # "largest" may deny other words, never itself.
+        return False
+    if negation < place:
         return place - negation <= _NEGATION_BEFORE
     between = tokens[place + 1 : negation]
     return len(between) < _NEGATION_AFTER and not any(t.norm in _CLAUSE_BREAKS for t in between)

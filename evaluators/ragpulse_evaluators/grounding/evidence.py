@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 
 from ragpulse_evaluators.grounding.lexicon import PRONOUNS
 from ragpulse_evaluators.grounding.meanings import SYNONYMS
@@ -22,6 +23,7 @@ _SHORTLIST = 12
 _STEP_GAIN = 0.12
 _MAX_POSTINGS = 500
 _MAX_ROOTS = 64
+_SUBJECT_WORDS = 2
 
 
 def _by_key(rows: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -87,6 +89,12 @@ class EvidenceIndex:
                 elif token.text.islower():
                     lower.add(token.key)
         return frozenset(sure - lower)
+
+    @cached_property
+    def subjects(self) -> frozenset[str]:
+        """Keys of the first content words of each sentence: what the contexts say something of."""
+        firsts = ([t.key for t in sentence.tokens if t.content][:_SUBJECT_WORDS] for sentence in self.sentences)
+        return frozenset(chain.from_iterable(firsts))
 
     @cached_property
     def cased(self) -> bool:

@@ -27,13 +27,14 @@ _CLOSE_ENOUGH = 0.015
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number as written, every value it may mean ("1.000" is 1 or 1000), its unit, and its token position."""
+    """A number as written, every value it may mean ("1.000" is 1 or 1000), its unit, and where its tokens are."""
 
     text: str
     values: frozenset[str]
     unit: str | None
     position: int
     end: int
+    """Where the number ends; its unit stands there or before it."""
 
     def agrees(self, other: "Quantity") -> bool:
         """Tell whether both may be the same: one value in one unit (or none given), or equal when converted."""
@@ -58,7 +59,7 @@ _PLAIN = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 def quantities(tokens: Sequence[Word]) -> list[Quantity]:
     """Return the numbers of a sentence: digits, number words over one, and "3.5 million" as one quantity."""
     found: list[Quantity] = []
-    if not any([t.numeric for t in tokens]):
+    if not any([t.numeric or t.norm == "half" for t in tokens]):
         return found
     position = 0
     while position < len(tokens):
@@ -96,13 +97,25 @@ def _surface(tokens: Sequence[Word], start: int, end: int) -> str:
 
 def _read_number(tokens: Sequence[Word], start: int) -> tuple[int, set[str]]:
     token = tokens[start]
+    if unit := _half(tokens, start):
+        return unit, {"0.5"}
     if not token.numeric:
         return start + 1, set()
     end, values = (start + 1, _digits(token.norm)) if token.kind == "number" else _spelled(tokens, start)
     while end < len(tokens) and (scale := MAGNITUDES.get(tokens[end].norm)) and tokens[end].norm != "m":
         values = {_plain(float(value) * scale) for value in values if _PLAIN.fullmatch(value)}
         end += 1
+    if [t.norm for t in tokens[end : end + 3]] == ["and", "a", "half"]:
+        return end + 3, {_plain(float(value) + 0.5) for value in values if _PLAIN.fullmatch(value)}
     return end, values
+
+
+def _half(tokens: Sequence[Word], start: int) -> int:
+    """Where "half an hour" and "half hour" count a unit, return its place, else 0; "half of them" counts nothing."""
+    if tokens[start].norm != "half":
+        return 0
+    unit = start + 1 + any(t.norm in ("a", "an") for t in tokens[start + 1 : start + 2])
+    return unit if any(t.norm in UNITS for t in tokens[unit : unit + 1]) else 0
 
 
 def _spelled(tokens: Sequence[Word], start: int) -> tuple[int, set[str]]:

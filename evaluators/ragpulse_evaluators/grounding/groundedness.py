@@ -52,7 +52,7 @@ _DOUBTS = {
     "link_share": "words like 'of' or 'because' link it in a way the evidence does not",
     "new_run": "several words in a row are not in the evidence",
     "opinions": "it gives an opinion the evidence does not",
-    "self_words": "it speaks of 'I' or 'you', the evidence does not",
+    "self_words": "it speaks of 'I' or 'we', the evidence does not",
     "opener": "it opens like an answer ('yes', 'well'), the evidence does not",
     "question": "it asks instead of saying",
 }

@@ -44,7 +44,7 @@ NEGATIONS = _words(
 )
 
 SELF_WORDS = _words(
-    "i me my mine myself we us our ours you your yours i'm i've i'll i'd you're you've you'll we're we've im ive "
+    "i me my mine myself we us our ours i'm i've i'll i'd we're we've im ive "
     "yo mi mí nosotros eu meu minha nós ich mein meine wir je j'ai mon ma mes nous 我 我们 я мой мы"
 )
 
@@ -56,6 +56,7 @@ PRONOUNS = _words(
 """Words by which a sentence speaks of what the one before it named."""
 
 _ENGLISH = _words(
+    "you your yours you're you've you'll "
     "th nd rd a an the this that these those there here it its he him his she her hers they them their theirs who "
     "whom whose "
     "which what when where why how and or but so if then than as at by for from in into of off on onto out over to up "

@@ -27,7 +27,7 @@ from ragpulse_evaluators.grounding.lexicon import (
     UNSPACED_WORDS,
 )
 
-__all__ = ["BOUNDS", "DENIALS", "IMPLICIT_NEGATIONS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
+__all__ = ["BOUNDS", "DENIALS", "LEXICON_ID", "OPPOSITES", "QUANTIFIERS", "SYNONYMS"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -161,14 +161,11 @@ BOUNDS = {
 DENIALS = _words(
     "free closed closes close forbidden forbid prohibited prohibit refuse refused refuses reject rejected deny "
     "denied exclude excluded lack lacks lacked fail fails failed failure except unless avoid avoids prevent prevents "
-    "stop stops stopped lost lose loses empty absent missing impossible banned rare rarely seldom hardly useless"
-)
-"""Words that deny something without a negation."""
-IMPLICIT_NEGATIONS = DENIALS | _words(
+    "stop stops stopped lost lose loses empty absent missing impossible banned rare rarely seldom hardly useless "
     "only few little instead optional rather less fewer against prior before until out any other limited maximum "
     "largest highest longest solely exclusively reserved either otherwise"
 )
-"""These, and words whose sentence may be retold with a negation."""
+"""Words that deny something without a negation, and words whose sentence may be retold with a negation."""
 
 _SYNONYM_ROWS = (
     "big large huge|biggest largest|small little tiny|begin began begun start commence originate|end finish conclude|"
@@ -226,7 +223,6 @@ LEXICON_ID = _identity(
     _QUANTIFIER_ROWS,
     PRONOUNS,
     DENIALS,
-    IMPLICIT_NEGATIONS,
     BOUNDS,
     UNSPACED_WORDS,
     ALIASES,

@@ -115,7 +115,8 @@ class _Claim:
         self.order = LCSseq.similarity(self.keys, [t.key for t in self.best]) / max(1, len(self.keys))
 
     def _new(self) -> list[int]:
-        counted = {i for q in self.mine for i in range(q.position, q.end)}
+        units = {q.unit for q in self.theirs} - {None}
+        counted = {i for q in self.mine for i in range(q.position, q.end + (q.unit in units))}
         fresh = {token for token in set(self.tokens) if token.content and _is_new(token, self.index)}
         return [i for i in self.content if i not in counted and self.tokens[i] in fresh]
 
@@ -237,19 +238,19 @@ THRESHOLD = 0.5
 CEILING = -0.2
 """An objection that a reader can verify makes even a copied sentence ungrounded: it holds the logit below this."""
 _SLOPE = 0.01
-BIAS = 4.536
+BIAS = 4.402
 WEIGHTS: dict[str, float] = {
-    "new_share": -1.809,
-    "link_share": -6.775,
-    "order": 1.977,
-    "new_run": -0.982,
-    "new_weight": -1.403,
-    "new_words": -0.485,
-    "replaced": -1.462,
-    "opinions": -0.687,
-    "self_words": -0.574,
-    "opener": -0.660,
-    "question": -2.019,
+    "new_share": -1.912,
+    "link_share": -6.447,
+    "order": 1.767,
+    "new_run": -1.004,
+    "new_weight": -1.400,
+    "new_words": -0.377,
+    "replaced": -1.171,
+    "opinions": -0.708,
+    "self_words": -0.775,
+    "opener": -0.690,
+    "question": -2.280,
     **dict.fromkeys(OBJECTIONS, -1.0),
 }
 

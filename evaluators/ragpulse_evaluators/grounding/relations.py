@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from ragpulse_evaluators.grounding.checks import turned
+from ragpulse_evaluators.grounding.checks import opposites, turned
 from ragpulse_evaluators.grounding.evidence import ContextSentence, EvidenceIndex
 from ragpulse_evaluators.grounding.facts import Quantity, quantities
-from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, OPINIONS
-from ragpulse_evaluators.grounding.text import Word, words
+from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, OPINIONS
+from ragpulse_evaluators.grounding.text import Word, stem, words
 
 __all__ = ["check_attribution", "check_exchange", "check_roles", "check_swaps", "find_swaps"]
 
@@ -24,7 +24,7 @@ Swap = tuple[Word, Word]
 """A word of the claim and the one of the evidence whose place it takes."""
 
 _BREAK = re.compile(
-    r"[;:()—–]|,(?!\d)|\s-\s"
+    r"[;()—–]|[:,](?!\d)|\s-\s"
     r"|\b(?:and|but|while|whereas|although|though|because|which|who|so that|und|aber|während|weil|y|pero|mientras"
     r"|porque|mas|enquanto|et|mais|tandis que)\b|[，；、。]|并且|而且|但是?|因为|所以",
     re.IGNORECASE,
@@ -40,6 +40,8 @@ _AUXILIARIES = frozenset(
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
     | {"kann", "wird", "muss", "son", "fue", "está", "são", "foi", "tem", "est", "sont", "était"}
 )
+_MONTHS = frozenset(map(stem, MONTHS))
+"""Their place in a sentence is free: "From May to July A does B"."""
 _THAN = frozenset({"than", "als", "que", "比"})
 _ACCORDING = re.compile(
     r"\b(?:according to|as per|said by|reported by|laut|según|selon|segundo) ((?:[^\W\d_][\w.'-]*(?: |$|(?=,))){1,6})",
@@ -154,7 +156,8 @@ def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
 def _subject(clause: Clause, first: Clause | None, said: set[str], index: EvidenceIndex) -> Iterator[str]:
     """Yield a subject from elsewhere: what stands before the predicate that claim and evidence share.
 
-    A clause without a subject has that of the first clause.
+    A clause without a subject has that of the first clause. A word that the same context mentions, but says nothing
+    of, is none from elsewhere.
     """
     keys = [index.spelled(t.key) for t in clause.tokens]
     start = next((i for i, t in enumerate(clause.tokens) if t.content and keys[i] in clause.best.keys), None)
@@ -172,8 +175,12 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
     if not mine and first is not None and first.best is not clause.best:
         mine = [t for t in first.tokens if t.content][:2]
     known = [t for t in mine if t.norm not in LIGHT_WORDS and index.spelled(t.key) in index.keys]
-    near = clause.near.union(*(s.keys for s in index.sentences if not s.keys.isdisjoint({t.key for t in theirs})))
-    if known and not any(index.spelled(t.key) in near for t in known):
+    if not known:
+        return
+    beside = (s.keys - index.subjects for s in index.sentences if s.context == clause.best.context)
+    sayings = (s.keys for s in index.sentences if not s.keys.isdisjoint({t.key for t in theirs}))
+    near = clause.near.union(*beside, *sayings)
+    if not any(index.spelled(t.key) in near for t in known):
         yield f"said of '{known[0].text}' here, of '{theirs[-1].text}' in the evidence"
 
 
@@ -181,15 +188,24 @@ def check_roles(tokens: Sequence[Word], evidence: ContextSentence, index: Eviden
     """Object where two names, or the two sides of a comparison, have changed places around the same word."""
     theirs = [t.key for t in evidence.tokens]
     places = {key: j for j, key in enumerate(theirs)}
+    names = index.names - _MONTHS
     for i, token in enumerate(tokens):
         j = places.get(index.spelled(token.key))
         if j is None or not token.content or token.kind == "number" or token.key in index.names:
             continue
         compares = any(t.norm in _THAN for t in tokens[i + 1 : i + 9])
-        counted = None if compares else index.names
-        if theirs.count(theirs[j]) == 1 and turned(tokens, i, evidence.tokens, j, counted):
+        counted = None if compares else names
+        if theirs.count(theirs[j]) != 1 or not turned(tokens, i, evidence.tokens, j, counted):
+            continue
+        if not (compares and _mirrored(tokens, evidence.tokens)):
             return [f"what is said before and after '{token.text}' is exchanged in the evidence"]
     return []
+
+
+def _mirrored(tokens: Sequence[Word], evidence: Sequence[Word]) -> bool:
+    """Tell whether one side says the opposite word: "A is higher than B" is "B is lower than A"."""
+    theirs = {t.norm for t in evidence}
+    return any(not opposites(t.norm).isdisjoint(theirs) for t in tokens)
 
 
 def check_attribution(text: str, index: EvidenceIndex) -> list[str]:

@@ -86,6 +86,47 @@ async def test_score_is_a_share_and_the_weakest_claim_decides() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
+    ("response", "context"),
+    [
+        ("The free shuttle bus runs every 30 minutes.", "A free shuttle bus runs every half hour."),
+        ("Charging the battery takes 3.5 hours.", "Charging the battery takes three and a half hours."),
+        ("Students pay a fee of 40 euros.", "The annual fee is 80 euros, half of that for students."),
+        (
+            "The night train gets to Rome at 9:10 am the following day.",
+            "The night train from Vienna to Rome departs at 19:20 and arrives at 9:10 the next morning. "
+            "Tickets cost 90 euros.",
+        ),
+        (
+            "The operation is normally followed by a stay of four days in hospital.",
+            "Knee surgery takes two hours. Patients usually stay in hospital for four days. "
+            "Physiotherapy begins on the day after the operation.",
+        ),
+        (
+            "From April to July, hikers must stay on the marked trails in the Tallin valley.",
+            "Hikers in the Tallin valley must stay on the marked trails between April and July.",
+        ),
+        (
+            "Milk chocolate has a lower melting temperature than dark chocolate.",
+            "Dark chocolate melts at a higher temperature than milk chocolate.",
+        ),
+        (
+            "Salt should only be added at the end, since the skins otherwise stay tough.",
+            "Do not add salt before the end, because it keeps the skins tough.",
+        ),
+        (
+            "If you make a claim, you bear 200 euros yourself, but only 100 once you have had no claim for 3 years.",
+            "The customer bears 200 euros of each claim. It falls to 100 euros after three years without a claim.",
+        ),
+    ],
+)
+async def test_rephrasing_raises_no_alarm(response: str, context: str) -> None:
+    """The same number, relation or denial in other words, and "you" for the people of the context, are supported."""
+    result = await check(response, [context])
+    assert result.passing is True, result.explanation
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
     ("response", "reason"),
     [
         ("Anna Berg hired Omar Diaz in March 2020.", "number 2020"),
