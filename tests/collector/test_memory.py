@@ -1,4 +1,4 @@
-"""Refused bodies leave memory at once: nothing waits for the garbage collector."""
+"""Bodies leave memory at once, decoded or refused: nothing waits for the garbage collector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from waiting import eventually
 from wire_support import JSON, PROTOBUF, app_of, span_body
 
 from ragpulse_collector.conventions import decode
+from ragpulse_collector.conventions.rules import FieldMapping
 from ragpulse_collector.otlp.intake import Limits, Refusal, hand_over
+from ragpulse_collector.otlp.wire import WireBatch
 from ragpulse_collector.records import RawBody
 from ragpulse_collector.store import EmbeddedStore, Transaction
 
@@ -38,6 +40,14 @@ def _without_collector() -> Iterator[None]:
 
 def _bodies(content: bytes) -> int:
     return sum(type(found) is RawBody and found.body == content for found in gc.get_objects())
+
+
+@pytest.mark.usefixtures("_without_collector")
+def test_a_decoded_body_is_freed_without_the_collector() -> None:
+    """What decoding needed in between is in no cycle, which would hold a body's texts until the next collection."""
+    batch = decode(RawBody(signal="traces", content_type=PROTOBUF, body=span_body({"input.value": "A question?"})))
+    assert list(batch.spans[0].values("query")) == ["A question?"]
+    assert [found for found in gc.get_objects() if type(found) in (FieldMapping, WireBatch)] == []
 
 
 @pytest.mark.usefixtures("_without_collector")

@@ -120,7 +120,7 @@ def vacuum(db: str, dry_run: bool) -> None:
         if dry_run:
             with closing(FileReader(db)) as reader:
                 size, used = reader.size_bytes(), reader.used_bytes()
-                made = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'contents'").rows[0][0]
+                made = reader.read("SELECT sql FROM duckdb_tables() WHERE table_name = 'spans'").rows[0][0]
             more = "" if "ZSTD" in made else ", and compress the texts, which an older version stored as they are"
             click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
             return

@@ -168,8 +168,8 @@ class FieldMapping:
         self._wire, self._book = wire, book
         self.plans: list[tuple[Shape, Plan]] = [(shape, book.plan(shape.attributes)) for shape in wire.shapes]
         self._columns: dict[str, Column] = {}
-        self._span = _RowView(wire, self)
         self.values: dict[str, list[Any]] = {}
+        self._span = _RowView(wire, self.values)
         self.sources: dict[str, list[str | None]] = {}
         self.templates: dict[str, dict[int, Any]] = {}
         """Attribute → row → what is stored in place of the raw value."""
@@ -288,10 +288,14 @@ class FieldMapping:
 
 
 class _RowView:
-    """One span of a batch as readers see it: they set `row` before each value."""
+    """One span of a batch as readers see it: they set `row` before each value.
 
-    def __init__(self, wire: WireBatch, mapping: FieldMapping) -> None:
-        self._wire, self._mapping = wire, mapping
+    It does not refer to the mapping, which refers to it: such a cycle would keep every body in memory until Python
+    looks for garbage.
+    """
+
+    def __init__(self, wire: WireBatch, values: Mapping[str, Sequence[Any]]) -> None:
+        self._wire, self._values = wire, values
         self._places: dict[int, tuple[Shape, int]] = {}
         self.row = 0
 
@@ -316,7 +320,7 @@ class _RowView:
     @property
     def kind(self) -> str | None:
         """Its kind."""
-        kinds = self._mapping.values.get("kind")
+        kinds = self._values.get("kind")
         return None if kinds is None else kinds[self.row]
 
 

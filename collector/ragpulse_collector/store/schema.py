@@ -84,8 +84,10 @@ TABLES: dict[str, str] = {
     "audit": "created_at TIMESTAMP, actor VARCHAR, action VARCHAR, detail VARCHAR",
 }
 
-LONG_TEXTS = {"contents": ("query", "response"), "contexts": ("text",)}
-"""Columns that a file keeps with zstd: 60 % fewer bytes of a span with real texts, and cheaper checkpoints."""
+LONG_TEXTS = {"spans": ("attributes",), "contents": ("query", "response"), "contexts": ("text",)}
+"""Columns that a file keeps with zstd: 60 % fewer bytes of a span with real texts, and cheaper checkpoints.
+
+Attributes are long where an instrumentation writes whole prompts into them."""
 
 
 def in_file(table: str, columns: Mapping[str, str]) -> str:
