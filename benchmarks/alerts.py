@@ -24,6 +24,8 @@ from uuid import UUID
 
 import numpy as np
 
+from ragpulse_collector.analysis.cache import snapshot_of
+from ragpulse_collector.analysis.changes import changes
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.records import Batch
 from ragpulse_collector.settings import MonitorSettings, Settings
@@ -269,12 +271,57 @@ def successor(services: int, hours: int) -> list[Promise]:
     return found
 
 
+_LATENCIES = """
+    INSERT INTO raw.trace_facts BY NAME
+    SELECT uuid() AS trace_id, 0 AS revision, true AS latest, begun AS decided_at, i::UBIGINT AS unit_span_id,
+           begun AS start_time, 'answer' AS name, false AS error, 1 AS n_spans, 1 AS n_units, 1.0 AS upstream_pi,
+           (1 + {slower} * late::INTEGER) * 1000 * exp({sigma} * sqrt(-2 * ln(1 - u)) * cos(2 * pi() * v)) AS latency_ms
+    FROM (SELECT i, drawn[1] AS u, drawn[2] AS v, drawn[3] < {by_day} AS late,
+                 $end - (i % {days} + 1) * INTERVAL 1 DAY
+                 + to_microseconds(((drawn[4] + late::INTEGER) * 43200e6)::BIGINT) AS begun
+          FROM (SELECT i, [hash(i || text) / 18446744073709551616.0 for text in ['a', 'b', 'c', 'd']] AS drawn
+                FROM range({days} * {requests}) t(i)))"""
+
+
+def _days_that_change(days: int, *, requests: int, by_day: float, sigma: float, slower: float = 0.0) -> float:
+    """The share of days for which the overview tells of p95; half of a day is night, with `1 - by_day` of requests."""
+    sql = _LATENCIES.format(days=days, requests=requests, by_day=by_day, sigma=sigma, slower=slower)
+    with tempfile.TemporaryDirectory() as folder:
+        store = EmbeddedStore(Path(folder) / "a.duckdb", decode=lambda _: Batch())
+        try:
+            store.write(lambda tx: tx.execute(sql, {"end": END})).result()
+            return sum(_tells_of_p95(store, END - timedelta(days=back)) for back in range(days)) / days
+        finally:
+            store.close()
+
+
+def _tells_of_p95(store: EmbeddedStore, end: datetime) -> bool:
+    asked = {"from": f"{(end - timedelta(days=1)).isoformat()}Z", "to": f"{end.isoformat()}Z", "step": "30m"}
+    return any(one["metric"] == "latency_p95" for one in changes(snapshot_of(store, asked, now=end)))
+
+
+def headline(cells: int, days: int) -> list[Promise]:
+    """The overview's first sentence: p95 of lognormal latencies, few a bucket, and with quiet nights."""
+    found = []
+    noise = 3.0 * math.sqrt(0.05 * 0.95 / days)
+    worlds = ((240, 0.9, 0.5), (384, 0.75, 1.0), (240, 0.5, 1.0), (480, 0.5, 1.5), (2880, 0.85, 1.0))
+    for requests, by_day, sigma in worlds[:cells]:
+        world = {"requests": requests, "by_day": by_day, "sigma": sigma}
+        told = f"overview, {requests / 48:.0f} requests in half an hour, {by_day:.0%} by day, sigma {sigma}: p95"
+        found.append(Promise(f"{told} changed, A/A", _days_that_change(days, **world), high=0.05 + noise))
+        if requests * (1 - by_day) > 90:  # a shift cannot be seen where one side is a handful
+            seen = _days_that_change(days, **world, slower=2.0)
+            found.append(Promise(f"{told} three times, seen", seen, low=0.5))
+    return found
+
+
 SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int], tuple[int, int]]] = {
     "quiet": (quiet, (3, 4), (10, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
+    "headline": (headline, (2, 20), (5, 300)),
 }
-"""Name → simulation, services and hours in the short form (the tests) and in the whole one."""
+"""Name → simulation, services and hours in the short form (of tests) and the whole one; `headline`: worlds, days."""
 
 
 def main() -> int:

@@ -31,14 +31,15 @@ def _sentence(view: View, shift: Mapping[str, Any]) -> dict[str, Any]:
     cause = f", when {shift['cause']} began" if shift.get("cause") else ""
     name = {"cost_usd": "cost per answer"}.get(metric, metric_name(metric))
     verb = "fell" if after < before else "rose"
+    began = f"{shift['t'][:19]}Z"  # fields of forms have room for seconds
     order = {"evaluator": evaluator, "sort": "worst"} if evaluator else {"sort": "slow"}
     return {
         "text": f"{name.capitalize()} {verb} {levels} at {clock(shift['t'])}{cause}.",
         "title": f"{shift['sureness']:.1f} standard errors; {shift['before']['n']:,} answers before,"
         f" {shift['after']['n']:,} after",
         "tone": "bad" if shift["worse"] else "good",
-        "why": view.url("/explain", metric=metric, sel_from=shift["t"]),
-        "worst": view.url("/traces", from_=shift["t"], **order, **({"error": "true"} if "error" in metric else {})),
+        "why": view.url("/explain", metric=metric, sel_from=began),
+        "worst": view.url("/traces", from_=began, **order, **({"error": "true"} if "error" in metric else {})),
     }
 
 

@@ -58,6 +58,20 @@ def test_the_first_screen_says_what_changed() -> None:
     assert "Nothing changed in this range." in text_of(client(quiet).get("/").text)
 
 
+def test_a_change_is_explained_from_its_second_on() -> None:
+    """A prompt that began within a second leaves no fraction in the field of the form."""
+
+    class Within(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            for one in answer["changes"]:
+                one["t"] = f"{one['t'][:19]}.683022Z"
+            return answer
+
+    (link, *_) = re.findall(r"sel_from=[^\"]*", client(Within()).get("/").text)
+    assert link.endswith("%3A00Z")
+
+
 def test_the_worst_answers_name_the_sentence_and_the_document() -> None:
     """Each with what is not supported and what is closest to it; above them what the bad ones share."""
     text = text_of(client().get("/worst?evaluator=groundedness&since=2026-11-21T04:00:00Z").text)
@@ -349,6 +363,18 @@ def test_labels_are_suggested_until_none_is_left() -> None:
     assert "1 of " in text_of(client(Labelled()).get("/label").text)
 
 
+def test_the_pages_agree_how_many_labels_are_needed() -> None:
+    """The queue with nothing left, and the form below a trace."""
+
+    class Labelled(FakeApi):
+        def get_labels_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            return {"traces": []}
+
+    api = Labelled()
+    for path in ("/label", f"/traces/{api.rows[2]['trace_id']}"):
+        assert "30 labels correct an evaluator's estimate" in text_of(client(api).get(path).text)
+
+
 @pytest.mark.parametrize(("needs_key", "words"), [(True, "asks for a key"), (False, "listens only on this computer")])
 def test_the_login_knows_whether_a_key_is_needed(needs_key: bool, words: str) -> None:
     """On loopback nobody is sent for a key that is not asked for."""
@@ -474,6 +500,20 @@ def test_a_comparison_that_cannot_be_made_keeps_its_form() -> None:
     assert 'value="prompt:none"' in response.text
     assert "no scores" in text_of(response.text)
     assert "/compare?a=prompt%3Av6&amp;b=prompt%3Av7" in client().get("/compare").text
+
+
+def test_only_what_was_scored_is_suggested_for_a_comparison() -> None:
+    """A version without a score in the range makes no pair, and is not offered."""
+
+    class Unscored(FakeApi):
+        def get_metrics(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_metrics(params)
+            for line in answer["series"][1:] if params.get("step") == "all" else ():
+                line["points"] = [{**point, "n": 0} for point in line["points"]]
+            return answer
+
+    assert "/compare?a=prompt" in client().get("/compare").text
+    assert "/compare?a=prompt" not in client(Unscored()).get("/compare").text
 
 
 def test_evaluators_in_use_stand_apart() -> None:

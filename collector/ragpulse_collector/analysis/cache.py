@@ -15,11 +15,14 @@ from ragpulse_collector.analysis.traffic import (
     Clustered,
     Decided,
     Queue,
+    Slow,
     TrafficBucket,
     decided,
     failing,
+    p95,
     prompt_markers,
     queue,
+    slow,
     traffic,
 )
 from ragpulse_collector.store import Store
@@ -110,6 +113,17 @@ class Snapshot:
                 self._parts.pop(part, None)
                 kept = self.once(part, lambda: (self.now, size, read()))
             return kept[2]
+
+    def slow(self) -> list[Slow]:
+        """How many requests of each bucket are slower than 90 % of the range's."""
+        found: list[Slow] = self.once("slow", lambda: slow(self.store, self.window, self.keep))
+        return found
+
+    def p95(self, first: datetime, last: datetime) -> float:
+        """The 95th percentile of latency between two instants of the range."""
+        first, last = max(first, self.window.first), min(last, self.window.last)
+        found: float = self.once(("p95", first, last), lambda: p95(self.store, Window(first, last, 0), self.keep))
+        return found
 
     def queued(self) -> int:
         """The number of pending jobs; jobs that an older snapshot saw finished are not counted again."""

@@ -126,6 +126,37 @@ def failing(store: Store, window: Window, keep: Filter, groups: tuple[str, ...])
     return by_user(store, source, ("t", *groups), {**window.parameters, **keep.parameters})
 
 
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The requests of one bucket whose latency is known, and how many of them are slower than 90 % of the range's."""
+
+    at: datetime
+    n: int
+    slow: int
+
+
+_LATENCIES = "FROM traces WHERE start_time >= $first AND start_time < $last AND latency_ms IS NOT NULL AND "
+
+
+def slow(store: Store, window: Window, keep: Filter) -> list[Slow]:
+    """Return the buckets in order of time."""
+    rows = store.read(
+        f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms {_LATENCIES}{keep.sql})"
+        " SELECT t, count(*), count_if(latency_ms > usual)"
+        " FROM known, (SELECT quantile_cont(latency_ms, 0.9) AS usual FROM known) GROUP BY t ORDER BY t",
+        {**window.parameters, **keep.parameters},
+    ).rows
+    return [Slow(*row) for row in rows]
+
+
+def p95(store: Store, window: Window, keep: Filter) -> float:
+    """Return the 95th percentile of latency over the whole window, 0 without requests."""
+    rows = store.read(
+        f"SELECT quantile_cont(latency_ms, 0.95) {_LATENCIES}{keep.sql}", {**window.parameters, **keep.parameters}
+    ).rows
+    return float(rows[0][0] or 0.0)
+
+
 _MOST_MARKERS = 50
 
 

@@ -106,11 +106,11 @@ class Headline(Judged, Measured):
 
 
 class Level(Answer):
-    """A value between two changes, with its interval and how many answers it rests on."""
+    """A value between two changes, with its interval (a percentile has none) and how many answers it rests on."""
 
     value: float
-    lo: float
-    hi: float
+    lo: float | None
+    hi: float | None
     n: int
 
 

@@ -64,9 +64,10 @@ def daily(at: Any, back: int) -> int:
     return (20 if 8 <= at.hour < 20 else 2) + at.day % 2
 
 
-def test_promises_of_alerts_are_kept(alerts: ModuleType) -> None:
-    """`benchmarks/alerts.py --only quiet` in its short form: false alarms as stated."""
-    simulate, short, _ = alerts.SIMULATIONS["quiet"]
+@pytest.mark.parametrize("name", ["quiet", "headline"])
+def test_promises_of_alerts_are_kept(alerts: ModuleType, name: str) -> None:
+    """`benchmarks/alerts.py --only NAME` in its short form: false alarms as stated."""
+    simulate, short, _ = alerts.SIMULATIONS[name]
     broken = [str(promise) for promise in simulate(*short) if not promise.kept]
     assert not broken, "\n".join(broken)
 
