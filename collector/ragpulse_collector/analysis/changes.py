@@ -14,7 +14,7 @@ from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.quality import Bucket, current
 from ragpulse_collector.analysis.selection import Window, instant, iso
 from ragpulse_collector.analysis.traffic import TrafficBucket, failing
-from ragpulse_evaluators.statistics import Interval, change_points, minus
+from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
 
 __all__ = ["changes"]
 
