@@ -16,8 +16,8 @@ from _payload import body
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragpulse_collector import otlp
 from ragpulse_collector.conventions import decode
+from ragpulse_collector.otlp.intake import parse_spans
 from ragpulse_collector.records import RawBody
 
 SPANS = 512
@@ -33,7 +33,7 @@ def main() -> None:
     steps: dict[str, Callable[[int], object]] = {
         "gunzip": lambda i: gzip.decompress(zipped[i]),
         "protobuf parse": lambda i: ExportTraceServiceRequest.FromString(bodies[i]),
-        "parse + walk (floor)": lambda i: otlp.parse_spans(raws[i]),
+        "parse + walk (floor)": lambda i: parse_spans(raws[i]),
         "decode: parse, walk, map": lambda i: decode(raws[i]),
         "decode of OTLP/JSON": lambda i: decode(jsons[i]),
     }
@@ -60,7 +60,7 @@ def _json(protobuf: bytes) -> bytes:
 
     import orjson
 
-    message = MessageToDict(ExportTraceServiceRequest.FromString(protobuf))
+    message = MessageToDict(ExportTraceServiceRequest.FromString(protobuf), use_integers_for_enums=True)
     for span in message["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         for key in ("traceId", "spanId", "parentSpanId"):
             span[key] = base64.b64decode(span.get(key, "")).hex()

@@ -1,7 +1,9 @@
 """What a decorated call costs its caller, as a ratio to the same three spans written by hand in raw OpenTelemetry.
 
 Both run interleaved in one process; the figure is the caller thread's CPU less that of the bare application, the median
-over rounds. Run: `python benchmarks/sdk_overhead.py [--traces 300] [--rounds 15]`. Another SDK in our place, in an
+over rounds. A stream has two floors: `stream` leaves the span current in the consumer between two chunks, as
+`with start_as_current_span` around a `yield` does; `steps` does what ragpulse does (see `sdk_workload.Stepwise`).
+Run: `python benchmarks/sdk_overhead.py [--traces 300] [--rounds 15]`. Another SDK in our place, in an
 environment of its own: `PYTHONPATH=sdk THAT/bin/python benchmarks/sdk_overhead.py --peer traceloop` (needs `httpx`).
 Also: import time and disabled cost. The goals are those of the SDK's issue and are printed beside the figures.
 """
@@ -22,13 +24,15 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from sdk_probes import ADAPTERS
-from sdk_workload import QUERY, Bare, Raw, Spans, decorated, peered, sink
+from sdk_workload import QUERY, Bare, Raw, Spans, Stepwise, decorated, peered, sink
 
 import ragpulse
 
 RAW_IMPORT = "import opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter"
 MODES = ("sync", "async", "stream")
-GOALS = {"own": (0.25, 0.30, 0.60), "foreign": (1.0, 1.0, 1.0)}
+GOALS = {"own": (0.25, 0.30, 0.60, 0.60), "foreign": (1.0, 1.0, 1.0, 1.0)}
+ONLY_IN = {"spans": "sync", "steps": "stream"}
+"""Applications that are measured in one mode."""
 
 
 def measure(application: Any, mode: str, traces: int) -> float:
@@ -62,20 +66,20 @@ def raw_provider(url: str) -> TracerProvider:
 
 
 Figures = dict[str, tuple[float, float, float]]
-"""For each mode: the floor and the one measured in microseconds a trace above the bare application, and their ratio."""
+"""For each mode, and for streams against `steps`: floor and ours, in us a trace above the bare one, and their ratio."""
 
 
 def compare(ours: Any, deliver: Callable[[], object], url: str, traces: int, rounds: int) -> Figures:
     """Applications take turns; the ratio is the median of each round's own, so that a slower spell harms none."""
     provider = raw_provider(url)
     tracer = provider.get_tracer("raw")
-    applications = {"bare": Bare(), "raw": Raw(tracer), "spans": Spans(tracer), "ours": ours}
+    applications = {"bare": Bare(), "raw": Raw(tracer), "spans": Spans(tracer), "steps": Stepwise(tracer), "ours": ours}
     taken: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     for _ in range(rounds + 1):
         for mode in MODES:
             costs = {}
             for who, application in applications.items():
-                if who != "spans" or mode == "sync":
+                if ONLY_IN.get(who, mode) == mode:
                     costs[who] = measure(application, mode, traces)
                     deliver()
             taken[mode].append({who: cost - costs["bare"] for who, cost in costs.items()})
@@ -84,14 +88,16 @@ def compare(ours: Any, deliver: Callable[[], object], url: str, traces: int, rou
     print(
         f"{'three empty SDK spans':22} sync    {statistics.median([found['spans'] for found in warm['sync']]):.1f} us"
     )
-    return {
-        mode: (
-            statistics.median([found["raw"] for found in costs]),
-            statistics.median([found["ours"] for found in costs]),
-            statistics.median([found["ours"] / found["raw"] for found in costs]),
-        )
-        for mode, costs in warm.items()
-    }
+    figures = {mode: _figures(costs, "raw") for mode, costs in warm.items()}
+    return figures | {"steps": _figures(warm["stream"], "steps")}
+
+
+def _figures(costs: list[dict[str, float]], floor: str) -> tuple[float, float, float]:
+    return (
+        statistics.median([found[floor] for found in costs]),
+        statistics.median([found["ours"] for found in costs]),
+        statistics.median([found["ours"] / found[floor] for found in costs]),
+    )
 
 
 def report(title: str, figures: Figures, goals: tuple[float, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from ragpulse_collector.conventions import names
@@ -20,6 +21,7 @@ _MEMBERS = (
     ("metadata", tuple(key for key in names.DOCUMENT_METADATA_KEYS if key not in _INNER_KEYS)),
 )
 _FLAT = re.compile(r"([0-9]{1,6})\.document\.(id|content|score|metadata)")
+_LONGEST_FLAT = len("999999.document.metadata")
 _PLAIN = frozenset({"id", "score", "content", "metadata"})
 _TEXT_OR_NONE, _FLOAT_OR_NONE = frozenset({str, type(None)}), frozenset({float, type(None)})
 _NOTHING = Alone()
@@ -76,9 +78,9 @@ def flattened(members: Any, span: Span) -> Found | None:
     """Read OpenInference's `N.document.*` names; a gap in N or dropped attributes: some are missing."""
     rows: dict[int, dict[str, Any]] = {}
     for suffix, value in members.items():
-        match = _FLAT.fullmatch(suffix)
-        if match:
-            rows.setdefault(int(match[1]), {})[match[2]] = value
+        place = _place(suffix) if len(suffix) <= _LONGEST_FLAT else None
+        if place is not None:
+            rows.setdefault(place[0], {})[place[1]] = value
     if not rows:
         return None
     templates = {
@@ -88,6 +90,13 @@ def flattened(members: Any, span: Span) -> Found | None:
     }
     records = [_record(index + 1, row) for index, row in sorted(rows.items())]
     return Found(records, templates, truncated=span.dropped_attributes > 0 or max(rows) != len(rows) - 1)
+
+
+@lru_cache(maxsize=4096)
+def _place(suffix: str) -> tuple[int, str] | None:
+    """Return the index and the member of a document that a name says; every search uses the same few names."""
+    match = _FLAT.fullmatch(suffix)
+    return (int(match[1]), match[2]) if match else None
 
 
 def result_events(prefix: str) -> Read:
