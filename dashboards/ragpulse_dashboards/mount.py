@@ -1,4 +1,4 @@
-"""The pages joined: one JSON function, one sandboxed template environment, one list of routes."""
+"""The pages joined: one JSON function, one sandboxed template environment, one list of routes; one trace as a file."""
 
 import re
 from collections.abc import Mapping

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, open_store, uniform
+from stored_units import T0, Units, uniform
 
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.plan import check, plan
@@ -18,14 +16,6 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 def now() -> datetime:
     """An hour after noon."""
     return T0 + timedelta(hours=1)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An open store."""
-    opened = open_store(tmp_path)
-    yield opened
-    opened.close()
 
 
 def versions(store: EmbeddedStore, count: int, *, flips: int) -> None:

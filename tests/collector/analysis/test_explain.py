@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, open_store, trace_id
+from stored_units import T0, Units, trace_id
 
 from ragpulse_collector.analysis.attribution import cost_per_good_answer, failure_attribution, verdict_on
 from ragpulse_collector.analysis.documents import documents
@@ -25,14 +23,6 @@ def now() -> datetime:
 
 
 DAY = {"from": "-1h"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An open store."""
-    opened = open_store(tmp_path)
-    yield opened
-    opened.close()
 
 
 def test_an_empty_store_has_an_overview(store: EmbeddedStore) -> None:

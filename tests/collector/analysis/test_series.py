@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from stored_units import T0, Units, open_store, trace_id, uniform
+from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.cache import Snapshots
 from ragpulse_collector.analysis.calibration import calibration, suggest
@@ -26,14 +25,6 @@ from ragpulse_evaluators.statistics import hajek, wilson
 def now() -> datetime:
     """Three hours after noon."""
     return T0 + timedelta(hours=3)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An open store."""
-    opened = open_store(tmp_path)
-    yield opened
-    opened.close()
 
 
 def points(store: EmbeddedStore, name: str, **params: Any) -> list[dict[str, Any]]:

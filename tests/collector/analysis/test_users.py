@@ -6,12 +6,10 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
-from stored_units import T0, Units, open_store, trace_id, uniform
+from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import _drawn, _Judged, calibration
 from ragpulse_collector.analysis.compare import compare
@@ -32,14 +30,6 @@ DAY = {"from": "2026-11-20T00:00Z", "to": "2026-11-21T00:00Z"}
 def now() -> datetime:
     """An hour after everything happened."""
     return T0 + timedelta(hours=1)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An empty store."""
-    store = open_store(tmp_path)
-    yield store
-    store.close()
 
 
 def traffic(store: EmbeddedStore, *, known: bool = True, days: int = 1) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, open_store, uniform
+from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.changes import check_change
@@ -19,23 +15,6 @@ from ragpulse_collector.settings import MonitorSettings, Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An open store."""
-    opened = open_store(tmp_path)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def alerts() -> Iterator[ModuleType]:
-    """The benchmark as a module."""
-    folder = str(Path(__file__).parents[3] / "benchmarks")
-    sys.path.insert(0, folder)
-    yield importlib.import_module("alerts")
-    sys.path.remove(folder)
 
 
 def states(store: EmbeddedStore, **monitor: Any) -> dict[str, dict[str, Any]]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from stored_units import T0, Units, open_store, uniform
+from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.detection import detects
@@ -22,23 +19,6 @@ from ragpulse_collector.store.embedded import EmbeddedStore
 HOUR = timedelta(hours=1)
 SERVICES = 10
 ALONE = {"icc": 0.0, "users": 20_000, "each": 1.0001}
-
-
-@pytest.fixture(scope="module")
-def alerts() -> Iterator[ModuleType]:
-    """The benchmark as a module."""
-    folder = str(Path(__file__).parents[3] / "benchmarks")
-    sys.path.insert(0, folder)
-    yield importlib.import_module("alerts")
-    sys.path.remove(folder)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An open store."""
-    opened = open_store(tmp_path)
-    yield opened
-    opened.close()
 
 
 def first_fired(store: EmbeddedStore, monitor: MonitorSettings, begin: Any, hours: int) -> list[int]:

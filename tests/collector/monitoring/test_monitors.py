@@ -7,25 +7,16 @@ import hmac
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from receivers import Receiver
-from stored_units import T0, Units, open_store, uniform
+from stored_units import T0, Units, uniform
 
 from ragpulse_collector.monitoring import Monitors
 from ragpulse_collector.monitoring.measure import Reading, State, confidence_for, decide, parse
 from ragpulse_collector.settings import MonitorSettings, Settings, SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    """An open store."""
-    opened = open_store(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
