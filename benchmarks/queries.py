@@ -9,6 +9,9 @@ questions of each kind (60). The floor is `/healthz`. The last column is the CPU
 
 `--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
 their page; the goal of the page is 1.5 s.
+
+`--tags` asks for the trace list of two stores in turn: one plain, one whose traces carry tags, a release and metadata
+with 10,000 different keys; the goal is 1.1 for the plain list, and the filters are shown beside it.
 """
 
 from __future__ import annotations
@@ -102,6 +105,13 @@ FILL_DOCUMENTS = {
 }
 """Four documents a trace, each retrieved once or twice, and which of them the answer drew on."""
 
+LABELS = """
+        UPDATE raw.trace_facts SET release = '1.4.' || (unit_span_id // 4 % 3),
+               tags = ['beta', 'team-' || (unit_span_id // 4 % 20)],
+               metadata = MAP {'tenant': 'tenant-' || (unit_span_id // 4 % 50),
+                               'key-' || (unit_span_id // 4 % 10000): 'value'}"""
+FILTERS = ("", "tag=team-7", "metadata.tenant=tenant-7", "metadata.key-77=value", "release=1.4.1")
+
 LIST = "trace list, newest 50, with scores"
 QUESTIONS: dict[str, tuple[str, int]] = {
     "floor: count of the last day's rows": (
@@ -149,11 +159,14 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--api", action="store_true")
     parser.add_argument("--documents", action="store_true")
+    parser.add_argument("--tags", action="store_true")
     parser.add_argument("--spans", type=int, default=200_000, help="with --api")
     parser.add_argument("--runs", type=int, default=60, help="with --api")
     options = parser.parse_args()
     if options.documents:
         return documents(7)
+    if options.tags:
+        return tags(options.spans, options.runs)
     if not options.api:
         return in_process(200_000 if options.short else 10_000_000)
     for roles in ((), ("--roles", "ingest")):
@@ -230,6 +243,42 @@ def documents(runs: int) -> None:
     print(f"{'':38}{'median':>8}{'best':>8}{'worst':>8}")
     for name, ms in found.items():
         print(f"{name:38}{median(ms):8.0f}{min(ms):8.0f}{max(ms):8.0f}")
+
+
+def tags(spans: int, runs: int) -> None:
+    """Ask for the lists of a plain and of a labelled store in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = _lists(
+            {name: _labelled(Path(folder) / f"{name}.duckdb", spans) for name in ("plain", "labelled")}, runs
+        )
+    floor = median(found["plain", ""])
+    print(f"{spans:,} spans; median ms of {runs} lists, ratio to the plain store's list")
+    for (store, query), ms in found.items():
+        print(f"{store:10} {query or 'newest 50':26}{median(ms):8.1f}{median(ms) / floor:8.2f}")
+
+
+def _labelled(path: Path, spans: int) -> Server:
+    store = _opened(path)
+    fill(store, spans, end=datetime.now(UTC).replace(tzinfo=None))
+    if path.stem == "labelled":
+        store.write(lambda t: t.execute(LABELS)).result()
+        store.read("CHECKPOINT")
+    store.close()
+    return Server(path)
+
+
+def _lists(servers: dict[str, Server], runs: int) -> dict[tuple[str, str], list[float]]:
+    asked = [("plain", ""), *(("labelled", query) for query in FILTERS)]
+    found: dict[tuple[str, str], list[float]] = {each: [] for each in asked}
+    connections = {name: server.connection() for name, server in servers.items()}
+    for _ in range(runs):
+        for name, query in asked:
+            path = f"/api/v1/traces?limit=50&{query}"
+            found[name, query].append(_timed(partial(_get, connections[name], path)) * 1e3)
+    for name, server in servers.items():
+        connections[name].close()
+        server.stop()
+    return found
 
 
 def _beside(

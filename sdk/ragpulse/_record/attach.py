@@ -86,9 +86,9 @@ class AttachTracer:
         """A span below the context's current one, and the context in which it is current."""
         scope = scope_of(context, plan.scope)
         kind = SpanKind.CLIENT if plan.span_kind == CLIENT else SpanKind.INTERNAL
-        above = context.get(SCOPE_KEY) if RECORDING_KEY in context else None
-        shown = scope.shown(self._forwarder.policy.redact).attributes
-        labels = plan.labels if scope is above else {**plan.labels, **shown}
+        labels = plan.labels
+        if RECORDING_KEY not in context or scope is not context.get(SCOPE_KEY):
+            labels = {**labels, **scope.shown(self._forwarder.policy.redact).attributes}
         span = self._tracer.start_span(plan.name, context, kind, labels)
         recording = AttachedSpan(plan, scope, span, self._forwarder)
         if scope.metadata:
