@@ -128,8 +128,8 @@ where_option = option("--where", "condition", help="SQL condition over the colum
 
 
 def _offline(db: str) -> Ask:
-    from ragpulse_collector.api.operations import ApiError
     from ragpulse_collector.app.offline import offline
+    from ragpulse_dashboards import ApiError
 
     with failing(OSError, ValueError):
         operations = click.get_current_context().with_resource(offline(db, config_path(None)))

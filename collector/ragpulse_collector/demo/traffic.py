@@ -25,8 +25,6 @@ from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
 from ragpulse_collector.demo.application import MADE_UP, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
 
-__all__ = ["SERVICE", "VERSIONS", "Visit", "traffic", "visits"]
-
 VERSIONS = ("v1", "v2")
 HOURS = 5.7
 ROUNDS = 6

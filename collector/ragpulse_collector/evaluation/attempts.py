@@ -25,8 +25,6 @@ from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.runner import Retry
 
-__all__ = ["AttemptOptions", "JobRunner", "RunningJobs", "backoff_s", "count_interrupted"]
-
 _log = logging.getLogger(__name__)
 _REASONS = 1000
 """So many different reasons are logged."""

@@ -27,8 +27,6 @@ from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
 
-__all__ = ["External"]
-
 _NAME = re.compile(r"\w[\w.:/ -]{0,99}\Z")
 _VERSION = re.compile(r"[\w.+-]{1,64}\Z")
 _JUDGE = re.compile(r"[^\x00-\x1f\x7f]{1,400}\Z")

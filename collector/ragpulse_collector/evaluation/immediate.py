@@ -14,8 +14,6 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import EvaluationResult, Evaluator
 
-__all__ = ["ImmediateScorer", "Scored", "Throttle"]
-
 
 def _nobody() -> bool:
     return False

@@ -11,17 +11,6 @@ from ragpulse_collector.analysis.cases import Unit
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries import jobs as queries
 
-__all__ = [
-    "LONG_AGO",
-    "Job",
-    "Pending",
-    "by_ids",
-    "drop",
-    "of_run",
-    "pending",
-    "stored_keys",
-]
-
 LONG_AGO = datetime(1970, 1, 1)
 _FIRST_STEP = timedelta(seconds=2)
 _TICK = timedelta(microseconds=1)

@@ -19,8 +19,6 @@ from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.judges.protocol import close_judge
 
-__all__ = ["Evaluators", "JobPool", "Resolve", "Work", "prepared"]
-
 _log = logging.getLogger(__name__)
 Resolve = Callable[..., Evaluator]
 """(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises

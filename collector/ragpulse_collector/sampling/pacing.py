@@ -11,8 +11,6 @@ from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.ledger import HELD_BACK, selected_usd, spent_usd
 
-__all__ = ["Controller", "Pacer"]
-
 
 @dataclass(slots=True)
 class Controller:

@@ -25,16 +25,6 @@ from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = (
-    "ENTRIES",
-    "AnswerCorrectness",
-    "AnswerRelevancy",
-    "Correctness",
-    "LLMSimilarity",
-    "Similarity",
-    "f_beta",
-)
-
 
 class Share(Reply):
     """`{"reason": "...", "score": 0.4}`: a number in 0..1."""

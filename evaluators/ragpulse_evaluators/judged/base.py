@@ -20,8 +20,6 @@ from ragpulse_evaluators.judges.protocol import Judge, Message, count_tokens, ma
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
-__all__ = ("JudgedEvaluator", "judged_entry")
-
 
 class JudgedEvaluator(Evaluator):
     """Base of the judged families: subclasses write `assess`.

@@ -16,8 +16,6 @@ from ragpulse_evaluators.judges.json_reply import Reply, read_model
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ("ENTRIES", "ConversationRelevancy", "KnowledgeRetention", "session_of")
-
 _FORM = '{"turns": [{"turn": 1, "reason": "...", "verdict": "YES" | "NO"}]}'
 
 

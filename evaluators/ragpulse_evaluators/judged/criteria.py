@@ -22,18 +22,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
-__all__ = (
-    "ENTRIES",
-    "Bias",
-    "Conciseness",
-    "Guideline",
-    "Harmfulness",
-    "Helpfulness",
-    "Judgement",
-    "Rubric",
-    "Toxicity",
-)
-
 _DEFAULT = "The response answers the whole query, is specific, and names figures where the query asks for them."
 
 

@@ -21,8 +21,6 @@ from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ("ENTRIES", "CustomYaml", "Spec", "read_choice", "read_spec")
-
 _PLACEHOLDERS = {"input": "query", "completion": "response", "ideal": "reference", "context": "contexts"}
 _PLACEHOLDER = re.compile(r"\{(input|completion|ideal|context|criteria|completion_2)\}")
 _ENUMERATED = {"from_n": "0123456789", "from_n_abc": string.ascii_lowercase, "from_n_ABC": string.ascii_uppercase}

@@ -25,17 +25,6 @@ from ragpulse_evaluators.judges.protocol import count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = (
-    "ENTRIES",
-    "Faithfulness",
-    "Relevancy",
-    "StatementFaithfulness",
-    "Statements",
-    "check_statements",
-    "pack",
-    "split_statements",
-)
-
 _SMALLEST_WINDOW = 128
 _FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 

@@ -20,8 +20,6 @@ from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
 
-__all__ = ("DIMENSIONS", "ENTRIES", "GEval", "expected_mark")
-
 DIMENSIONS: Mapping[str, Mapping[str, int]] = {
     "summarization": {"Relevance": 5, "Fluency": 3, "Consistency": 5, "Coherence": 5},
     "chatbot": {"Naturalness": 3, "Coherence": 3, "Engagingness": 3, "Groundedness": 1},

@@ -27,18 +27,6 @@ from ragpulse_evaluators.judges.parsing import read_number, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
-__all__ = (
-    "ENTRIES",
-    "METRICS",
-    "Grouse",
-    "GrouseAnswerRelevancy",
-    "GrouseCompleteness",
-    "GrouseFaithfulness",
-    "GrouseNegativeRejection",
-    "GrousePositiveAcceptance",
-    "GrouseUsefulness",
-)
-
 _LIKERT, _BINARY = Scale(lo=1, hi=5), Scale(lo=0, hi=1)
 METRICS: Mapping[str, Scale] = {
     "answer_relevancy": _LIKERT,

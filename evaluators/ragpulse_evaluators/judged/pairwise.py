@@ -18,11 +18,6 @@ from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = (
-    "ENTRIES",
-    "Pairwise",
-)
-
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
 _BARE = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
 _NAMED = ("answer", "response", "assistant", "option", "回答", "答案", "resposta")

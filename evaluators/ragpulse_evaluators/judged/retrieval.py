@@ -19,15 +19,6 @@ from ragpulse_evaluators.judges.parsing import read_number
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = (
-    "ENTRIES",
-    "ContextPrecision",
-    "ContextRecall",
-    "ContextRelevancy",
-    "RetrieverRelevance",
-    "average_precision",
-)
-
 _VERDICT_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
 

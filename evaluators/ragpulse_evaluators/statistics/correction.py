@@ -10,8 +10,6 @@ from ragpulse_evaluators.statistics.distributions import normal_quantile
 from ragpulse_evaluators.statistics.intervals import effective_n, hajek, weighted_mean
 from ragpulse_evaluators.statistics.weighted import Estimate
 
-__all__ = ["AssistedEstimate", "assisted_mean"]
-
 _ENOUGH = 30
 """Fewer judged answers do not tell how far the check may be trusted: the plain interval."""
 _RARE = 10.0

@@ -19,24 +19,6 @@ from typing import Any
 
 from ragpulse_collector.store.protocol import Rows, Transaction
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "OPEN_RUN",
-    "add_replay_jobs",
-    "add_results",
-    "drop",
-    "given_up",
-    "ids_of_run",
-    "online_ends",
-    "pending",
-    "pending_of_runs",
-    "pending_online",
-    "stored_keys",
-    "unfinished",
-    "unfinished_by_id",
-    "unfinished_of_run",
-]
-
 Read = Callable[..., Rows]
 
 MAX_ATTEMPTS = {False: 3, True: 5}
