@@ -206,5 +206,4 @@ def _spent(result: EvaluationResult, reserved: float) -> float:
 def _late(one: Evaluator) -> EvaluationResult:
     from ragpulse_evaluators import EvaluationResult
 
-    own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
-    return EvaluationResult(**own, status="error", explanation=f"no result within {_TIMEOUT_S:g} s", retriable=True)
+    return EvaluationResult.of(one, status="error", explanation=f"no result within {_TIMEOUT_S:g} s", retriable=True)

@@ -20,6 +20,7 @@ from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
+from ragpulse_collector.evaluation.work import gone
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import ids_of_run
 from ragpulse_collector.store.queries.ledger import spent_usd
@@ -170,9 +171,7 @@ class External:
         """What needs no caller: an equal verdict exists, or there is nothing left to look at."""
         if key in met:
             return Verdict(job=job, score_key=key, created_at=self._clock(), result=None)
-        own: dict[str, Any] = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
-        gone = EvaluationResult(**own, status="skipped", explanation="missing: the stored span")
-        return self._verdict(job, key, evaluator, _Given(gone, None))
+        return self._verdict(job, key, evaluator, _Given(gone(evaluator), None))
 
     def _verdict(self, job: Job, key: str, evaluator: Declared, given: _Given) -> Verdict:
         now = self._clock()

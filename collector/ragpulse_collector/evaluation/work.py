@@ -121,14 +121,10 @@ class Work:
         own = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
         return not (self.gated and own)
 
-    def result(self, **values: Any) -> EvaluationResult:
-        """A result under the evaluator's name that it did not make itself."""
-        one = self.evaluator
-        return EvaluationResult(evaluator=one.name, version=one.version, judge=one.judge_id, **values)
 
-    def gone(self) -> EvaluationResult:
-        """The result where there is no case."""
-        return self.result(status="skipped", explanation="missing: the stored span")
+def gone(evaluator: Evaluator) -> EvaluationResult:
+    """Return the result of a job whose span is not stored any more."""
+    return EvaluationResult.of(evaluator, status="skipped", explanation="missing: the stored span")
 
 
 def _on() -> None:
