@@ -201,9 +201,9 @@ class JobRunner:
                 self._gate.pause(backoff_s(self._refusals - 1, first=self._options.retry_first_s))
 
 
-def backoff_s(failures: int, *, first: float = 0.5, most: float = 60.0) -> float:
+def backoff_s(failures: int, *, first: float = 0.5) -> float:
     """Return seconds to wait after this many failures in a row: the runner's backoff, spread over half to whole."""
-    return Retry(first_s=first, longest_s=most).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
+    return Retry(first_s=first, longest_s=60.0).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
 
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -111,8 +110,8 @@ class _Given:
 class External:
     """Hands out the cases of external replays and takes their results."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._ledger = Ledger(store, Caps())
 
     def cases(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -170,11 +169,11 @@ class External:
     def _settled(self, job: Job, key: str, evaluator: Declared, met: set[str]) -> Verdict:
         """What needs no caller: an equal verdict exists, or there is nothing left to look at."""
         if key in met:
-            return Verdict(job=job, score_key=key, created_at=self._clock(), result=None)
+            return Verdict(job=job, score_key=key, created_at=utc_now(), result=None)
         return self._verdict(job, key, evaluator, _Given(gone(evaluator), None))
 
     def _verdict(self, job: Job, key: str, evaluator: Declared, given: _Given) -> Verdict:
-        now = self._clock()
+        now = utc_now()
         # What the caller spent is a fact by now: booked from nothing, never refused.
         booked = Reservation(evaluator=evaluator.name, usd=0.0, job_id=job.job_id, day=now, run_id=job.run_id)
         return Verdict(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
@@ -43,7 +43,7 @@ class _PerTurn(JudgedEvaluator):
     """One call; the share of turns with a yes."""
 
     needs = frozenset({"query", "response", "history"})
-    parser: ClassVar[str] = "turns"
+    parser = "turns"
     reply_tokens = 400
 
     async def assess(self, case: Case, session: Session) -> Outcome:

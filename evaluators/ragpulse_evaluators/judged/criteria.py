@@ -30,7 +30,7 @@ class Guideline(JudgedEvaluator):
 
     name = "guideline"
     needs = frozenset({"query", "response"})
-    parser: ClassVar[str] = "verdict"
+    parser = "verdict"
 
     def __init__(self, *, guidelines: str | Sequence[str] = _DEFAULT, **options: Any) -> None:
         rules = [guidelines] if isinstance(guidelines, str) else list(guidelines)
@@ -82,7 +82,7 @@ class Rubric(JudgedEvaluator):
     name = "rubric"
     prompt_name = "rubric"
     needs = frozenset({"query", "response"})
-    parser: ClassVar[str] = "rubric"
+    parser = "rubric"
     criterion: ClassVar[str] = "quality"
     """Block of the prompt file that holds the criterion."""
     scale = Scale()
@@ -204,7 +204,7 @@ class Judgement(JudgedEvaluator):
 
     name = "judge"
     needs = frozenset({"response"})
-    parser: ClassVar[str] = "judgement"
+    parser = "judgement"
 
     def __init__(
         self,

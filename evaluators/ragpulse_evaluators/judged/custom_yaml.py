@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -130,7 +130,7 @@ class CustomYaml(JudgedEvaluator):
     name = "custom_yaml"
     needs = frozenset({"query", "response", "reference"})
     scale = Scale(kind="open")
-    parser: ClassVar[str] = "choice-or-number"
+    parser = "choice-or-number"
     reply_tokens = 300
 
     def __init__(

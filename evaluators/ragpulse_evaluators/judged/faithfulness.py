@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, WithJsonSchema
 
@@ -49,7 +49,7 @@ class _Support(JudgedEvaluator):
     """The shared machinery: contexts packed into a window, first asked, then refined; the last reply decides."""
 
     needs: frozenset[str]
-    parser: ClassVar[str] = "verdict"
+    parser = "verdict"
     reply_tokens = 80
 
     def __init__(
@@ -208,8 +208,9 @@ class StatementFaithfulness(JudgedEvaluator):
 
     name = "statement_faithfulness"
     needs = frozenset({"response", "contexts"})
-    parser: ClassVar[str] = "statements"
+    parser = "statements"
     cost_class = "k calls"
+    calls = 2
     reply_tokens = 400
 
     async def assess(self, case: Case, session: Session) -> Outcome:
@@ -221,10 +222,6 @@ class StatementFaithfulness(JudgedEvaluator):
         checked = await check_statements(session, prompt, statements)
         parts: dict[str, Any] = {"statements": [item.model_dump() for item in checked]}
         return Outcome(score=fmean(item.verdict for item in checked), explanation=unsupported(checked), parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """Two."""
-        return 2
 
 
 ENTRIES: tuple[Entry, ...] = (

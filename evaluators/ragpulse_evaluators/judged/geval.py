@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
@@ -76,7 +76,7 @@ class GEval(JudgedEvaluator):
     name = "geval"
     needs = frozenset({"response"})
     scale = Scale(lo=0, hi=1, kind="ratio")
-    parser: ClassVar[str] = "mark-samples"
+    parser = "mark-samples"
     cost_class = "k calls"
     reply_tokens = 5
     repairs = False

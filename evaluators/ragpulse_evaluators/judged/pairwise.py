@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
@@ -66,7 +66,7 @@ class Pairwise(JudgedEvaluator):
 
     name = "pairwise"
     needs = frozenset({"query", "response"})
-    parser: ClassVar[str] = "choice"
+    parser = "choice"
     cost_class: CostClass = "k calls"
 
     def __init__(self, *, consensus: bool = True, **options: Any) -> None:
