@@ -11,6 +11,7 @@ from typing import Any
 
 from ragpulse_collector.records import Batch
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_collector.store.queries.jobs import given_up
 
 T0 = datetime(2026, 11, 20, 12)
 """Noon of the day on which everything happens unless a test says otherwise."""
@@ -276,3 +277,8 @@ class Units:
         if drawn:
             self.score(number, evaluator, value, at=at, status=status, version=version, judge=judge)
         return drawn
+
+
+def given_up_jobs(store: EmbeddedStore) -> list[tuple[int, str]]:
+    """Return attempt and reason of the last error of each job that was given up."""
+    return store.read(f"SELECT attempt, explanation FROM raw.scores s WHERE {given_up('s')} ORDER BY ALL").rows

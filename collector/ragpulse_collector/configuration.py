@@ -19,8 +19,6 @@ from pydantic import BaseModel, ValidationError
 
 from ragpulse_collector.settings import Settings, SettingsError
 
-__all__ = ["Variable", "load_settings", "place", "variables"]
-
 _log = logging.getLogger(__name__)
 _PREFIX = "RAGPULSE_"
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")

@@ -17,8 +17,6 @@ from pydantic import Field
 
 from ragpulse_collector.client import Client, ClientError
 
-__all__ = ["BEGIN", "END", "server"]
-
 BEGIN, END = "<untrusted-data>", "</untrusted-data>"
 MAX_TEXT, MAX_RESULT = 2_000, 100_000
 INSTRUCTIONS = f"""\

@@ -213,9 +213,7 @@ class Evaluator(ABC):
         )
 
     def _result(self, case: Case, calls: list[JudgeCall], **values: Any) -> EvaluationResult:
-        return EvaluationResult(
-            evaluator=self.name, version=self.version, judge=self.judge_id, case=case, calls=tuple(calls), **values
-        )
+        return EvaluationResult.of(self, case=case, calls=tuple(calls), **values)
 
 
 _ALIASES = {"input": "query", "output": "response", "expected": "reference"}

@@ -32,8 +32,6 @@ from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of, 
 from ragpulse_evaluators.registry import Entry, Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
-__all__ = ("Isolated", "Limits", "isolated")
-
 _START_S = 120.0
 """For the start of a child with the imports of the user's file."""
 _CHILD = (

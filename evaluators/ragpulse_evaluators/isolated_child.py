@@ -32,8 +32,6 @@ from ragpulse_evaluators.judges.protocol import Message
 from ragpulse_evaluators.registry import Registry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall
 
-__all__ = ("RelayedJudge", "Source", "framed", "main")
-
 Source = tuple[str, str]
 """("file", path) or ("module", name): where the evaluator is loaded from."""
 _GRACE_S = 5.0

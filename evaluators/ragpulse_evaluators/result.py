@@ -129,6 +129,11 @@ class EvaluationResult(BaseModel):
             "explanation": explanation,
         }
 
+    @classmethod
+    def of(cls, evaluator: Any, **values: Any) -> EvaluationResult:
+        """A result under an evaluator's name, version and judge."""
+        return cls(evaluator=evaluator.name, version=evaluator.version, judge=evaluator.judge_id, **values)
+
     @property
     def unit(self) -> float | None:
         """Another name for `normalized`."""

@@ -15,6 +15,7 @@ import pytest
 from traffic import rag_trace, send
 
 from ragpulse_collector.cli.diagnosis import Finding, diagnose
+from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import ClientError, connect
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def has_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
 def wrong(url: str = NOBODY) -> list[Finding]:
     """What is found to be wrong."""
-    return [finding for finding in diagnose(url=url, db=None, api_key=None) if not finding.ok]
+    return [finding for finding in diagnose(Source(url, None, None)) if not finding.ok]
 
 
 @pytest.mark.parametrize(

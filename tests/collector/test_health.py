@@ -12,6 +12,7 @@ from waiting import eventually
 
 from ragpulse_collector.api.handlers.status import RECENT, disk, pace, problems
 from ragpulse_collector.cli.diagnosis import diagnose
+from ragpulse_collector.cli.options import Source
 from ragpulse_collector.client import connect
 from ragpulse_collector.settings import CollectorSettings
 from ragpulse_collector.store.queries.health import results_since
@@ -74,7 +75,7 @@ def test_a_judge_that_is_down_and_a_missing_price_are_in_status_metrics_and_doct
         'ragpulse_query_seconds_bucket{le="+Inf"} ',
     ):
         assert line in text
-    told = {finding.fix for finding in diagnose(url=running.url, db=None, api_key=None) if not finding.ok}
+    told = {finding.fix for finding in diagnose(Source(running.url, None, None)) if not finding.ok}
     assert {one["fix"] for one in status["problems"]} <= told
 
 

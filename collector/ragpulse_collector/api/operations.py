@@ -27,8 +27,6 @@ from ragpulse_collector.settings import Scope
 from ragpulse_collector.store import Busy, StoreError
 from ragpulse_dashboards import ApiError
 
-__all__ = ["ApiError", "Operation", "Operations", "perform", "routes"]
-
 Run = Callable[[Any], Any]
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragpulse_collector.api.operations import ApiError, Operations
+from ragpulse_collector.api.operations import Operations
 from ragpulse_collector.app.wiring import Components
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.records import RawBody, Receipt
 from ragpulse_collector.store import FileReader, Prices, Refused, StoreError, Transaction
 from ragpulse_collector.store.ingest.queue import Backlog
+from ragpulse_dashboards import ApiError
 
 _NEEDS_COLLECTOR = "this changes something: start `ragpulse serve` and leave --db away"
 T = TypeVar("T")

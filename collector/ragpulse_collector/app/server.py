@@ -266,15 +266,10 @@ class Server:
     def start(self) -> None:
         """Serve in a background thread (the demo and tests); returns once requests are accepted."""
         started = threading.Event()
-
-        async def serve() -> None:
-            task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-            while not self._server.started and not task.done():
-                await asyncio.sleep(0.005)
-            started.set()
-            await task
-
-        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="ragpulse-http", daemon=True)
+        self._server.listening = started.set
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="ragpulse-http", daemon=True
+        )
         self._thread.start()
         started.wait(timeout=30)
 

@@ -32,11 +32,12 @@ from ragpulse_collector.api import http, openapi
 from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
 from ragpulse_collector.api.handlers.prometheus import render
 from ragpulse_collector.api.handlers.status import VERSION
-from ragpulse_collector.api.operations import ApiError, Operations, routes
+from ragpulse_collector.api.operations import Operations, routes
 from ragpulse_collector.otlp.intake import Counters, Flight, Limits
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.health import probe
+from ragpulse_dashboards import ApiError
 
 _log = logging.getLogger("ragpulse.collector")
 MAX_LOGIN_BYTES = 4096

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ragpulse_collector.analysis.regression import Answered, Score
 from ragpulse_collector.cli.options import Ask, Failure
-from ragpulse_collector.conventions.dedupe import Node, context_spans
+from ragpulse_collector.conventions.dedupe import Node, context_spans, within
 
 _AT_ONCE = 200
 """Traces whose spans are asked for in one query, far below its row limit."""
@@ -168,18 +168,10 @@ def _retrieved(ask: Ask, scope: Sequence[Any], rows: _Rows) -> dict[str, list[st
     found = {}
     for row in rows:
         trace_id = row["trace_id"]
-        bearing = context_spans(_below(row["unit_span_id"], spans[trace_id]))
+        bearing = context_spans(within(row["unit_span_id"], spans[trace_id]))
         if bearing:
             found[trace_id] = list(dict.fromkeys(name for span in bearing for name in named[trace_id, span]))
     return found
-
-
-def _below(unit: str, spans: Sequence[Node]) -> list[Node]:
-    """The unit's span and everything under it."""
-    inside = {unit}
-    while more := {one.span_id for one in spans if one.parent_span_id in inside} - inside:
-        inside |= more
-    return [one for one in spans if one.span_id in inside]
 
 
 def _scores(ask: Ask, scope: Sequence[Any], rows: _Rows) -> Mapping[str, list[Score]]:

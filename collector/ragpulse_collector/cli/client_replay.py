@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragpulse_collector.cli.options import Ask, Failure, config_path
+from ragpulse_collector.cli.options import Ask, Failure, config_path, failing
 from ragpulse_collector.cli.tables import Show, progress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Caller:
         from ragpulse_collector.store import Prices
         from ragpulse_evaluators.judges.limits import Gate, GatedJudge
 
-        try:
+        with failing(OSError, ValueError, LookupError):
             settings = load_settings(config_path(None))
             settings = settings.with_options("judge", {"model": request["judge"]})
             gate = Gate(settings.judge.concurrency, requests_per_minute=settings.judge.requests_per_minute)
@@ -47,8 +47,6 @@ class Caller:
             catalog = Catalog(settings, loads=request["loads"], **around)
             names, prompts = request["evaluators"], request["prompts"]
             made = [catalog.resolve(name, prompts=prompts) for name in names]
-        except (OSError, ValueError, LookupError) as error:
-            raise Failure(str(error)) from error
         for one in made:
             if one.wants_judge and one.judge is None:
                 raise Failure(f"{one.name} needs a judge: name one with --judge or [judge] model in ragpulse.toml")
@@ -208,5 +206,4 @@ def _spent(result: EvaluationResult, reserved: float) -> float:
 def _late(one: Evaluator) -> EvaluationResult:
     from ragpulse_evaluators import EvaluationResult
 
-    own: dict[str, Any] = {"evaluator": one.name, "version": one.version, "judge": one.judge_id}
-    return EvaluationResult(**own, status="error", explanation=f"no result within {_TIMEOUT_S:g} s", retriable=True)
+    return EvaluationResult.of(one, status="error", explanation=f"no result within {_TIMEOUT_S:g} s", retriable=True)

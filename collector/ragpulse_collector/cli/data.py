@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -18,10 +17,10 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
-    asker,
+    Source,
     asking,
     config_path,
-    download,
+    failing,
     json_option,
     option,
     source,
@@ -47,12 +46,12 @@ def sql(ask: Ask, query: str, as_json: bool) -> None:
 @click.argument("path", type=click.Path())
 @option("--format", "kind", type=click.Choice(["parquet", "jsonl"]), default="parquet")
 @source
-def export(path: str, kind: str, **where: Any) -> None:
+def export(where: Source, path: str, kind: str) -> None:
     """Write the views to a folder (one file each), as Parquet or JSON lines."""
     folder = Path(path)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "views.tar"
-        download("GET export", {"format": kind}, archive, where=where)
+        where.download("GET export", {"format": kind}, archive)
         with tarfile.open(archive) as tar:
             for member in tar.getmembers():
                 member.mode = 0o600
@@ -64,9 +63,9 @@ def export(path: str, kind: str, **where: Any) -> None:
 @click.command()
 @click.argument("path", type=click.Path())
 @source
-def snapshot(path: str, **where: Any) -> None:
+def snapshot(where: Source, path: str) -> None:
     """Copy the database, consistent, while the collector writes."""
-    download("GET snapshot", {}, Path(path), where=where)
+    where.download("GET snapshot", {}, Path(path))
     click.echo(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
 
 
@@ -78,17 +77,13 @@ def snapshot(path: str, **where: Any) -> None:
 @option("--trace", help="One trace, with all that is kept of it.")
 @option("--dry-run", is_flag=True, help="Only count.")
 @option("--yes", is_flag=True, help="Do not ask.")
-@source
-def prune(
-    older_than: str | None, service: str | None, user: str | None, session: str | None, trace: str | None,
-    dry_run: bool, yes: bool, url: str | None, api_key: str | None, db: str | None,
-) -> None:  # fmt: skip
+@asking
+def prune(ask: Ask, dry_run: bool, yes: bool, **given: str | None) -> None:
     """Delete what is older than an age, everything of a service, or of a person; recorded in the audit log."""
-    given = {"older_than": older_than, "service": service, "user": user, "session": session, "trace": trace}
     wanted = {name: value for name, value in given.items() if value is not None}
     if len(wanted) != 1:
         raise click.UsageError("say one of --older-than, --service, --user, --session and --trace")
-    ask, [(name, value)] = asker(url=url, api_key=api_key, db=db), wanted.items()
+    [(name, value)] = wanted.items()
     what = f"everything older than {value}" if name == "older_than" else f"everything of the {name} {value}"
     if dry_run or not yes:
         held = ask("POST prune", wanted | {"dry_run": True})["deleted"]
@@ -116,7 +111,7 @@ def vacuum(db: str, dry_run: bool) -> None:
 
     if not Path(db).is_file():
         raise Failure(f"there is no file {db}")
-    try:
+    with failing(StoreError):
         if dry_run:
             with closing(FileReader(db)) as reader:
                 size, used = reader.size_bytes(), reader.used_bytes()
@@ -125,8 +120,6 @@ def vacuum(db: str, dry_run: bool) -> None:
             click.echo(f"{db}: {size:,} bytes; a vacuum would free about {max(0, size - used):,}{more}")
             return
         before, after = rewrite(Path(db))
-    except StoreError as error:
-        raise Failure(str(error)) from error
     click.echo(f"{db}: {before:,} bytes before, {after:,} now")
 
 
@@ -142,10 +135,8 @@ def migrate(db: str, in_place: bool) -> None:
     path = Path(db)
     if not path.is_file():
         raise Failure(f"there is no file {db}")
-    try:
+    with failing(StoreError):
         before = migrate_file(path, in_place=in_place)
-    except StoreError as error:
-        raise Failure(str(error)) from error
     if before == SCHEMA_VERSION:
         click.echo(f"{db} has schema version {SCHEMA_VERSION} already")
         return
@@ -175,11 +166,11 @@ def status(ask: Ask, as_json: bool) -> None:
 
 @click.command()
 @source
-def doctor(**where: Any) -> int:
+def doctor(where: Source) -> int:
     """What is wrong, and the fix; exit 1 when something is."""
     from ragpulse_collector.cli.diagnosis import diagnose
 
-    findings = diagnose(**where)
+    findings = diagnose(where)
     for finding in findings:
         click.echo(
             f"{'ok ' if finding.ok else 'BAD'}  {finding.what}" + (f"\n     fix: {finding.fix}" if finding.fix else "")

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragpulse_collector.cli.options import Failure, asker, config_path
+from ragpulse_collector.cli.options import Failure, Source, config_path
 from ragpulse_collector.client import DEFAULT_URL
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.settings import SettingsError
@@ -38,16 +38,21 @@ class Finding:
 Ask = Callable[[str, Mapping[str, Any]], Any]
 
 
-def diagnose(*, url: str | None, db: str | None, api_key: str | None) -> list[Finding]:
+def diagnose(where: Source) -> list[Finding]:
     """Look at configuration, environment, port, collector and data; never raises for what it finds."""
-    address = url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
+    address = where.url or os.environ.get("RAGPULSE_URL") or DEFAULT_URL
     findings = [_configuration(), *_environment(address), _judge_library(), _disk()]
     try:
-        ask = asker(url, db, api_key)
+        ask = where.asker()
         status = ask("GET status", {})
     except Failure as failure:
         return [*findings, _port(address, failure)]
-    return [*findings, Finding(True, f"collector {status['version']} answers"), *_data(status), *_roundtrip(ask, db)]
+    return [
+        *findings,
+        Finding(True, f"collector {status['version']} answers"),
+        *_data(status),
+        *_roundtrip(ask, where.db),
+    ]
 
 
 def _configuration() -> Finding:

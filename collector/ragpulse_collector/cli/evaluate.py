@@ -18,6 +18,7 @@ from ragpulse_collector.cli.options import (
     asking,
     config_path,
     evaluators_option,
+    failing,
     json_option,
     judge_option,
     load_option,
@@ -41,10 +42,8 @@ def evaluators_(config: str | None, loads: tuple[str, ...], as_json: bool) -> No
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.settings import SettingsError
 
-    try:
+    with failing(SettingsError):
         entries = Catalog(load_settings(config_path(config)), loads=loads).describe()
-    except SettingsError as error:
-        raise Failure(str(error)) from error
     if as_json:
         print_json(entries)
         return

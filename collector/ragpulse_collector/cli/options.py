@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -33,19 +33,83 @@ def option(*names: str, env: str | Sequence[str] | None = None, **settings: Any)
     return click.option(*names, **{"envvar": env, "show_envvar": bool(env), "show_default": True, **settings})
 
 
-def source(command: F) -> F:
-    """Add --url, --api-key and --db: the running collector, or a closed file."""
-    command = option("--db", type=FILE, help="Read a closed file instead of a running collector.")(command)
-    command = option("--api-key", env="RAGPULSE_API_KEY", help="Key with the scope the command needs.")(command)
-    return option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")(command)
+@contextmanager
+def failing(*expected: type[Exception]) -> Iterator[None]:
+    """Turn the expected errors of a block, whose messages name the fix, into a Failure."""
+    try:
+        yield
+    except expected as error:
+        raise Failure(str(error)) from error
+
+
+class Source(NamedTuple):
+    """Where answers come from: a running collector, or a closed file."""
+
+    url: str | None
+    db: str | None
+    api_key: str | None
+
+    @property
+    def file(self) -> str | None:
+        """The closed file, which wins over RAGPULSE_URL; raises Failure beside --url."""
+        context = click.get_current_context(silent=True)
+        named = context is None or context.get_parameter_source("url") is ParameterSource.COMMANDLINE
+        if self.db and self.url and named:
+            raise Failure("--url is a running collector and --db a closed file: give one of them")
+        return self.db
+
+    def asker(self) -> Ask:
+        """Return the function that answers operations."""
+        if self.file:
+            return _offline(self.file)
+        from ragpulse_collector.client import ClientError, connect
+
+        client = connect(self.url, api_key=self.api_key)
+
+        def ask(operation: str, params: Mapping[str, Any]) -> Any:
+            try:
+                return client.call(operation, params)
+            except ClientError as error:
+                hint = " (or read a closed file with --db)" if error.status is None else ""
+                raise Failure(f"{error}{hint}") from error
+
+        return ask
+
+    def download(self, operation: str, params: Mapping[str, Any], target: Path) -> None:
+        """Write what an operation makes to a new file that only its owner reads, like the database."""
+        if target.exists():
+            raise Failure(f"{target} exists already: choose another name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if self.file:
+            made = _offline(self.file)(operation, params)
+            made.path.chmod(0o600)
+            shutil.move(made.path, target)
+            made.discard()
+            return
+        from ragpulse_collector.client import ClientError, connect
+
+        with failing(ClientError):
+            connect(self.url, api_key=self.api_key).download(operation, params, target)
+
+
+def source(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --url, --api-key and --db, and call the command with the `Source` that they name as `where`."""
+
+    @wraps(command)
+    def run(url: str | None, db: str | None, api_key: str | None, **given: Any) -> Any:
+        return command(where=Source(url, db, api_key), **given)
+
+    run = option("--db", type=FILE, help="Read a closed file instead of a running collector.")(run)
+    run = option("--api-key", env="RAGPULSE_API_KEY", help="Key with the scope the command needs.")(run)
+    return option("--url", env=URL, help="The running collector (default http://127.0.0.1:4318).")(run)
 
 
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --url, --api-key and --db, and call the command with `ask`, which answers operations from there."""
 
     @wraps(command)
-    def run(url: str | None, db: str | None, api_key: str | None, **given: Any) -> Any:
-        return command(ask=asker(url, db, api_key), **given)
+    def run(where: Source, **given: Any) -> Any:
+        return command(ask=where.asker(), **given)
 
     return source(run)
 
@@ -63,59 +127,12 @@ since_yesterday = option("--since", default="1d", help="How far back: 30m, 6h, 7
 where_option = option("--where", "condition", help="SQL condition over the columns of `traces`.")
 
 
-def asker(url: str | None, db: str | None, api_key: str | None) -> Ask:
-    """Return the function that answers operations, from a running collector or from a closed file."""
-    if db and is_closed(url):
-        return _offline(db)
-    from ragpulse_collector.client import ClientError, connect
-
-    client = connect(url, api_key=api_key)
-
-    def ask(operation: str, params: Mapping[str, Any]) -> Any:
-        try:
-            return client.call(operation, params)
-        except ClientError as error:
-            hint = " (or read a closed file with --db)" if error.status is None else ""
-            raise Failure(f"{error}{hint}") from error
-
-    return ask
-
-
-def is_closed(url: str | None) -> bool:
-    """Whether --db says where to look: it wins over RAGPULSE_URL; raises Failure beside --url."""
-    context = click.get_current_context(silent=True)
-    if url and (context is None or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
-        raise Failure("--url is a running collector and --db a closed file: give one of them")
-    return True
-
-
-def download(operation: str, params: Mapping[str, Any], target: Path, *, where: Mapping[str, Any]) -> None:
-    """Write what an operation makes to a new file that only its owner reads, like the database."""
-    if target.exists():
-        raise Failure(f"{target} exists already: choose another name")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if where["db"] and is_closed(where["url"]):
-        made = _offline(where["db"])(operation, params)
-        made.path.chmod(0o600)
-        shutil.move(made.path, target)
-        made.discard()
-        return
-    from ragpulse_collector.client import ClientError, connect
-
-    try:
-        connect(where["url"], api_key=where["api_key"]).download(operation, params, target)
-    except ClientError as error:
-        raise Failure(str(error)) from error
-
-
 def _offline(db: str) -> Ask:
-    from ragpulse_collector.api.operations import ApiError
     from ragpulse_collector.app.offline import offline
+    from ragpulse_dashboards import ApiError
 
-    try:
+    with failing(OSError, ValueError):
         operations = click.get_current_context().with_resource(offline(db, config_path(None)))
-    except (OSError, ValueError) as error:
-        raise Failure(str(error)) from error
 
     def ask(operation: str, params: Mapping[str, Any]) -> Any:
         try:

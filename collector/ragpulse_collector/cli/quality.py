@@ -13,10 +13,10 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
-    asker,
+    Source,
     asking,
     evaluators_option,
-    is_closed,
+    failing,
     json_option,
     load_option,
     option,
@@ -46,15 +46,15 @@ from ragpulse_collector.cli.tables import agree_to, cost, interval, print_json, 
 @json_option
 @source
 def replay(
-    evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool, **options: Any
-) -> int:
+    where: Source, evaluators: tuple[str, ...], condition: str | None, dry_run: bool, yes: bool, as_json: bool,
+    **options: Any
+) -> int:  # fmt: skip
     """Run stored traces through evaluators: resumable, idempotent, the bill first. Exit 3: stopped by its cap."""
-    where = {key: options.pop(key) for key in ("url", "db", "api_key")}
     request = {"evaluators": list(evaluators), "where": condition, **options, "loads": list(options.pop("loads"))}
-    if where["db"] and is_closed(where["url"]):
-        return _replay_offline(where["db"], request, dry_run=dry_run, yes=yes, as_json=as_json)
+    if where.file:
+        return _replay_offline(where.file, request, dry_run=dry_run, yes=yes, as_json=as_json)
     caller = Caller(request) if request["loads"] or request["prompts"] else None
-    return _replay(asker(**where), request, caller, dry_run=dry_run, yes=yes, as_json=as_json)
+    return _replay(where.asker(), request, caller, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
@@ -63,11 +63,9 @@ def _replay_offline(db: str, request: dict[str, Any], **how: Any) -> int:
     from ragpulse_collector.cli.options import config_path
     from ragpulse_collector.store import StoreError
 
-    try:
-        with working_on(db, config_path(None), loads=request["loads"], judge=request["judge"]) as ask:
-            return _replay(ask, request, **how)
-    except (OSError, ValueError, StoreError) as error:
-        raise Failure(str(error)) from error
+    opened = working_on(db, config_path(None), loads=request["loads"], judge=request["judge"])
+    with failing(OSError, ValueError, StoreError), opened as ask:
+        return _replay(ask, request, **how)
 
 
 def _replay(
@@ -146,12 +144,11 @@ def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, conditi
 @where_option
 @option("--summary", type=FILE, help="Append a Markdown summary to this file.")
 @source
-def check(evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None, **where: Any) -> int:
+def check(where: Source, evaluator: str, minimum: float, since: str, condition: str | None, summary: str | None) -> int:
     """Gate for CI: exit 0 above, 1 below, 3 undecided (the interval holds the limit), 2 could not run."""
     try:
-        answer = asker(**where)(
-            "GET check", {"evaluator": evaluator, "min": minimum, "from": f"-{since}", "where": condition}
-        )
+        params = {"evaluator": evaluator, "min": minimum, "from": f"-{since}", "where": condition}
+        answer = where.asker()("GET check", params)
     except Failure as failure:
         click.echo(f"ragpulse: {failure}", err=True)
         return 2
@@ -201,10 +198,11 @@ def monitors(ask: Ask) -> None:
 @option("--min-n", type=int, default=0, help="Fewer answers or requests decide nothing.")
 @option("--false-alarms-per-year", type=float, default=4.0, help="Over all groups.")
 @option("--save", is_flag=True, help="Keep the monitor; without it nothing is changed.")
-@source
-def monitor(name: str, condition_where: str | None, notify: tuple[str, ...], save: bool, **given: Any) -> None:
+@asking
+def monitor(
+    ask: Ask, name: str, condition_where: str | None, notify: tuple[str, ...], save: bool, **given: Any
+) -> None:
     """Show how often a monitor would have fired in the last week and what it can detect; keep it with --save."""
-    ask = asker(*(given.pop(key) for key in ("url", "db", "api_key")))
     draft = {**given, "name": name, "where": condition_where, "notify": list(notify)}
     found = ask("GET monitors/preview", draft)
     times = "once" if found["would_have_fired"] == 1 else f"{found['would_have_fired']} times"

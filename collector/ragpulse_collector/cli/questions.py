@@ -18,11 +18,11 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
-    asker,
+    asking,
     config_path,
+    failing,
     option,
     since_option,
-    source,
     where_option,
 )
 from ragpulse_collector.cli.tables import agree_to, cost
@@ -55,8 +55,9 @@ _SAMPLED = """
 @option("--dry-run", is_flag=True, help="Only print count, tokens and cost.")
 @option("--yes", is_flag=True, help="Do not ask before spending.")
 @option("--out", type=FILE, default="questions.jsonl")
-@source
+@asking
 def generate_questions(
+    ask: Ask,
     judge: str | None,
     since: str,
     condition: str | None,
@@ -69,9 +70,8 @@ def generate_questions(
     **options: Any,
 ) -> int:
     """Questions with references from stored contexts, as JSON lines; the bill first. Exit 3: stopped by its cap."""
-    where = {key: options.pop(key) for key in ("url", "db", "api_key")}
     asked, price = _judge(judge)
-    contexts = _contexts(asker(**where), since, condition, count, seed)
+    contexts = _contexts(ask, since, condition, count, seed)
     bill = _bill(contexts, asked, price, options, max_usd)
     click.echo(f"{len(contexts)} contexts; {cost(bill)}")
     if dry_run:
@@ -90,10 +90,8 @@ def _judge(model: str | None) -> tuple[Judge, JudgePrices]:
     from ragpulse_collector.evaluation.judge import JudgePrices, PricedJudge
     from ragpulse_collector.store import Prices
 
-    try:
+    with failing(ValueError):
         settings = load_settings(config_path(None)).with_options("judge", {"model": model})
-    except ValueError as error:
-        raise Failure(str(error)) from error
     price = JudgePrices(settings, Prices(settings.prices, settings.collector.price_table))
     judge = Catalog(settings, priced=partial(PricedJudge, prices=price)).judge
     if judge is None:
@@ -193,10 +191,8 @@ def _written(contexts: Sequence[Context], judge: Judge, options: Mapping[str, An
     from ragpulse_evaluators import generate_questions as write
 
     made: Callable[..., Any] = write
-    try:
+    with failing(OSError, ValueError):
         found: GeneratedQuestions = asyncio.run(made(contexts, judge, **options))
-    except (OSError, ValueError) as error:
-        raise Failure(str(error)) from error
     return found
 
 

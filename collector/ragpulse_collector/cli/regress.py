@@ -22,9 +22,8 @@ from ragpulse_collector.cli.options import (
     FILE,
     Ask,
     Failure,
-    asker,
+    Source,
     asking,
-    is_closed,
     option,
     since_option,
     source,
@@ -78,15 +77,14 @@ def freeze(ask: Ask, since: str, condition: str | None, limit: int, out: str, da
 @option("--wait", default=60.0, help="With --app: seconds for its traces and scores to arrive.")
 @option("--format", "kind", type=click.Choice(["table", "markdown", "json"]), default="table")
 @source
-def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int:
+def regress(where: Source, file: str, kind: str, max_drop: float | None, **options: Any) -> int:
     """Same questions again: what changed? Exit 0 above every limit, 3 undecided, 2 could not run; 1 below a limit,
     or where the application failed or left no trace."""
     from ragpulse_collector.analysis.regression import gates
 
-    where = {key: options.pop(key) for key in ("url", "db", "api_key")}
     limits = {name: options[f"min_{name}"] for name in _MINIMA if options[f"min_{name}"] is not None}
     try:
-        report = _report(Path(file), asker(**where), where, options)
+        report = _report(Path(file), where, options)
         report |= gates(report, limits, max_drop=max_drop)
     except (Failure, LookupError, ValueError) as error:
         click.echo(f"ragpulse: {error}", err=True)
@@ -95,10 +93,11 @@ def regress(file: str, kind: str, max_drop: float | None, **options: Any) -> int
     return _EXIT[report["verdict"]]
 
 
-def _report(path: Path, ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _report(path: Path, where: Source, options: Mapping[str, Any]) -> dict[str, Any]:
     from ragpulse_collector.analysis.regression import regression
     from ragpulse_collector.cli.baseline import answered, read_dataset, read_frozen
 
+    ask = where.asker()
     frozen = read_frozen(path) if path.is_file() else _of_collector(path, ask, read_dataset)
     if options["app"]:
         found = _replayed(frozen, ask, where, options)
@@ -133,16 +132,14 @@ def _pairs(frozen: Sequence[Answered], found: Sequence[Answered], similarity: st
     return [Pair(a, b, value) for (a, b), value in zip(both, alike, strict=True)]
 
 
-def _replayed(
-    frozen: Sequence[Answered], ask: Ask, where: Mapping[str, Any], options: Mapping[str, Any]
-) -> list[Answered]:
+def _replayed(frozen: Sequence[Answered], ask: Ask, where: Source, options: Mapping[str, Any]) -> list[Answered]:
     """Call the application with each question, and wait for its traces and the scores they were drawn for."""
     from ragpulse_collector.cli.baseline import answered, unscored
     from ragpulse_collector.store.rows import utc_now
 
-    if where["db"] and is_closed(where["url"]):
+    if where.file:
         raise Failure("--app sends spans: it needs a running collector, not --db")
-    call = _function(options["app"], where["url"])
+    call = _function(options["app"], where.url)
     since = utc_now()
     with asyncio.Runner() as runner:  # one event loop for all: clients that the application keeps belong to it
         failed = sum(not _called(call, one.query, runner) for one in frozen)

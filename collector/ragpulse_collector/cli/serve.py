@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragpulse_collector.cli.options import FILE, Failure, config_path, option
+from ragpulse_collector.cli.options import FILE, config_path, failing, option
 
 if TYPE_CHECKING:
     from ragpulse_collector.client import Client
@@ -55,7 +55,6 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
     """
     from ragpulse_collector.app.serve import serve as run
     from ragpulse_collector.configuration import load_settings
-    from ragpulse_collector.settings import SettingsError
     from ragpulse_collector.store import StoreError
 
     def load() -> Settings:
@@ -65,10 +64,8 @@ def serve(config: str | None, loads: tuple[str, ...], judge: str | None, roles: 
         settings.check()
         return settings
 
-    try:
+    with failing(StoreError, OSError, ValueError):
         run(load, loads=loads, say=click.echo)
-    except (SettingsError, StoreError, OSError, ValueError) as error:
-        raise Failure(str(error)) from error
     return 0
 
 
@@ -82,7 +79,7 @@ def healthy(config: str | None) -> None:
     from ragpulse_collector.configuration import load_settings
     from ragpulse_collector.settings import SettingsError
 
-    try:
+    with failing(SettingsError, ClientError):
         collector = load_settings(config_path(config)).collector
         scheme = "https" if collector.tls_certificate else "http"
         unchecked = ssl.SSLContext(
@@ -91,8 +88,6 @@ def healthy(config: str | None) -> None:
         unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         client = Client(f"{scheme}://127.0.0.1:{collector.port}", timeout_s=4, context=unchecked)
         click.echo(client.request("GET", "/readyz", accept="text/plain").decode("utf-8", "replace").strip())
-    except (SettingsError, ClientError) as error:
-        raise Failure(str(error)) from error
 
 
 def _with_key(settings: Settings) -> Settings:

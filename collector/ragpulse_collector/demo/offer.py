@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from ragpulse_collector.analysis.overview import DEMO_SERVICE
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.api.answers import Deleted, DemoTraffic
 from ragpulse_collector.api.operations import Operation
@@ -14,8 +15,6 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.health import spans_of_service
 from ragpulse_collector.store.retention import prune_service
 from ragpulse_collector.store.rows import utc_now
-
-__all__ = ["offered"]
 
 
 def offered(store: Store) -> tuple[Operation, ...]:
@@ -40,21 +39,19 @@ def offered(store: Store) -> tuple[Operation, ...]:
 
 def load(store: Store, params: Params) -> dict[str, Any]:
     """Store the traffic; raises PermissionError (409) where it is there already. Evaluations follow by themselves."""
-    from ragpulse_collector.demo.traffic import SERVICE, traffic, visits
+    from ragpulse_collector.demo.traffic import traffic, visits
 
     del params
-    if spans_of_service(store, SERVICE):
+    if spans_of_service(store, DEMO_SERVICE):
         raise PermissionError("demo data is here already: DELETE demo removes it")
     planned = visits()
     ends = max(visit.ago for visit in planned), timedelta(0)
     first, last = (iso(utc_now() - end) for end in ends)
     for body in traffic(planned):
         store.submit(body).result()
-    return {"service": SERVICE, "traces": len(planned), "from": first, "to": last}
+    return {"service": DEMO_SERVICE, "traces": len(planned), "from": first, "to": last}
 
 
 def remove(store: Store, params: Params) -> dict[str, Any]:
     """Delete the service's traces and all that belongs to them; the deletion is in the audit."""
-    from ragpulse_collector.demo.traffic import SERVICE
-
-    return {"deleted": prune_service(store, SERVICE, actor=params.caller.actor).rows}
+    return {"deleted": prune_service(store, DEMO_SERVICE, actor=params.caller.actor).rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ragpulse_collector.client import Client
@@ -23,31 +23,31 @@ LABELS = {"refusal": "answered"}
 Say = Callable[[str], object]
 
 
-def print_report(client: Client, say: Say, versions: Sequence[str] = VERSIONS) -> None:
+def print_report(client: Client, say: Say) -> None:
     """Print one column per prompt version: efficiency, quality with interval, and the verdict."""
-    say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in versions))
+    say(f"{'':22}" + "".join(f"{'prompt ' + version:>28}" for version in VERSIONS))
     for name, label, form in EFFICIENCY:
         points = _by_version(client, name)
-        say(f"{label:22}" + "".join(f"{_plain(points.get(version), form):>28}" for version in versions))
+        say(f"{label:22}" + "".join(f"{_plain(points.get(version), form):>28}" for version in VERSIONS))
     for evaluator in QUALITY:
         points = _by_version(client, f"quality:{evaluator}")
-        if any(points.get(version) for version in versions):
+        if any(points.get(version) for version in VERSIONS):
             label = LABELS.get(evaluator, evaluator)
-            say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in versions))
+            say(f"{label:22}" + "".join(f"{_estimate(points.get(version)):>28}" for version in VERSIONS))
     reasons = client.sql(
         "select cost_unknown_reason as r, count(*) as n from traces where cost_unknown_reason is not null group by 1"
     ).rows()
     for row in reasons:
         say(f"cost of {row['n']} requests unknown: {row['r']}")
-    _print_verdict(client, versions, say)
+    _print_verdict(client, say)
 
 
-def _print_verdict(client: Client, versions: Sequence[str], say: Say) -> None:
-    sides = {"a": f"prompt:{versions[0]}", "b": f"prompt:{versions[1]}", "evaluator": "groundedness"}
+def _print_verdict(client: Client, say: Say) -> None:
+    sides = {"a": f"prompt:{VERSIONS[0]}", "b": f"prompt:{VERSIONS[1]}", "evaluator": "groundedness"}
     answer = client.call("GET compare", sides)
     difference = answer["difference"]
     say(
-        f"\ngroundedness, {versions[1]} against {versions[0]}: {answer['verdict']}, "
+        f"\ngroundedness, {VERSIONS[1]} against {VERSIONS[0]}: {answer['verdict']}, "
         f"difference {difference['value']:+.3f}{_interval(difference, '+.3f')}"
     )
     for mark in client.metrics("quality:groundedness", from_="-24h")["markers"]:

@@ -25,8 +25,6 @@ from ragpulse_collector.analysis.overview import DEMO_SERVICE as SERVICE
 from ragpulse_collector.demo.application import MADE_UP, QUESTIONS, Application, Generate
 from ragpulse_collector.records import RawBody
 
-__all__ = ["SERVICE", "VERSIONS", "Visit", "traffic", "visits"]
-
 VERSIONS = ("v1", "v2")
 HOURS = 5.7
 ROUNDS = 6
@@ -50,12 +48,12 @@ class Visit:
     session: str
 
 
-def visits(*, rounds: int = ROUNDS, seed: int = 7) -> list[Visit]:
+def visits(*, rounds: int = ROUNDS) -> list[Visit]:
     """Return every question `rounds` times under each version, in order of time, the second version from half way on.
 
     Spread over almost six hours with a rhythm of busier and quieter times, the last one a few seconds ago.
     """
-    chance = random.Random(seed)
+    chance = random.Random(7)
     asked = [chance.sample(QUESTIONS, len(QUESTIONS)) for _ in range(rounds * len(VERSIONS))]
     questions = [question for one in asked for question in one]
     gaps = [chance.expovariate(1.0 + 0.6 * (number // 40 % 2)) for number in range(len(questions))]
@@ -87,9 +85,9 @@ def traffic(planned: Sequence[Visit], *, generate: Generate | None = None) -> It
     yield from _moved(receiver, planned, drawn=generate is None)
 
 
-def _visit(application: Application, planned: Sequence[Visit], seed: int = 7) -> None:
+def _visit(application: Application, planned: Sequence[Visit]) -> None:
     """Ask every question; some users send a thumb, mostly up where the answer is not made up."""
-    chance = random.Random(seed)
+    chance = random.Random(7)
     for visit in planned:
         with ragpulse.attributes(session_id=visit.session, user_id=visit.user):
             try:

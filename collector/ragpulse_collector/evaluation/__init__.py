@@ -9,7 +9,7 @@ from ragpulse_collector.evaluation.attempts import AttemptOptions
 from ragpulse_collector.evaluation.client_replay import External
 from ragpulse_collector.evaluation.drift.anchors import DriftWatch
 from ragpulse_collector.evaluation.immediate import Throttle
-from ragpulse_collector.evaluation.jobs import Job, dead_letters, pending, retry
+from ragpulse_collector.evaluation.jobs import Job, pending
 from ragpulse_collector.evaluation.judge import RecordedCalls
 from ragpulse_collector.evaluation.work import Resolve
 from ragpulse_collector.evaluation.worker import Worker
@@ -23,7 +23,5 @@ __all__ = [
     "Resolve",
     "Throttle",
     "Worker",
-    "dead_letters",
     "pending",
-    "retry",
 ]

@@ -18,14 +18,12 @@ from ragpulse_collector.evaluation.batcher import committed
 from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
 from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
 from ragpulse_collector.evaluation.scores import Outbox, Verdict, append_verdicts
-from ragpulse_collector.evaluation.work import Work
+from ragpulse_collector.evaluation.work import Work, gone
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.runner import Retry
-
-__all__ = ["AttemptOptions", "JobRunner", "RunningJobs", "backoff_s", "count_interrupted"]
 
 _log = logging.getLogger(__name__)
 _REASONS = 1000
@@ -137,7 +135,7 @@ class JobRunner:
 
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
-            return work.gone()
+            return gone(work.evaluator)
         limit_s = None if work.gated or work.isolated else self._options.timeout_s
         async with self._place(work):
             with self._running.holding(work.job.job_id) if work.noted else nullcontext():
@@ -147,7 +145,9 @@ class JobRunner:
                 except TimeoutError:
                     lost = (JudgeCall(finish_reason="lost"),) if work.judged else ()  # it may be billed all the same
                     reason = f"no result within {limit_s:g} s"
-                    return work.result(status="error", explanation=reason, retriable=True, calls=lost)
+                    return EvaluationResult.of(
+                        work.evaluator, status="error", explanation=reason, retriable=True, calls=lost
+                    )
 
     def _place(self, work: Work) -> AbstractAsyncContextManager[Any]:
         """What bounds how many run at once; one slow evaluator of a user takes no place of another."""
@@ -167,7 +167,7 @@ class JobRunner:
             self._counts["dropped"] += 1
         else:
             # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
-            result = work.result(status="error", explanation=reason)
+            result = EvaluationResult.of(work.evaluator, status="error", explanation=reason)
             await self._outbox.put(Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result))
         if self._first(reason):
             _log.warning("evaluation stopped: %s", reason)
@@ -201,9 +201,9 @@ class JobRunner:
                 self._gate.pause(backoff_s(self._refusals - 1, first=self._options.retry_first_s))
 
 
-def backoff_s(failures: int, *, first: float = 0.5, most: float = 60.0) -> float:
+def backoff_s(failures: int, *, first: float = 0.5) -> float:
     """Return seconds to wait after this many failures in a row: the runner's backoff, spread over half to whole."""
-    return Retry(first_s=first, longest_s=most).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
+    return Retry(first_s=first, longest_s=60.0).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
 
 
 _log = logging.getLogger(__name__)
@@ -275,6 +275,5 @@ def count_interrupted(
 
 
 def _interrupted(job: Job, evaluator: Evaluator, now: datetime) -> Verdict:
-    fields = {"evaluator": evaluator.name, "version": evaluator.version, "explanation": _REASON}
-    result = EvaluationResult(**fields, judge=evaluator.judge_id, status="error", retriable=True)
+    result = EvaluationResult.of(evaluator, explanation=_REASON, status="error", retriable=True)
     return Verdict(job=job, score_key=job.job_id, created_at=now, result=result, label_version=evaluator.revision)

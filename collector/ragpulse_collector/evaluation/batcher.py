@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from ragpulse_collector.store import Busy, Store, Transaction
 
-__all__ = ["Batcher", "committed"]
-
 In = TypeVar("In")
 Out = TypeVar("Out")
 

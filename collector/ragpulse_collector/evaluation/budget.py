@@ -23,20 +23,6 @@ from ragpulse_evaluators import Case, Evaluator, JudgeCall
 from ragpulse_evaluators.evaluator import Estimate
 from ragpulse_evaluators.judges.protocol import Judge, max_tokens_of, model_of
 
-__all__ = [
-    "COSTS",
-    "Account",
-    "Caps",
-    "Ledger",
-    "OverBudget",
-    "Price",
-    "Reservation",
-    "Reservations",
-    "bill",
-    "most_usd",
-    "total",
-]
-
 _DAY_S = 86_400.0
 Price = Callable[[str, int, int], float | None]
 """(model, input tokens, output tokens) → USD; None where the price is not known."""

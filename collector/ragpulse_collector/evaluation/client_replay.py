@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,14 +19,13 @@ from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
+from ragpulse_collector.evaluation.work import gone
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import ids_of_run
 from ragpulse_collector.store.queries.ledger import spent_usd
 from ragpulse_collector.store.queries.runs import Run, latest_runs, set_status
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator
-
-__all__ = ["External"]
 
 _NAME = re.compile(r"\w[\w.:/ -]{0,99}\Z")
 _VERSION = re.compile(r"[\w.+-]{1,64}\Z")
@@ -112,8 +110,8 @@ class _Given:
 class External:
     """Hands out the cases of external replays and takes their results."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._ledger = Ledger(store, Caps())
 
     def cases(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -171,13 +169,11 @@ class External:
     def _settled(self, job: Job, key: str, evaluator: Declared, met: set[str]) -> Verdict:
         """What needs no caller: an equal verdict exists, or there is nothing left to look at."""
         if key in met:
-            return Verdict(job=job, score_key=key, created_at=self._clock(), result=None)
-        own: dict[str, Any] = {"evaluator": evaluator.name, "version": evaluator.version, "judge": evaluator.judge_id}
-        gone = EvaluationResult(**own, status="skipped", explanation="missing: the stored span")
-        return self._verdict(job, key, evaluator, _Given(gone, None))
+            return Verdict(job=job, score_key=key, created_at=utc_now(), result=None)
+        return self._verdict(job, key, evaluator, _Given(gone(evaluator), None))
 
     def _verdict(self, job: Job, key: str, evaluator: Declared, given: _Given) -> Verdict:
-        now = self._clock()
+        now = utc_now()
         # What the caller spent is a fact by now: booked from nothing, never refused.
         booked = Reservation(evaluator=evaluator.name, usd=0.0, job_id=job.job_id, day=now, run_id=job.run_id)
         return Verdict(

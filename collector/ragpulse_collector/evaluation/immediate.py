@@ -9,12 +9,10 @@ from datetime import datetime
 
 from ragpulse_collector.evaluation.jobs import Job
 from ragpulse_collector.evaluation.scores import Verdict
-from ragpulse_collector.evaluation.work import Work, prepared
+from ragpulse_collector.evaluation.work import Work, gone, prepared
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run
 from ragpulse_evaluators import EvaluationResult, Evaluator
-
-__all__ = ["ImmediateScorer", "Scored", "Throttle"]
 
 
 def _nobody() -> bool:
@@ -105,4 +103,4 @@ class ImmediateScorer:
         )
 
     def _result(self, work: Work) -> EvaluationResult:
-        return work.gone() if work.case is None else work.evaluator.at_once(work.case)
+        return gone(work.evaluator) if work.case is None else work.evaluator.at_once(work.case)

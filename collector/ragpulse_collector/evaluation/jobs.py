@@ -11,19 +11,6 @@ from ragpulse_collector.analysis.cases import Unit
 from ragpulse_collector.store import Rows, Store, Transaction
 from ragpulse_collector.store.queries import jobs as queries
 
-__all__ = [
-    "LONG_AGO",
-    "Job",
-    "Pending",
-    "by_ids",
-    "dead_letters",
-    "drop",
-    "of_run",
-    "pending",
-    "retry",
-    "stored_keys",
-]
-
 LONG_AGO = datetime(1970, 1, 1)
 _FIRST_STEP = timedelta(seconds=2)
 _TICK = timedelta(microseconds=1)
@@ -147,20 +134,3 @@ def stored_keys(read: Callable[..., Rows], units: Sequence[Unit], keys: Sequence
 def drop(tx: Transaction, job: Job) -> None:
     """Append the decision that the budget left this selected job out: same pi, same u, reason `budget`."""
     queries.drop(tx, job.unit.trace_id, int(job.unit.span_id, 16), job.evaluator)
-
-
-def dead_letters(store: Store, *, limit: int = 100) -> list[dict[str, Any]]:
-    """Return the jobs that failed too often, newest first: ids, evaluator, error text, attempts, when."""
-    return [_letter(row) for row in queries.dead_letters(store.read, limit=limit)]
-
-
-def _letter(row: dict[str, Any]) -> dict[str, Any]:
-    ids = {"job_id": row["job_id"].hex, "trace_id": row["trace_id"].hex, "span_id": f"{row['span_id']:016x}"}
-    times = {"request_time": row["request_time"], "failed_at": row["created_at"]}
-    shown = {key: row[key] for key in ("evaluator", "run_id", "source")}
-    return {**ids, **shown, **times, "error": row["explanation"], "attempts": row["attempts"]}
-
-
-def retry(store: Store, job_ids: Collection[str] | None = None) -> int:
-    """Make dead letters pending again (None: all of them) under new job ids; returns how many."""
-    return store.write(lambda tx: queries.retry(tx, job_ids)).result()

@@ -24,8 +24,6 @@ from ragpulse_evaluators.judges.protocol import (
     transcript,
 )
 
-__all__ = ["JudgePrices", "PricedJudge", "RecordedCalls"]
-
 
 class JudgePrices:
     """(model, input tokens, output tokens) to USD, None where the price is unknown: `[prices]` first, then the table.

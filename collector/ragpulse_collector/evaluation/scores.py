@@ -17,8 +17,6 @@ from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results
 from ragpulse_evaluators import EvaluationResult, JudgeCall
 
-__all__ = ["Outbox", "Verdict", "append_verdicts", "cost_of"]
-
 _CALLS = TypeAdapter(tuple[JudgeCall, ...])
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 

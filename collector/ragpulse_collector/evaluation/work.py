@@ -19,8 +19,6 @@ from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.judges.protocol import close_judge
 
-__all__ = ["Evaluators", "JobPool", "Resolve", "Work", "prepared"]
-
 _log = logging.getLogger(__name__)
 Resolve = Callable[..., Evaluator]
 """(name, judge=, prompts=, loads=) → evaluator; a replay may ask for a judge, prompts and files of its own. Raises
@@ -123,14 +121,10 @@ class Work:
         own = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
         return not (self.gated and own)
 
-    def result(self, **values: Any) -> EvaluationResult:
-        """A result under the evaluator's name that it did not make itself."""
-        one = self.evaluator
-        return EvaluationResult(evaluator=one.name, version=one.version, judge=one.judge_id, **values)
 
-    def gone(self) -> EvaluationResult:
-        """The result where there is no case."""
-        return self.result(status="skipped", explanation="missing: the stored span")
+def gone(evaluator: Evaluator) -> EvaluationResult:
+    """Return the result of a job whose span is not stored any more."""
+    return EvaluationResult.of(evaluator, status="skipped", explanation="missing: the stored span")
 
 
 def _on() -> None:

@@ -30,8 +30,6 @@ from ragpulse_evaluators import Evaluator
 from ragpulse_evaluators.isolated import Isolated
 from ragpulse_evaluators.judges.limits import Gate
 
-__all__ = ["Worker"]
-
 _log = logging.getLogger(__name__)
 _BATCH = 512
 """Jobs without a judge in one batch, and running at once: jobs of a batch share reads and commits."""

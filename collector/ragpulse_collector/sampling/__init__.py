@@ -5,6 +5,6 @@ rules ─▶ Sampler.decide(now) ─ one transaction ─▶ trace_facts (one row
 
 from ragpulse_collector.sampling.decision import Sampler
 from ragpulse_collector.sampling.pacing import Pacer
-from ragpulse_collector.sampling.rule import OFFLINE, Rule, RuleError, Stratum, check_where
+from ragpulse_collector.sampling.rule import OFFLINE, Rule, Stratum
 
-__all__ = ["OFFLINE", "Pacer", "Rule", "RuleError", "Sampler", "Stratum", "check_where"]
+__all__ = ["OFFLINE", "Pacer", "Rule", "Sampler", "Stratum"]

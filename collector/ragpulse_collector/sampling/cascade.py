@@ -15,8 +15,6 @@ from ragpulse_collector.sampling.rule import Rule, drawn
 from ragpulse_collector.store.protocol import Rows, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 
-__all__ = ["News", "named_in", "news_since", "redecide"]
-
 
 class News(NamedTuple):
     """Scores that were stored: how many, the requests they are about, and when the last was made."""

@@ -11,7 +11,8 @@ from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.ledger import HELD_BACK, selected_usd, spent_usd
 
-__all__ = ["Controller", "Pacer"]
+_FIRST = timedelta(minutes=15)
+"""How far a new process looks back."""
 
 
 @dataclass(slots=True)
@@ -52,11 +53,8 @@ class Pacer:
         usd_per_day: float | None,
         *,
         rules: Callable[[], Sequence[Rule]] = tuple,
-        floor: float = 0.02,
-        first: timedelta = timedelta(minutes=15),
     ) -> None:
         self._store, self._usd_per_day, self._rules = store, usd_per_day, rules
-        self.floor, self._first = floor, first
         self._controllers: dict[str, Controller] = {}
         self._seen: datetime | None = None
 
@@ -67,7 +65,7 @@ class Pacer:
 
     def update(self, now: datetime) -> dict[str, float]:
         """Recompute the scales from the ledger and the decisions since the last time; call it about once a minute."""
-        since = self._seen or now - self._first
+        since = self._seen or now - _FIRST
         seconds = (now - since).total_seconds()
         if seconds < 1.0:
             return self._scales()
@@ -76,7 +74,7 @@ class Pacer:
         left_s = 86_400.0 - (now - midnight).total_seconds()
         selected = selected_usd(self._store.read, since, now)
         for name in self._controllers.keys() | selected.keys():
-            controller = self._controllers.setdefault(name, Controller(floor=self.floor))
+            controller = self._controllers.setdefault(name, Controller())
             budget = self._budget(name, midnight)
             if budget is not None:
                 usd = selected.get(name, 0.0)

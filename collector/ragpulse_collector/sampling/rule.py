@@ -18,10 +18,6 @@ _USUAL = (("unit", "trace"), ("budget_usd_per_day", None))
 """Keys that came later, with the value that is not written: the policy of older rules stays."""
 
 
-class RuleError(ValueError):
-    """The rule cannot be used; the message says what is wrong."""
-
-
 class Stratum(settings.Stratum):
     """A slice of the traffic that is sampled at a rate of its own, where that is higher.
 
@@ -45,7 +41,7 @@ class Rule(settings.RuleSettings):
     """A `[[rule]]` whose conditions were checked: which units are evaluated online, by what, at which rate.
 
     A unit that meets `where` is selected with the highest of `rate` and the rates of the strata it meets. Raises
-    RuleError for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of
+    ValueError for a rate outside 0..1, no evaluators, or a `where` that is not one SQL boolean over the columns of
     `traces` (and, in strata, over the scores of other evaluators).
     """
 
@@ -57,19 +53,19 @@ class Rule(settings.RuleSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise RuleError(_plain(error)) from error
+            raise ValueError(_plain(error)) from error
 
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
         if self.where is not None:
             if scores_in(self.where):
-                raise RuleError(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
-            check_where(self.where)
+                raise ValueError(f"where {self.where!r}: scores belong into strata, so that all keep the rule's rate")
+            condition(self.where)
         for stratum in self.strata:
-            check_where(stratum.where, stratum.scores)
+            condition(stratum.where, stratum.scores)
         own = set(self.scores).intersection(self.evaluators)
         if own:
-            raise RuleError(f"rule {self.name!r}: score.{min(own)} is not there before {min(own)} is drawn")
+            raise ValueError(f"rule {self.name!r}: score.{min(own)} is not there before {min(own)} is drawn")
         return self
 
     def changed(self, **values: Any) -> Rule:
@@ -94,7 +90,7 @@ class Rule(settings.RuleSettings):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
-        """Build a rule from its written form; raises RuleError for unknown keys and wrong types."""
+        """Build a rule from its written form; raises ValueError for unknown keys and wrong types."""
         return cls(**{**data, "strata": data.get("strata") or (), "source": source})
 
     def pi_sql(self) -> str:
@@ -129,14 +125,6 @@ def _plain(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     reason = first.get("ctx", {}).get("error")
     return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-def check_where(where: str, scores: tuple[str, ...] = ()) -> None:
-    """Raise RuleError unless the text is one SQL boolean over the columns of `traces` (and `scores`), no subqueries."""
-    try:
-        condition(where, scores)
-    except ValueError as error:
-        raise RuleError(str(error)) from error
 
 
 def drawn(

@@ -151,7 +151,7 @@ class FileReader(Reading):
 _PASSWORD = re.compile(r"\bpassword\s*=|//[^/@]*:[^/@]*@")
 
 
-def open_store(db: str, *, environ: Mapping[str, str] = os.environ, **ways: Any) -> Writing:
+def open_store(db: str, **ways: Any) -> Writing:
     """Open a file, or the lake where `db` begins with `ducklake:`; takes the options of `Ways`. Raises StoreError.
 
     A lake names its catalog and where its files are:
@@ -163,7 +163,7 @@ def open_store(db: str, *, environ: Mapping[str, str] = os.environ, **ways: Any)
     from ragpulse_collector.store.lake.store import LakeStore
 
     catalog, data_path = lake_parts(db)
-    return LakeStore(catalog, data_path=data_path, s3=s3_secret(environ), **ways)
+    return LakeStore(catalog, data_path=data_path, s3=s3_secret(os.environ), **ways)
 
 
 def lake_parts(db: str) -> tuple[str, str]:

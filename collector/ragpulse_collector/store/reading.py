@@ -210,7 +210,7 @@ class Reading:
 
     def limited(self) -> Store:
         """Return this store with reads under the limits of users' SQL."""
-        return Limited(cast("Store", self), self._ask)
+        return Limited(cast("Store", self), self._ask).limited()
 
     def _ask(self, question: Question) -> Rows:
         """Answer a user's question in this process; a store that is written to has a process for it."""

@@ -18,7 +18,7 @@ import orjson
 
 from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.log import log_bytes
-from ragpulse_collector.store.protocol import Parameters, Store, StoreError, Transaction
+from ragpulse_collector.store.protocol import Store, StoreError, Transaction
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, in_file
 
@@ -49,13 +49,9 @@ def prune(
     Rows age by the time of their request, never by the time of an evaluation. The deletion is one row in the audit,
     with its `reason`.
     """
-    counted = {table: _count(store, table, older_than) for table in TIME_COLUMNS}
-    found = {table: count for table, count in counted.items() if count}
-    if found and not dry_run:
-        for table in found:
-            store.write(partial(_delete, table=table, cutoff=older_than)).result()
-        detail: dict[str, object] = {"reason": "age", **(reason or {}), "before": str(older_than), **found}
-        store.write(partial(audit, actor=actor, action="prune", detail=detail)).result()
+    conditions = {table: f"{column} < $before" for table, column in TIME_COLUMNS.items()}
+    detail: Reason = {"reason": "age", **(reason or {}), "before": str(older_than)}
+    found = _removed(store, conditions, {"before": older_than}, detail, dry_run=dry_run, actor=actor)
     return Pruned(cutoff=older_than, rows=found)
 
 
@@ -88,14 +84,24 @@ def prune_service(
     recorded judge replies, money spent.
     """
     given = {"service": service, "before": older_than or datetime.max}
-    counted = {table: _count_of(store, table, given) for table in _OF_TRACES}
-    found = {table: count for table, count in counted.items() if count}
-    if found and not dry_run:
-        store.write(partial(_delete_of, given=given)).result()
-        aged = {} if older_than is None else {"reason": "age", "before": str(older_than)}
-        detail: dict[str, object] = {"service": service, **aged, **found}
-        store.write(partial(audit, actor=actor, action="prune", detail=detail)).result()
+    aged = {} if older_than is None else {"reason": "age", "before": str(older_than)}
+    conditions = dict.fromkeys(_OF_TRACES, _TOOK_PART)
+    found = _removed(store, conditions, given, {"service": service, **aged}, dry_run=dry_run, actor=actor)
     return Pruned(cutoff=older_than, rows=found)
+
+
+def _removed(
+    store: Store, conditions: Mapping[str, str], given: Mapping[str, Any], detail: Reason, *, dry_run: bool, actor: str
+) -> dict[str, int]:
+    """Delete the rows that meet the condition of their table, a table at a time; returns how many there were."""
+    sql = "SELECT count(*) FROM raw.{} WHERE {}"
+    counted = {name: store.read(sql.format(name, where), given).rows[0][0] for name, where in conditions.items()}
+    found = {name: int(count) for name, count in counted.items() if count}
+    if found and not dry_run:
+        for name in found:
+            store.write(partial(_deleted, table=name, where=conditions[name], parameters=given)).result()
+        store.write(partial(audit, actor=actor, action="prune", detail={**detail, **found})).result()
+    return found
 
 
 Subject = Literal["user", "session", "trace"]
@@ -221,22 +227,3 @@ def vacuum(path: Path) -> tuple[int, int]:
     shutil.copymode(path, copy)
     copy.replace(path)
     return before, path.stat().st_size
-
-
-def _count(store: Store, table: str, cutoff: datetime) -> int:
-    sql = f"SELECT count(*) FROM raw.{table} WHERE {TIME_COLUMNS[table]} < ?"
-    return int(store.read(sql, [cutoff]).rows[0][0])
-
-
-def _delete(transaction: Transaction, *, table: str, cutoff: datetime) -> None:
-    transaction.execute(f"DELETE FROM raw.{table} WHERE {TIME_COLUMNS[table]} < ?", [cutoff])
-
-
-def _count_of(store: Store, table: str, given: Parameters) -> int:
-    sql = f"SELECT count(*) FROM raw.{table} WHERE {_TOOK_PART}"
-    return int(store.read(sql, given).rows[0][0])
-
-
-def _delete_of(transaction: Transaction, *, given: Parameters) -> None:
-    for table in _OF_TRACES:
-        transaction.execute(f"DELETE FROM raw.{table} WHERE {_TOOK_PART}", given)

@@ -13,8 +13,6 @@ from ragpulse_evaluators.evaluator import Estimate, Evaluator
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
-__all__ = ("ENTRIES", "Composite")
-
 
 class Composite(Evaluator):
     """The weighted mean of other evaluators' `normalized`, divided by the sum of the weights.

@@ -16,8 +16,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import wilson
 
-__all__ = ("ENTRIES", "Budgeted", "PassRate", "Throughput")
-
 _LESS = Scale(hi=None, reverse=True)
 _MORE = Scale(hi=None)
 

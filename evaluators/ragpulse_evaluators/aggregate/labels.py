@@ -17,8 +17,6 @@ from ragpulse_evaluators.result import EvaluationResult, Outcome
 from ragpulse_evaluators.statistics import roc_auc, wilson
 from ragpulse_evaluators.text.words import normalize_answer
 
-__all__ = ("ENTRIES", "Accuracy", "LabelRate", "RocAuc", "SetEvaluator")
-
 Average = Literal["macro", "micro"]
 _YES = frozenset({"yes", "true", "1", "positive", "pass", "sim", "是", "对"})
 _NO = frozenset({"no", "false", "0", "negative", "fail", "não", "nao", "否", "错"})

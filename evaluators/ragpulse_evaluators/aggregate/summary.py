@@ -12,8 +12,6 @@ from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.statistics import Estimate, hajek, mean_ci, wilson
 
-__all__ = ("Summary", "summarize")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:

@@ -13,8 +13,6 @@ from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.statistics import mcnemar
 
-__all__ = ("Game", "Pairing", "Standings", "play", "tournament")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Game:

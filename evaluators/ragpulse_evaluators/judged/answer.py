@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, JudgeError, Unreadable
-from ragpulse_evaluators.evaluator import CostClass, Scale
+from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.faithfulness import check_statements, split_statements, unsupported
 from ragpulse_evaluators.judged.session import Asked, Reason, Session, YesNo, json_or, number_in, reasoning_of
@@ -24,16 +24,6 @@ from ragpulse_evaluators.judges.parsing import check_count, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = (
-    "ENTRIES",
-    "AnswerCorrectness",
-    "AnswerRelevancy",
-    "Correctness",
-    "LLMSimilarity",
-    "Similarity",
-    "f_beta",
-)
 
 
 class Share(Reply):
@@ -52,7 +42,7 @@ class LLMSimilarity(JudgedEvaluator):
 
     name = "llm_similarity"
     needs = frozenset({"response", "reference"})
-    parser: ClassVar[str] = "share"
+    parser = "share"
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """One call per reference; the closest counts."""
@@ -121,7 +111,7 @@ class AnswerCorrectness(JudgedEvaluator):
 
     name = "answer_correctness"
     needs = frozenset({"response", "reference"})
-    parser: ClassVar[str] = "statements"
+    parser = "statements"
     cost_class = "k calls"
     reply_tokens = 400
 
@@ -231,8 +221,8 @@ class AnswerRelevancy(JudgedEvaluator):
     name = "answer_relevancy"
     needs = frozenset({"query", "response"})
     scale = Scale(lo=-1, hi=1, kind="clip")
-    parser: ClassVar[str] = "question"
-    cost_class: CostClass = "k calls"
+    parser = "question"
+    cost_class = "k calls"
     reply_tokens = 60
 
     def __init__(self, *, n: int | None = None, embedder: str | Embedder | None = None, **options: Any) -> None:
@@ -296,7 +286,7 @@ class Correctness(JudgedEvaluator):
     name = "correctness"
     needs = frozenset({"query", "response", "reference"})
     scale = Scale(lo=1, hi=5)
-    parser: ClassVar[str] = "mark"
+    parser = "mark"
     reply_tokens = 150
 
     def __init__(self, *, threshold: float | None = 4.0, **options: Any) -> None:

@@ -20,8 +20,6 @@ from ragpulse_evaluators.judges.protocol import Judge, Message, count_tokens, ma
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, JudgeCall, Outcome
 
-__all__ = ("JudgedEvaluator", "judged_entry")
-
 
 class JudgedEvaluator(Evaluator):
     """Base of the judged families: subclasses write `assess`.
@@ -37,6 +35,8 @@ class JudgedEvaluator(Evaluator):
     """Folder of the prompts, where it is not the evaluator's name."""
     cost_class: CostClass = "1 call"
     wants_judge = True
+    calls: ClassVar[int] = 1
+    """Judge calls of a case, where they are the same for each."""
     reply_tokens: ClassVar[int] = 200
     """Tokens one reply is expected to need, for estimates."""
     repairs: ClassVar[bool] = True
@@ -132,7 +132,7 @@ class JudgedEvaluator(Evaluator):
     def calls_for(self, case: Case) -> int:
         """How many judge calls this case takes when every reply can be read."""
         del case
-        return 1
+        return self.calls
 
     def estimate(self, case: Case) -> Estimate:
         """Calls, prompt and reply tokens: every call is counted with the whole case in it."""

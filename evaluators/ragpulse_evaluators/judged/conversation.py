@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
@@ -15,8 +15,6 @@ from ragpulse_evaluators.judged.session import Reason, Session, YesNo
 from ragpulse_evaluators.judges.json_reply import Reply, read_model
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = ("ENTRIES", "ConversationRelevancy", "KnowledgeRetention", "session_of")
 
 _FORM = '{"turns": [{"turn": 1, "reason": "...", "verdict": "YES" | "NO"}]}'
 
@@ -45,7 +43,7 @@ class _PerTurn(JudgedEvaluator):
     """One call; the share of turns with a yes."""
 
     needs = frozenset({"query", "response", "history"})
-    parser: ClassVar[str] = "turns"
+    parser = "turns"
     reply_tokens = 400
 
     async def assess(self, case: Case, session: Session) -> Outcome:

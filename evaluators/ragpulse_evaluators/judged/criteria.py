@@ -22,18 +22,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.statistics import mean_ci
 
-__all__ = (
-    "ENTRIES",
-    "Bias",
-    "Conciseness",
-    "Guideline",
-    "Harmfulness",
-    "Helpfulness",
-    "Judgement",
-    "Rubric",
-    "Toxicity",
-)
-
 _DEFAULT = "The response answers the whole query, is specific, and names figures where the query asks for them."
 
 
@@ -42,7 +30,7 @@ class Guideline(JudgedEvaluator):
 
     name = "guideline"
     needs = frozenset({"query", "response"})
-    parser: ClassVar[str] = "verdict"
+    parser = "verdict"
 
     def __init__(self, *, guidelines: str | Sequence[str] = _DEFAULT, **options: Any) -> None:
         rules = [guidelines] if isinstance(guidelines, str) else list(guidelines)
@@ -94,7 +82,7 @@ class Rubric(JudgedEvaluator):
     name = "rubric"
     prompt_name = "rubric"
     needs = frozenset({"query", "response"})
-    parser: ClassVar[str] = "rubric"
+    parser = "rubric"
     criterion: ClassVar[str] = "quality"
     """Block of the prompt file that holds the criterion."""
     scale = Scale()
@@ -216,7 +204,7 @@ class Judgement(JudgedEvaluator):
 
     name = "judge"
     needs = frozenset({"response"})
-    parser: ClassVar[str] = "judgement"
+    parser = "judgement"
 
     def __init__(
         self,

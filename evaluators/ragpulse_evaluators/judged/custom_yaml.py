@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,8 +20,6 @@ from ragpulse_evaluators.judged.templates import fields_of
 from ragpulse_evaluators.judges.parsing import Words
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = ("ENTRIES", "CustomYaml", "Spec", "read_choice", "read_spec")
 
 _PLACEHOLDERS = {"input": "query", "completion": "response", "ideal": "reference", "context": "contexts"}
 _PLACEHOLDER = re.compile(r"\{(input|completion|ideal|context|criteria|completion_2)\}")
@@ -132,7 +130,7 @@ class CustomYaml(JudgedEvaluator):
     name = "custom_yaml"
     needs = frozenset({"query", "response", "reference"})
     scale = Scale(kind="open")
-    parser: ClassVar[str] = "choice-or-number"
+    parser = "choice-or-number"
     reply_tokens = 300
 
     def __init__(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, WithJsonSchema
 
@@ -24,17 +24,6 @@ from ragpulse_evaluators.judges.parsing import check_count, read_verdicts
 from ragpulse_evaluators.judges.protocol import count_tokens, split_text
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = (
-    "ENTRIES",
-    "Faithfulness",
-    "Relevancy",
-    "StatementFaithfulness",
-    "Statements",
-    "check_statements",
-    "pack",
-    "split_statements",
-)
 
 _SMALLEST_WINDOW = 128
 _FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
@@ -60,7 +49,7 @@ class _Support(JudgedEvaluator):
     """The shared machinery: contexts packed into a window, first asked, then refined; the last reply decides."""
 
     needs: frozenset[str]
-    parser: ClassVar[str] = "verdict"
+    parser = "verdict"
     reply_tokens = 80
 
     def __init__(
@@ -219,8 +208,9 @@ class StatementFaithfulness(JudgedEvaluator):
 
     name = "statement_faithfulness"
     needs = frozenset({"response", "contexts"})
-    parser: ClassVar[str] = "statements"
+    parser = "statements"
     cost_class = "k calls"
+    calls = 2
     reply_tokens = 400
 
     async def assess(self, case: Case, session: Session) -> Outcome:
@@ -232,10 +222,6 @@ class StatementFaithfulness(JudgedEvaluator):
         checked = await check_statements(session, prompt, statements)
         parts: dict[str, Any] = {"statements": [item.model_dump() for item in checked]}
         return Outcome(score=fmean(item.verdict for item in checked), explanation=unsupported(checked), parts=parts)
-
-    def calls_for(self, case: Case) -> int:
-        """Two."""
-        return 2
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
@@ -19,8 +19,6 @@ from ragpulse_evaluators.judges.parsing import final_text, read_number
 from ragpulse_evaluators.judges.protocol import for_sampling
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import JudgeCall, Outcome
-
-__all__ = ("DIMENSIONS", "ENTRIES", "GEval", "expected_mark")
 
 DIMENSIONS: Mapping[str, Mapping[str, int]] = {
     "summarization": {"Relevance": 5, "Fluency": 3, "Consistency": 5, "Coherence": 5},
@@ -78,7 +76,7 @@ class GEval(JudgedEvaluator):
     name = "geval"
     needs = frozenset({"response"})
     scale = Scale(lo=0, hi=1, kind="ratio")
-    parser: ClassVar[str] = "mark-samples"
+    parser = "mark-samples"
     cost_class = "k calls"
     reply_tokens = 5
     repairs = False

@@ -27,18 +27,6 @@ from ragpulse_evaluators.judges.parsing import read_number, words_of
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import EvaluationResult, Outcome
 
-__all__ = (
-    "ENTRIES",
-    "METRICS",
-    "Grouse",
-    "GrouseAnswerRelevancy",
-    "GrouseCompleteness",
-    "GrouseFaithfulness",
-    "GrouseNegativeRejection",
-    "GrousePositiveAcceptance",
-    "GrouseUsefulness",
-)
-
 _LIKERT, _BINARY = Scale(lo=1, hi=5), Scale(lo=0, hi=1)
 METRICS: Mapping[str, Scale] = {
     "answer_relevancy": _LIKERT,
@@ -137,7 +125,7 @@ class _Grouse(JudgedEvaluator):
     """What the six share: one prompt file with a block per metric."""
 
     prompt_name = "grouse"
-    parser: ClassVar[str] = "grouse-pair"
+    parser = "grouse-pair"
     reply_tokens = 500
 
     async def grade(self, metric: str, case: Case, session: Session) -> Grade:
@@ -206,16 +194,13 @@ class _Derived(_Grouse):
     metric: ClassVar[str]
     needs = frozenset({"query", "response", "reference", "contexts"})
     cost_class = "k calls"
+    calls = 2
 
     async def assess(self, case: Case, session: Session) -> Outcome:
         """Ask for both, then derive."""
         relevancy = await self.grade("answer_relevancy", case, session)
         completeness = await self.grade("completeness", case, session)
         return Grade(derive(relevancy.score, completeness.score)[self.metric], relevancy.justification).outcome()
-
-    def calls_for(self, case: Case) -> int:
-        """Two."""
-        return 2
 
 
 class GrousePositiveAcceptance(_Derived):
@@ -242,6 +227,8 @@ class Grouse(_Grouse):
     name = "grouse"
     needs = frozenset({"query", "response", "reference", "contexts"})
     cost_class = "k calls"
+    calls = 4
+    """At most."""
 
     async def assess(self, case: Case, session: Session) -> Outcome | EvaluationResult:
         """Run the chain; an unreadable answer relevancy also fails what depends on it."""
@@ -281,10 +268,6 @@ class Grouse(_Grouse):
             derived = derive(relevancy.score, completeness.score)
             grades.update({metric: Grade(score) for metric, score in derived.items()})
         return grades, problems
-
-    def calls_for(self, case: Case) -> int:
-        """At most four."""
-        return 4
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema
 
@@ -17,11 +17,6 @@ from ragpulse_evaluators.judges.json_reply import Reply
 from ragpulse_evaluators.judges.parsing import Words, read_label
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = (
-    "ENTRIES",
-    "Pairwise",
-)
 
 _FIRST, _SECOND, _TIE = 1.0, 0.0, 0.5
 _BARE = {"1": _FIRST, "a": _FIRST, "2": _SECOND, "b": _SECOND, "tie": _TIE, "c": _TIE, "both": _TIE}
@@ -71,7 +66,7 @@ class Pairwise(JudgedEvaluator):
 
     name = "pairwise"
     needs = frozenset({"query", "response"})
-    parser: ClassVar[str] = "choice"
+    parser = "choice"
     cost_class: CostClass = "k calls"
 
     def __init__(self, *, consensus: bool = True, **options: Any) -> None:

@@ -26,8 +26,6 @@ from ragpulse_evaluators.judges.parsing import words_of
 from ragpulse_evaluators.judges.protocol import Judge, close_judge
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = ("GeneratedQuestions", "generate_questions")
-
 _FORM = '{"questions": [{"question": "...", "reference": "..."}]}'
 
 

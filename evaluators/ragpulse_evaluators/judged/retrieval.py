@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, WithJsonSchema
 
@@ -18,15 +19,6 @@ from ragpulse_evaluators.judges.json_reply import Reply, read_model
 from ragpulse_evaluators.judges.parsing import read_number
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
-
-__all__ = (
-    "ENTRIES",
-    "ContextPrecision",
-    "ContextRecall",
-    "ContextRelevancy",
-    "RetrieverRelevance",
-    "average_precision",
-)
 
 _VERDICT_FORM = '{"reason": "...", "verdict": "YES" | "NO"}'
 
@@ -45,13 +37,19 @@ class _PerContext(JudgedEvaluator):
     """One yes or no per context."""
 
     needs = frozenset({"query", "contexts"})
-    parser: ClassVar[str] = "verdict"
+    parser = "verdict"
     cost_class = "k calls"
     reply_tokens = 80
 
-    async def verdicts(self, case: Case, session: Session) -> list[Verdict]:
-        """Judge every context by itself, in rank order."""
-        return list(await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts)))
+    @abstractmethod
+    def score(self, verdicts: Sequence[bool]) -> float:
+        """Score the verdicts in rank order."""
+
+    async def assess(self, case: Case, session: Session) -> Outcome:
+        """Judge every context by itself, then score the verdicts by rank."""
+        found = await asyncio.gather(*(self._judge_one(text, case, session) for text in case.texts))
+        verdicts = [one.verdict for one in found]
+        return Outcome(score=self.score(verdicts), explanation=_reasons(found), parts={"verdicts": verdicts})
 
     async def _judge_one(self, text: str, case: Case, session: Session) -> Verdict:
         prompt = self.render("evaluate", case, context=text)
@@ -71,11 +69,9 @@ class ContextPrecision(_PerContext):
 
     name = "context_precision"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
-        """Verdict by rank, then average precision."""
-        found = await self.verdicts(case, session)
-        score = average_precision([verdict.verdict for verdict in found])
-        return Outcome(score=score, explanation=_reasons(found), parts={"verdicts": [v.verdict for v in found]})
+    def score(self, verdicts: Sequence[bool]) -> float:
+        """Average precision."""
+        return average_precision(verdicts)
 
 
 class RetrieverRelevance(_PerContext):
@@ -83,11 +79,9 @@ class RetrieverRelevance(_PerContext):
 
     name = "retriever_relevance"
 
-    async def assess(self, case: Case, session: Session) -> Outcome:
-        """Verdict by context, then their mean."""
-        found = await self.verdicts(case, session)
-        score = fmean(verdict.verdict for verdict in found)
-        return Outcome(score=score, explanation=_reasons(found), parts={"verdicts": [v.verdict for v in found]})
+    def score(self, verdicts: Sequence[bool]) -> float:
+        """Their share."""
+        return fmean(verdicts)
 
 
 class Attribution(Reply):
@@ -112,7 +106,7 @@ class ContextRecall(JudgedEvaluator):
 
     name = "context_recall"
     needs = frozenset({"contexts", "reference"})
-    parser: ClassVar[str] = "attributions"
+    parser = "attributions"
     reply_tokens = 400
 
     async def assess(self, case: Case, session: Session) -> Outcome:
@@ -164,7 +158,7 @@ class ContextRelevancy(JudgedEvaluator):
 
     name = "context_relevancy"
     needs = frozenset({"query", "contexts"})
-    parser: ClassVar[str] = "relevant-sentences-or-ratings"
+    parser = "relevant-sentences-or-ratings"
     reply_tokens = 120
 
     def __init__(self, *, mode: Literal["sentence", "dual"] = "sentence", **options: Any) -> None:

@@ -25,18 +25,6 @@ from ragpulse_evaluators.judges.parsing import (
 from ragpulse_evaluators.judges.protocol import Judge, Message
 from ragpulse_evaluators.result import JudgeCall
 
-__all__ = (
-    "Asked",
-    "Reason",
-    "Session",
-    "Verdict",
-    "YesNo",
-    "json_or",
-    "number_in",
-    "reasoning_of",
-    "verdict_reader",
-)
-
 Model = TypeVar("Model", bound=BaseModel)
 Asked = str | Sequence[Message]
 """A prompt: one text, or chat messages."""

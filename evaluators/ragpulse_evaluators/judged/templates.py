@@ -19,8 +19,6 @@ from ragpulse_evaluators.digest import sha256_hex
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.judges.parsing import words_of
 
-__all__ = ("PromptFile", "fencer", "fields_of", "mark_of")
-
 _BUILT_IN = resources.files("ragpulse_evaluators") / "prompts"
 
 

@@ -16,8 +16,6 @@ from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.runner import evaluate, run_or_await
 from ragpulse_evaluators.statistics import mcnemar, wilcoxon
 
-__all__ = ("AlignmentReport", "align")
-
 Labelled = tuple[Case | Mapping[str, Any], float | bool]
 Marked = tuple[Case, float]
 

@@ -10,8 +10,6 @@ from itertools import combinations
 from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.statistics import krippendorff_alpha, mcnemar, spearman, wilson
 
-__all__ = ("Consistency", "LengthBias", "PositionBias", "length_bias", "position_bias", "self_consistency")
-
 _VOTES = {"A": 1.0, "TIE": 0.5, "B": 0.0}
 
 

@@ -20,8 +20,6 @@ from ragpulse_evaluators.statistics import (
     spearman,
 )
 
-__all__ = ("CalibrationReport", "Verdict", "calibrate")
-
 Score = float | bool | None | EvaluationResult
 Verdict = Literal["green", "amber", "red"]
 

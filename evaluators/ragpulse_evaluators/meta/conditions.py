@@ -14,8 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 
-__all__ = ("FAILED", "FAILURE_MODES", "UnitTest", "builtin_tests", "read_tests", "satisfies")
-
 FAILURE_MODES: Mapping[str, str] = {
     "irrelevant_information": "the answer adds what was not asked",
     "missing_information": "the answer leaves out what the references say",

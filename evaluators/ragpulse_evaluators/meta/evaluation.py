@@ -19,8 +19,6 @@ from ragpulse_evaluators.result import EvaluationResult
 from ragpulse_evaluators.runner import evaluate, run_or_await
 from ragpulse_evaluators.statistics import Estimate, wilson
 
-__all__ = ("Check", "MetaReport", "meta_evaluate")
-
 Split = Literal["train", "test", "all"]
 
 _CHAIN = "grouse"

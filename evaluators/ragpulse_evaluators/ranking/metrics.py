@@ -15,20 +15,6 @@ from ragpulse_evaluators.errors import ConfigurationError, MissingField
 from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.registry import Entry
 
-__all__ = (
-    "ENTRIES",
-    "GAINS",
-    "RankingMetric",
-    "average_precision",
-    "hit_rate",
-    "jaccard",
-    "ndcg",
-    "precision",
-    "rank_biased_overlap",
-    "recall",
-    "reciprocal_rank",
-)
-
 GAINS: Mapping[str, Callable[[float], float]] = {"linear": float, "exponential": lambda grade: 2.0**grade - 1.0}
 """What a grade is worth: trec_eval's nDCG is linear, the web search one exponential (Burges et al. 2005)."""
 

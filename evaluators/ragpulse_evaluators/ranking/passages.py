@@ -12,8 +12,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import nonempty_references, normalize_answer, words
 
-__all__ = ("ENTRIES", "RetrieverRecall", "RetrieverTokenRelevance")
-
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from ragpulse_evaluators.statistics.distributions import normal_quantile
 from ragpulse_evaluators.statistics.weighted import Estimate
 
-__all__ = ["bootstrap_ci"]
-
 Statistic = Callable[[list[Any]], float]
 
 

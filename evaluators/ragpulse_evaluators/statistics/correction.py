@@ -10,8 +10,6 @@ from ragpulse_evaluators.statistics.distributions import normal_quantile
 from ragpulse_evaluators.statistics.intervals import effective_n, hajek, weighted_mean
 from ragpulse_evaluators.statistics.weighted import Estimate
 
-__all__ = ["AssistedEstimate", "assisted_mean"]
-
 _ENOUGH = 30
 """Fewer judged answers do not tell how far the check may be trusted: the plain interval."""
 _RARE = 10.0
@@ -192,8 +190,8 @@ def ppi_mean(
     unlearned = few and len(human) < ENOUGH_LABELS
     lam = 1.0 if unlearned else _power(judge_all, weights_all, guesses, truths, weights)
     rectifier = [truth - lam * guess for truth, guess in zip(truths, guesses, strict=True)]
-    base, shift = weighted_mean(judge_all, weights_all), weighted_mean(rectifier, weights)
-    pulls_all, pulls = _pulls(judge_all, weights_all, base), _pulls(rectifier, weights, shift)
+    pulls_all, base = _influence(judge_all, weights_all)
+    pulls, shift = _influence(rectifier, weights)
     estimate, shift_se = lam * base + shift, math.hypot(*pulls)
     quantile, se = normal_quantile(0.5 + confidence / 2.0), math.hypot(*(lam * pull for pull in pulls_all), *pulls)
     lo, hi = estimate - quantile * se, estimate + quantile * se
@@ -212,12 +210,6 @@ def ppi_mean(
         n_judged=len(judge_all),
         note=None if len(human) >= ENOUGH_LABELS else "not enough labels",
     )
-
-
-def _pulls(values: Sequence[float], weights: Sequence[float], mean: float) -> list[float]:
-    """How far each answer pulls the weighted mean."""
-    total = math.fsum(weights)
-    return [weight * (value - mean) / total for value, weight in zip(values, weights, strict=True)]
 
 
 def _power(

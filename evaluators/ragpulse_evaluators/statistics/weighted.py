@@ -12,8 +12,6 @@ from typing import Any
 
 from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 
-__all__ = ["NOT_ENOUGH_USERS", "Estimate", "Moments", "WeightedMean", "wilson_bounds"]
-
 
 @dataclass(frozen=True, slots=True)
 class Moments:

@@ -17,8 +17,6 @@ from ragpulse_evaluators.text.words import nonempty_references
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ("ENTRIES", "JsonSchema", "difference", "is_json", "json_match", "read")
-
 _FENCE = re.compile(r"\s*```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 
 

@@ -16,8 +16,6 @@ from ragpulse_evaluators.structure.documents import JsonSchema, is_json
 if TYPE_CHECKING:
     import regex
 
-__all__ = ("ENTRIES", "Regex")
-
 Mode = Literal["search", "match", "fullmatch"]
 
 

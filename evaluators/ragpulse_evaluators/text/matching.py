@@ -13,16 +13,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import nonempty_references, normalize_answer, words
 
-__all__ = (
-    "DISTANCES",
-    "ENTRIES",
-    "exact_match",
-    "fuzzy_match",
-    "match",
-    "string_distance",
-    "token_f1",
-)
-
 Rule = Literal["match", "include", "startswith", "endswith", "fuzzy_match"]
 
 

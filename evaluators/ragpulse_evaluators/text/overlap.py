@@ -21,8 +21,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import is_unspaced, nonempty_references, words
 
-__all__ = ("ENTRIES", "Bleu", "Chrf", "Meteor", "rouge")
-
 _TABLE_CELLS = 250_000
 _VARIANT = re.compile(r"rouge(?:[1-9]|L|Lsum)")
 

@@ -12,8 +12,6 @@ from ragpulse_evaluators.evaluator import Evaluator, Scale
 from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 
-__all__ = ("ENTRIES", "Perplexity")
-
 _SCALE = Scale(lo=1.0, hi=None, reverse=True)
 
 

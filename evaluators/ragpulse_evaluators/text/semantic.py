@@ -17,8 +17,6 @@ from ragpulse_evaluators.registry import Entry
 from ragpulse_evaluators.result import Outcome
 from ragpulse_evaluators.text.words import nonempty_references
 
-__all__ = ("DISTANCES", "ENTRIES", "BertScore", "EmbeddingDistance", "EmbeddingSimilarity")
-
 Vector = Sequence[float]
 _COSINE = Scale(lo=-1.0, kind="clip")
 

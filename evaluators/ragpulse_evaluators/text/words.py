@@ -15,8 +15,6 @@ from ragpulse_evaluators.errors import MissingField
 if TYPE_CHECKING:
     import regex
 
-__all__ = ("is_unspaced", "nonempty_references", "normalize_answer", "words")
-
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _WORD = rf"{_UNSPACED}\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--{_UNSPACED}]+|\p{{So}}"
 _ARTICLES = frozenset({"a", "an", "the"})

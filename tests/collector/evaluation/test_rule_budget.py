@@ -17,7 +17,7 @@ from waiting import eventually, until
 from ragpulse_collector.client import Client, connect
 from ragpulse_collector.configuration import load_settings
 from ragpulse_collector.evaluation.budget import Account, Caps, Ledger, OverBudget, Reservation
-from ragpulse_collector.sampling import Pacer, Rule, RuleError
+from ragpulse_collector.sampling import Pacer, Rule
 from ragpulse_collector.settings import SettingsError
 from ragpulse_collector.store.embedded import EmbeddedStore
 
@@ -103,7 +103,7 @@ def test_a_rule_without_a_budget_keeps_its_policy() -> None:
 
 def test_wrong_budgets_are_refused_by_name(tmp_path: Path) -> None:
     """Negative amounts and words, from the file and from the API, name the key."""
-    with pytest.raises(RuleError, match="budget_usd_per_day"):
+    with pytest.raises(ValueError, match="budget_usd_per_day"):
         Rule(name="a", evaluators=("refusal",), rate=1.0, budget_usd_per_day=-1)
     config = tmp_path / "ragpulse.toml"
     config.write_text('[[rule]]\nname = "a"\nevaluators = ["refusal"]\nrate = 1\nbudget_usd_per_day = "much"\n')

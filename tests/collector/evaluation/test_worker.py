@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from loopback import LoopbackModel
 from served import Served
-from stored_units import SPAN_ID, T0, Units, open_store, trace_id
+from stored_units import SPAN_ID, T0, Units, given_up_jobs, open_store, trace_id
 from traffic import rag_trace, send
 from waiting import eventually
 
 from ragpulse_collector.conventions import decode
-from ragpulse_collector.evaluation import AttemptOptions, Worker, dead_letters, pending, retry
+from ragpulse_collector.evaluation import AttemptOptions, Worker, pending
 from ragpulse_collector.evaluation.budget import Caps, Ledger
 from ragpulse_collector.evaluation.jobs import LONG_AGO, Job
 from ragpulse_collector.store.embedded import EmbeddedStore
@@ -166,20 +166,16 @@ def test_errors_are_retried_with_backoff(store: EmbeddedStore) -> None:
     assert rows == [("error", 1), ("error", 2), ("ok", 3)]
 
 
-def test_a_job_that_always_fails_is_a_dead_letter_until_retried(store: EmbeddedStore) -> None:
-    """After five errors it is visible with its reason, stays quiet over a restart, and can be queued again."""
+def test_a_job_that_always_fails_is_a_dead_letter(store: EmbeddedStore) -> None:
+    """After five errors it is visible with its reason and stays quiet over a restart."""
     queue(store, ("judged",), 1)
     judge = Replies(OSError("down"))
     for _ in range(2):
         with working(store, Judged(judge)) as worker:
             assert worker.wait_idle(90)
-    (letter,) = dead_letters(store)
-    assert (judge.asked, letter["attempts"], letter["trace_id"]) == (5, 5, trace_id(0))
-    assert "down" in letter["error"]
-    assert (retry(store), dead_letters(store)) == (1, [])
-    with working(store, Judged(Replies(1))) as worker:
-        assert worker.wait_idle(90)
-    assert dead_letters(store) == []
+    ((attempts, reason),) = given_up_jobs(store)
+    assert (judge.asked, attempts) == (5, 5)
+    assert "down" in reason
 
 
 def test_an_unreadable_reply_is_invalid_and_final(store: EmbeddedStore) -> None:
@@ -197,7 +193,8 @@ def test_an_unknown_evaluator_is_an_error_that_says_so(store: EmbeddedStore) -> 
     queue(store, ("gone",), 1)
     with working(store) as worker:
         assert worker.wait_idle(90)
-    assert "gone" in dead_letters(store)[0]["error"]
+    ((_, reason),) = given_up_jobs(store)
+    assert "gone" in reason
 
 
 def test_concurrency_is_bounded(store: EmbeddedStore) -> None:
@@ -375,8 +372,8 @@ def test_a_forced_job_without_money_is_a_dead_letter(store: EmbeddedStore) -> No
     store.write(lambda tx: tx.execute("UPDATE raw.eval_jobs SET u = NULL")).result()
     with working(store, Judged(Replies(1)), caps=Caps(usd_per_day=0.001)) as worker:
         assert worker.wait_idle(90)
-    (letter,) = dead_letters(store)
-    assert "budget" in letter["error"]
+    ((_, reason),) = given_up_jobs(store)
+    assert "budget" in reason
     assert store.read("SELECT sampled, reason FROM raw.decisions WHERE latest").rows == [(True, "sampled")]
 
 

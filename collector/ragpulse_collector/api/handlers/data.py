@@ -88,7 +88,7 @@ def export_archive(store: StoreWithCopies, params: Export) -> Download:
 
 def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> Download:
     """Answer `GET export/traces`: the traces that `GET traces` would list, as Parquet; raises ValueError."""
-    sql, parameters = _chosen(store, params, max_rows) if params.where else listed(store, params, max_rows=max_rows)
+    sql, parameters = _chosen(store, params, max_rows) if params.where else listed(params, max_rows=max_rows)
     folder = Path(tempfile.mkdtemp(prefix="ragpulse-traces-"))
     try:
         return Download(store.parquet(folder / "traces.parquet", sql, parameters), "application/vnd.apache.parquet")
@@ -99,7 +99,7 @@ def traces_file(store: StoreWithCopies, params: TraceFile, *, max_rows: int) -> 
 
 def _chosen(store: StoreWithCopies, params: TraceFile, max_rows: int) -> tuple[str, dict[str, Any]]:
     """Like `listed` for a list with a `where`, which is answered under the limits of users' SQL."""
-    sql, parameters = listed(store, params, max_rows=max_rows)
+    sql, parameters = listed(params, max_rows=max_rows)
     ids = store.limited().read(f"SELECT trace_id FROM ({sql})", parameters).rows
     return with_scores("SELECT unnest($ids::VARCHAR[])"), {"ids": [row[0] for row in ids]}
 
@@ -180,9 +180,7 @@ _ATTRIBUTES = {
 }
 
 
-def evaluation_events(
-    store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now
-) -> dict[str, Any]:
+def evaluation_events(store: Store, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer `GET export/evaluations`: an OTLP/JSON body of log records, to be sent to any `/v1/logs` as it is.
 
     `from` (default an hour ago) and `to` are times of evaluation, not of the request; at most `limit` (10,000), the
@@ -190,7 +188,7 @@ def evaluation_events(
     record is in the context of the evaluated span; what was skipped is no event. Raises ValueError for a malformed
     parameter.
     """
-    now = clock()
+    now = utc_now()
     limits = {
         "first": instant(params.get("from"), now=now) or now - timedelta(hours=1),
         "last": instant(params.get("to"), now=now) or now,

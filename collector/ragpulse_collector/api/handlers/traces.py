@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -42,10 +42,10 @@ _SORTS = {
 }
 
 
-def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+def trace_list(store: Store, params: TraceList) -> dict[str, Any]:
     """Answer the operation; raises ValueError for a cursor or a condition that is none."""
     limit, sort, store = params.limit, params.sort, params.limited(store)
-    keep, parameters = _conditions(params, clock())
+    keep, parameters = _conditions(params, utc_now())
     page = _page(params, parameters)
     offset = 0 if sort == "time" else _offset(params)
 
@@ -63,7 +63,10 @@ def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime]
     more, rows = len(rows) > limit, rows[:limit]
     scores = scores_of(store, rows, among_others=not of_all)
     answer: dict[str, Any] = {
-        "traces": [_shown(row) | {"scores": scores[row["trace_id"]]} for row in rows],
+        "traces": [
+            {key: value for key, value in row.items() if key != "score"} | {"scores": scores[row["trace_id"]]}
+            for row in rows
+        ],
         "next": _cursor(rows[-1], sort, offset + limit) if more else None,
         "newest": _cursor(rows[0], "time", 0) if rows and sort == "time" else params.after,
     }
@@ -76,14 +79,12 @@ def trace_list(store: Store, params: TraceList, *, clock: Callable[[], datetime]
     return answer
 
 
-def listed(
-    store: Store, params: TraceChoice, *, max_rows: int, clock: Callable[[], datetime] = utc_now
-) -> tuple[str, dict[str, Any]]:
+def listed(params: TraceChoice, *, max_rows: int) -> tuple[str, dict[str, Any]]:
     """Return the SQL and its parameters of the filtered list's first `max_rows`, in no order; raises ValueError.
 
     Only ids are put in order: with the texts that would not fit into memory.
     """
-    keep, parameters = _conditions(params, clock())
+    keep, parameters = _conditions(params, utc_now())
     first = f"{_query(params, keep)} ORDER BY {_SORTS[params.sort]} LIMIT {int(max_rows)}"
     return with_scores(f"SELECT trace_id FROM ({first})"), parameters
 
@@ -182,15 +183,10 @@ def _decoded(cursor: str) -> tuple[str, str, int]:
         raise ValueError("this cursor is not one of ours; start again without it") from error
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    row.pop("score", None)
-    return row
-
-
-def session_list(store: Store, params: SessionList, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
+def session_list(store: Store, params: SessionList) -> dict[str, Any]:
     """Answer the operation: sessions of which a turn passes the filters, with the figures of all their turns."""
     keep, store = filter_of(params.given()), params.limited(store)
-    times, parameters = time_range(params, clock())
+    times, parameters = time_range(params, utc_now())
     parameters |= keep.parameters
     if params.evaluator:
         parameters["evaluator"] = params.evaluator.partition("@")[0]

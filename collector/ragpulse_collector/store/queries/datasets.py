@@ -11,20 +11,6 @@ from typing import Any
 
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 
-__all__ = [
-    "ANCHORS",
-    "CHECKS",
-    "DATASET_ITEMS",
-    "add_items",
-    "dataset_items",
-    "datasets",
-    "delete_dataset",
-    "keep",
-    "kept",
-    "kept_under",
-    "rewrite",
-]
-
 DATASET_ITEMS = """
     SELECT name, query, arg_max(item, created_at) AS item, min(created_at) AS added_at, max(created_at) AS changed_at
     FROM raw.datasets WHERE query IS NOT NULL AND created_at > coalesce(

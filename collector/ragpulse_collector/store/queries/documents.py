@@ -8,8 +8,6 @@ from typing import Any
 from ragpulse_collector.store.protocol import Rows, Store
 from ragpulse_collector.store.queries.traces import Filter, facts_of, of_traces
 
-__all__ = ["CONTEXTS", "contexts", "documents_of", "named_documents", "retrievals", "shared_documents"]
-
 OWN_TEXTS = """
     CREATE OR REPLACE TEMP TABLE own AS
     SELECT x.trace_id, x.span_id, any_value(c.query) FILTER (c.query_from IS NULL) AS query,

@@ -19,26 +19,6 @@ from typing import Any
 
 from ragpulse_collector.store.protocol import Rows, Transaction
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "OPEN_RUN",
-    "add_replay_jobs",
-    "add_results",
-    "dead_letters",
-    "drop",
-    "given_up",
-    "ids_of_run",
-    "online_ends",
-    "pending",
-    "pending_of_runs",
-    "pending_online",
-    "retry",
-    "stored_keys",
-    "unfinished",
-    "unfinished_by_id",
-    "unfinished_of_run",
-]
-
 Read = Callable[..., Rows]
 
 MAX_ATTEMPTS = {False: 3, True: 5}
@@ -51,7 +31,7 @@ def given_up(scores: str) -> str:
     """Return the condition that a row of `raw.scores` (under this alias) is the error of a job's last attempt.
 
     An error that is not tried again, such as a mistake in the code, is stored with the last attempt's number.
-    Such a job is a dead letter: it is listed, and evaluated again only on request.
+    Such a job is a dead letter: it is evaluated again only when a person asks for it (`POST evaluate`).
     """
     most = f"CASE WHEN {scores}.judge IS NULL THEN {MAX_ATTEMPTS[False]} ELSE {MAX_ATTEMPTS[True]} END"
     return f"({scores}.status = 'error' AND {scores}.attempt >= {most})"
@@ -234,27 +214,3 @@ def drop(tx: Transaction, trace_id: str, span_id: int, evaluator: str) -> None:
         unit | {"now": tx.at},
     )
     tx.execute(f"UPDATE raw.decisions SET latest = latest IS NULL WHERE (latest OR latest IS NULL) AND {which}", unit)
-
-
-_DEAD = f"""
-    SELECT o.job_id, o.trace_id, o.span_id, o.request_time, o.evaluator, o.run_id, o.source, o.u, o.rule, s.explanation,
-           (SELECT count(*) FROM raw.scores e WHERE e.job_id = s.job_id AND e.status = 'error') AS attempts,
-           s.created_at
-    FROM raw.scores s JOIN raw.eval_jobs o ON o.job_id = s.job_id
-    WHERE {given_up("s")} AND NOT EXISTS (
-        SELECT 1 FROM raw.eval_jobs j WHERE j.trace_id = o.trace_id AND j.span_id = o.span_id
-        AND j.evaluator = o.evaluator AND j.run_id IS NOT DISTINCT FROM o.run_id AND j.created_at > o.created_at)
-    ORDER BY s.created_at DESC"""
-
-
-def dead_letters(read: Read, *, limit: int) -> list[dict[str, Any]]:
-    """Return the jobs that were given up and not retried since, newest first, with the last error."""
-    return read(f"{_DEAD} LIMIT $limit", {"limit": limit}).dicts()
-
-
-def retry(tx: Transaction, job_ids: Collection[str] | None) -> int:
-    """Append new jobs for these dead letters (None: for all); returns how many."""
-    dead = [row for row in tx.execute(_DEAD).dicts() if job_ids is None or row["job_id"].hex in job_ids]
-    rows = [(uuid.uuid4().hex, row["trace_id"].hex, *(row[name] for name in _COLUMNS[2:-1]), tx.at) for row in dead]
-    tx.append("eval_jobs", _COLUMNS, rows)
-    return len(rows)

@@ -66,7 +66,7 @@ def latest_states(read: Read, monitor: str) -> dict[str, dict[str, Any]]:
     return {row["group"]: row for row in rows}
 
 
-def states(read: Read, monitor: str, *, limit: int = 100) -> list[dict[str, Any]]:
+def states(read: Read, monitor: str) -> list[dict[str, Any]]:
     """Return the states of a monitor, newest first; `delivery` says what became of each message."""
     deliveries = (
         "SELECT event_id, string_agg(destination || ': ' || CASE WHEN error IS NULL THEN state"
@@ -77,9 +77,9 @@ def states(read: Read, monitor: str, *, limit: int = 100) -> list[dict[str, Any]
     sql = (
         "SELECT s.* REPLACE (coalesce(d.shown, s.delivery) AS delivery) FROM raw.monitor_states s"
         f" LEFT JOIN ({deliveries}) d ON d.event_id = s.event_id"
-        " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT $limit"
+        " WHERE monitor = $monitor ORDER BY created_at DESC LIMIT 100"
     )
-    return read(sql, {"monitor": monitor, "limit": limit}).dicts()
+    return read(sql, {"monitor": monitor}).dicts()
 
 
 def add_state(

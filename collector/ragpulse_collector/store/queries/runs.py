@@ -11,20 +11,6 @@ from typing import Any
 from ragpulse_collector.store.protocol import Rows, Store, Transaction
 from ragpulse_collector.store.queries.jobs import unfinished
 
-__all__ = [
-    "Run",
-    "Share",
-    "add_run",
-    "close_finished",
-    "latest_runs",
-    "progress",
-    "set_status",
-    "shares",
-    "started_at",
-    "units_scored",
-    "units_to_replay",
-]
-
 Read = Callable[..., Rows]
 
 

@@ -18,24 +18,6 @@ from ragpulse_collector.store.queries.runs import shares
 from ragpulse_collector.store.queries.traces import FACTS, Filter, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
-__all__ = [
-    "EVENTS",
-    "FIRST_SCORES",
-    "LABELS",
-    "MEASURES",
-    "RUN_SCORES",
-    "Sample",
-    "cost_and_spread",
-    "evaluators_in",
-    "holds_versions",
-    "judge_cost",
-    "labelled_evaluators",
-    "last_revision",
-    "mean_cost",
-    "results_of_day",
-    "sample_of",
-]
-
 MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
 """Metric family → the column of `raw.scores` it averages."""
 

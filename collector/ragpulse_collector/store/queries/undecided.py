@@ -14,8 +14,6 @@ from typing import Any
 
 from ragpulse_collector.store.protocol import Transaction
 
-__all__ = ["BEGUN", "NEWS", "SET_LOW_WATER", "Due", "find_due"]
-
 _log = logging.getLogger("ragpulse.collector")
 _LONG_AGO = datetime(1970, 1, 1)
 _TOLERANCE = timedelta(minutes=10)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, cast
 
 import duckdb
 
 from ragpulse_collector.store.connection import Deadline, given_up
-from ragpulse_collector.store.protocol import Parameters, Refused, Rows
+from ragpulse_collector.store.protocol import Parameters, Refused, Rows, Store
 from ragpulse_collector.store.sql.guard import Tree, checked
 
 MAX_BYTES = 64 * 2**20
@@ -87,11 +86,6 @@ def _limited(result: duckdb.DuckDBPyConnection, names: Sequence[str], max_rows: 
     return Rows(tuple(names), rows[:max_rows], truncated=True)
 
 
-if TYPE_CHECKING:
-    from ragpulse_collector.records import RawBody, Receipt
-    from ragpulse_collector.store.protocol import Parameters, Rows, Store, Transaction
-
-T = TypeVar("T")
 _TIMEOUT_S = 30.0
 
 
@@ -108,34 +102,7 @@ class Limited:
 
     def limited(self) -> Store:
         """Return itself."""
-        return self
+        return cast("Store", self)
 
-    def submit(self, body: RawBody) -> Future[Receipt]:
-        """Queue a body."""
-        return self._store.submit(body)
-
-    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
-        """Queue a unit of work for the writer."""
-        return self._store.write(work)
-
-    def run_user_sql(
-        self, sql: str, parameters: Sequence[Any] = (), *, timeout_s: float = 30.0, max_rows: int = 100_000
-    ) -> Rows:
-        """Answer one SELECT that a user wrote."""
-        return self._store.run_user_sql(sql, parameters, timeout_s=timeout_s, max_rows=max_rows)
-
-    def used_bytes(self) -> int:
-        """Return the bytes that hold data."""
-        return self._store.used_bytes()
-
-    def problem(self) -> str | None:
-        """Return why the store takes nothing more, or None."""
-        return self._store.problem()
-
-    def check_files(self) -> None:
-        """Check that data files can be written; raises StoreError."""
-        self._store.check_files()
-
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
