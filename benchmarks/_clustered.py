@@ -16,7 +16,7 @@ import numpy as np
 
 from ragpulse_evaluators.statistics import Moments
 
-__all__ = ["REDRAWN", "Cell", "Seen", "cells", "drawn", "look", "scores", "sums", "worst"]
+__all__ = ["Cell", "Seen", "cells", "drawn", "look", "redrawn", "scores", "sums"]
 
 CHANCES: dict[str, tuple[tuple[float, float], ...]] = {
     "pi 1": ((1.0, 1.0),),
@@ -30,7 +30,7 @@ CHANCES: dict[str, tuple[tuple[float, float], ...]] = {
 _PHI = np.vectorize(NormalDist().cdf)
 _FINE = np.linspace(-6.0, 6.0, 4001)
 _TAILS = _PHI(_FINE)
-REDRAWN = 24
+_REDRAWN = 24
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,7 @@ def look(chance: Any, cell: Cell, seeds: int) -> Seen:
     return Seen(1.0 - above - below, above, below, effective, width, len(held) / seeds)
 
 
-def worst(chance: Any, found: Sequence[Cell], seeds: int) -> list[tuple[Cell, Seen]]:
-    """Draw every cell, then those that did worst anew and many more times; these come last in the list."""
-    first = [(cell, look(chance, cell, max(100, seeds // 10))) for cell in found]
-    order = sorted(first, key=lambda pair: min(pair[1].covered, 1.0 - 2.0 * max(pair[1].above, pair[1].below)))
-    return [*order[REDRAWN:], *((cell, look(chance, cell, seeds)) for cell, _ in order[:REDRAWN])]
+def redrawn(chance: Any, found: Sequence[tuple[Cell, Seen]], seeds: int) -> list[tuple[Cell, Seen]]:
+    """Draw those that did worst anew and many more times: the worst of thousands of few draws says little."""
+    order = sorted(found, key=lambda pair: min(pair[1].covered, 1.0 - 2.0 * max(pair[1].above, pair[1].below)))
+    return [(cell, look(chance, cell, seeds)) for cell, _ in order[:_REDRAWN]]

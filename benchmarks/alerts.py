@@ -315,11 +315,44 @@ def headline(cells: int, days: int) -> list[Promise]:
     return found
 
 
+SHIFTS = {
+    "15 heavy users, ICC 0.5": World(requests=20.0, each=10.0, users=15, icc=0.5, wave=0.0, days=0.0, before=0),
+    "150 users, ICC 0.2": World(requests=20.0, icc=0.2, wave=0.0, days=0.0, before=0),
+}
+
+
+def shifts(services: int, hours: int) -> list[Promise]:
+    """The overview's first sentence about quality; fifteen users who are alike are too few to tell of a drop."""
+    found, noise = [], 3.0 * math.sqrt(0.05 * 0.95 / services)
+    for name, world in SHIFTS.items():
+        told = f"overview, {name}, {hours} h: quality"
+        found.append(Promise(f"{told} changed, A/A", _shifted(world, services, hours), high=0.05 + noise))
+        if world.users > 100:
+            seen = _shifted(world, services, hours, Planted(at=hours // 2, quality=-0.35))
+            found.append(Promise(f"{told} fell by 0.35, seen", seen, low=0.8))
+    return found
+
+
+def _shifted(world: World, services: int, hours: int, planted: Planted | None = None) -> float:
+    """The share of services for which the overview tells of quality."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = _store(Path(folder), [world] * services, hours, planted)
+        try:
+            asked = {"from": f"{(END - timedelta(hours=hours)).isoformat()}Z", "to": f"{END.isoformat()}Z",
+                     "step": "auto", "width": 120}  # fmt: skip
+            found = (changes(snapshot_of(store, {**asked, "service": f"s{one:03d}"}, now=END))
+                     for one in range(services))  # fmt: skip
+            return sum(any(one["metric"] == "quality:judge" for one in told) for told in found) / services
+        finally:
+            store.close()
+
+
 SIMULATIONS: dict[str, tuple[Callable[[int, int], list[Promise]], tuple[int, int], tuple[int, int]]] = {
     "quiet": (quiet, (3, 4), (10, 48)),
     "change": (change, (2, 16), (8, 30)),
     "successor": (successor, (2, 12), (8, 24)),
     "headline": (headline, (2, 20), (5, 300)),
+    "shifts": (shifts, (12, 24), (100, 24)),
 }
 """Name → simulation, services and hours in the short form (of tests) and the whole one; `headline`: worlds, days."""
 

@@ -90,6 +90,18 @@ def test_a_user_who_tries_again_is_no_rise_of_the_error_rate(store: EmbeddedStor
         assert [one["metric"] for one in found(store, service=str(user))] == expected
 
 
+def test_a_user_with_bad_answers_is_no_drop_of_quality(store: EmbeddedStore) -> None:
+    """Half of the last hours' answers are bad, all of one user; of as many users it is a change."""
+    for user, expected in (("stuck", []), (None, ["quality:judge"])):
+        units = Units(store)
+        for number in range(TOTAL):
+            bad = number >= TOTAL - 120 and number % 2 == 0
+            facts = {"service": str(user), "user_id": user if bad else f"u{number}"}
+            units.scored(number, "judge", float(not bad), at=T0 + timedelta(minutes=number), facts=facts)
+        units.save()
+        assert [one["metric"] for one in found(store, service=str(user))] == expected
+
+
 def test_an_evaluators_new_version_is_no_change(store: EmbeddedStore) -> None:
     """Only the version in force is compared with itself; before it there is nothing."""
     units = Units(store)

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ragpulse_collector.analysis.cache import Snapshot
-from ragpulse_collector.analysis.quality import Bucket, current
+from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window, instant, iso
-from ragpulse_collector.analysis.traffic import TrafficBucket, failing
+from ragpulse_collector.analysis.traffic import failing
 from ragpulse_evaluators.statistics import Interval, change_points, minus, wilson
 
 __all__ = ["changes"]
@@ -40,8 +40,11 @@ class _Series:
     buckets: Sequence[Any]
     values: Sequence[float]
     weights: Sequence[float]
-    level: _Level
-    """The value of several buckets together, with its interval, and how many answers it rests on."""
+    levels: Sequence[_Level]
+    """The value of several buckets together, with its interval, and how many answers it rests on.
+
+    All of them must be sure of a shift, the quickest first; the last one is shown.
+    """
     shown: Callable[[slice], float] | None = None
     """The value that people know the metric by, where the search looks at another one."""
 
@@ -92,20 +95,32 @@ def _sure(series: _Series, cuts: list[int]) -> list[int]:
 
 def _between(series: _Series, first: int, middle: int, last: int) -> dict[str, Any] | None:
     """The shift between two neighbouring levels; None where it is small, unsure, or rests on too little."""
-    (before, n), (after, m) = series.level(slice(first, middle)), series.level(slice(middle, last))
-    small = min(n, m) < _LEAST_ANSWERS or min(middle - first, last - middle) < _LEAST_BUCKETS
-    if before is None or after is None or small:
+    if min(middle - first, last - middle) < _LEAST_BUCKETS:
+        return None
+    parts, found = (slice(first, middle), slice(middle, last)), None
+    for level in series.levels:
+        found = _moved(series, parts, level(parts[0]), level(parts[1]))
+        if found is None:
+            return None
+    return found
+
+
+def _moved(
+    series: _Series, parts: tuple[slice, slice], one: tuple[Interval | None, int], other: tuple[Interval | None, int]
+) -> dict[str, Any] | None:
+    (before, n), (after, m) = one, other
+    if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
         return None
     move = minus(after, before)
     error = (move.hi - move.lo) / 2 / 1.96
     if abs(move.value) < _SURE * error or not move.value:
         return None
-    levels = _shown(series, slice(first, middle), before, n), _shown(series, slice(middle, last), after, m)
+    levels = _shown(series, parts[0], before, n), _shown(series, parts[1], after, m)
     size = abs(levels[1]["value"] - levels[0]["value"])
     if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(levels[0]["value"])):
         return None
     return {
-        "at": middle,
+        "at": parts[1].start,
         "before": levels[0],
         "after": levels[1],
         "sureness": abs(move.value) / max(error, abs(move.value) / _SUREST),
@@ -130,13 +145,10 @@ def _quality(asked: Snapshot) -> list[_Series]:
         newest = current(buckets)
         line = [one for one in buckets if newest and (one.version, one.judge) == (newest.version, newest.judge)]
         line.sort(key=lambda one: one.at)
-        estimates = [
-            (one.estimate.estimate, one.estimate.n_eff, one.estimate.se or 0.0) for one in line if one.estimate
-        ]
-        values, weights, errors = zip(*estimates, strict=True)
-        counts = [one.estimate.n for one in line if one.estimate]
-        level = _level(values, weights, counts, errors)
-        found.append(_Series(f"quality:{evaluator}", "share", True, line, values, weights, level))
+        figures = [(one.estimate.estimate, one.estimate.n_eff) for one in line if one.estimate]
+        values, weights = zip(*figures, strict=True)
+        levels = _level(values, weights), _together(asked, line, partial(_judged, asked, line[0]))
+        found.append(_Series(f"quality:{evaluator}", "share", True, line, values, weights, levels))
     return found
 
 
@@ -161,8 +173,10 @@ def _traffic(asked: Snapshot) -> list[_Series]:
         known = [(one, float(value), float(n)) for one, value, n in figures if value is not None and n]
         if known:
             line, values, weights = zip(*known, strict=True)
-            level = _failing(asked, line) if metric == "error_rate" else _level(values, weights, weights)
-            found.append(_Series(metric, unit, False, line, values, weights, level))
+            levels = [_level(values, weights)]
+            if metric == "error_rate":
+                levels.append(_together(asked, line, partial(_failing, asked)))
+            found.append(_Series(metric, unit, False, line, values, weights, levels))
     return [*found, *_latency(asked)]
 
 
@@ -183,23 +197,33 @@ def _latency(asked: Snapshot) -> list[_Series]:
         inside = line[part]
         return asked.p95(inside[0].at, inside[-1].at + step)
 
-    return [_Series("latency_p95", "ms", False, line, shares, weights, _slow(shares, weights), p95)]
+    return [_Series("latency_p95", "ms", False, line, shares, weights, [_slow(shares, weights)], p95)]
 
 
 _Level = Callable[[slice], tuple[Interval | None, int]]
 
 
-def _failing(asked: Snapshot, line: Sequence[TrafficBucket]) -> _Level:
-    """The failed share of several buckets; read for the few cuts there are, since a user of many buckets is one."""
+def _together(asked: Snapshot, line: Sequence[Any], read: Callable[[Window], tuple[Interval | None, int]]) -> _Level:
+    """The level of several buckets; read for the few cuts there are, since a user of many buckets is one."""
 
     @cache
-    def read(start: int, stop: int) -> tuple[Interval | None, int]:
+    def between(start: int, stop: int) -> tuple[Interval | None, int]:
         last = line[stop - 1].at + timedelta(seconds=asked.window.bucket_s)
-        part = Window(max(line[start].at, asked.window.first), min(last, asked.window.last), 0)
-        moments = next((one.moments for one in failing(asked.store, part, asked.keep, ()).values()), None)
-        return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
+        return read(Window(max(line[start].at, asked.window.first), min(last, asked.window.last), 0))
 
-    return lambda part: read(*part.indices(len(line))[:2])
+    return lambda part: between(*part.indices(len(line))[:2])
+
+
+def _judged(asked: Snapshot, like: Bucket, part: Window) -> tuple[Interval | None, int]:
+    """What the same version and judge say, whatever the missing answers would have said."""
+    found = estimates(asked.store, like.evaluator, part, asked.keep)
+    same = (one for one in found if (one.version, one.judge) == (like.version, like.judge))
+    return next(((one.interval, one.estimate.n) for one in same if one.estimate), (None, 0))
+
+
+def _failing(asked: Snapshot, part: Window) -> tuple[Interval | None, int]:
+    moments = next((one.moments for one in failing(asked.store, part, asked.keep, ()).values()), None)
+    return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
 
 
 def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Level:
@@ -215,20 +239,14 @@ def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Level:
     return level
 
 
-def _level(
-    values: Sequence[float], weights: Sequence[float], counts: Sequence[float], errors: Sequence[float] = ()
-) -> _Level:
-    """The mean of several buckets; its error is that of their spread, at least that of their own standard errors."""
+def _level(values: Sequence[float], weights: Sequence[float]) -> _Level:
+    """The mean of several buckets; its error is that of their spread."""
 
     def level(part: slice) -> tuple[Interval | None, int]:
         inside, weight = weights[part], math.fsum(weights[part])
-        n = round(math.fsum(counts[part]))
-        if len(inside) < _LEAST_BUCKETS:
-            return None, n
         middle = _mean(values[part], inside)
         spread = math.fsum(w * (value - middle) ** 2 for value, w in zip(values[part], inside, strict=True))
-        own = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
-        return Interval.normal(middle, max(own, math.sqrt(spread / (len(inside) - 1) / weight))), n
+        return Interval.normal(middle, math.sqrt(spread / (len(inside) - 1) / weight)), round(weight)
 
     return level
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -103,27 +103,45 @@ def by_user(
     store: Store, source: str, keys: Sequence[str], parameters: Mapping[str, Any], *, cluster: str = CLUSTER
 ) -> dict[tuple[Any, ...], Clustered]:
     """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys`."""
-    listed, size = "".join(f", {key}" for key in keys), len(fields(Moments))
+    listed = "".join(f", {key}" for key in keys)
     users = (
         f"SELECT {cluster} AS cluster, bool_or({IDENTIFIED}) AS identified, bool_or(upstream_pi < 1) AS estimated,"
         f" {CLUSTER_SUMS.format(y='y')}{listed} FROM ({source}) GROUP BY ALL"
     )
-    rows = store.read(
-        f"SELECT {MOMENTS}, bool_or(identified), bool_or(estimated){listed} FROM ({users}) GROUP BY ALL", parameters
-    ).rows
-    return {
-        tuple(row[size + 2 :]): Clustered(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1])) for row in rows
-    }
+    sql = f"SELECT {MOMENTS}, bool_or(identified), bool_or(estimated){listed} FROM ({users}) GROUP BY ALL"
+    return _clustered(store.read(sql, parameters).rows)
+
+
+# Most users ask once in a bucket: those with equal counts are added up together, which spares a quarter of the time.
+_ALIKE = """
+    SELECT t{groups}, n, k, count(*) AS many, bool_or(identified) AS identified, bool_or(estimated) AS estimated
+    FROM (SELECT {bucket} AS t{groups}, count(*) AS n, count_if(error) AS k,
+                 bool_or({identified}) AS identified, bool_or(upstream_pi < 1) AS estimated
+          FROM {traces} WHERE start_time >= $first AND start_time < $last AND {keep}
+          GROUP BY t{groups}, {cluster})
+    GROUP BY ALL"""
+_OF_ALIKE = (
+    "sum(many * n), sum(many), sum(many * n), sum(many * k), sum(many * k), sum(many * n), sum(many * n * n),"
+    " sum(many * n * k), sum(many * k * k), sum(many * k * k / n), sum(many), 1, max(n), min(k // n),"
+    " max(least(k, 1)), 0"
+)
+"""The fields of `statistics.Moments`, from `many` users with `n` requests each, of which `k` failed."""
 
 
 def failing(store: Store, window: Window, keep: Filter, groups: tuple[str, ...]) -> dict[tuple[Any, ...], Clustered]:
     """Return the share of requests that failed, by bucket and group."""
-    source = (
-        f"SELECT user_id, session_id, trace_id, upstream_pi, {window.bucket('start_time')} AS t, 1.0 AS pi,"
-        f" coalesce(error, false)::INTEGER AS y{''.join(f', {group}' for group in groups)}"
-        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {keep.sql}"
-    )
-    return by_user(store, source, ("t", *groups), {**window.parameters, **keep.parameters})
+    listed = "".join(f", {group}" for group in groups)
+    users = _ALIKE.format(groups=listed, bucket=window.bucket("start_time"), identified=IDENTIFIED, cluster=CLUSTER,
+                          traces=with_columns("traces", groups), keep=keep.sql)  # fmt: skip
+    sql = f"SELECT {_OF_ALIKE}, bool_or(identified), bool_or(estimated), t{listed} FROM ({users}) GROUP BY ALL"
+    return _clustered(store.read(sql, {**window.parameters, **keep.parameters}).rows)
+
+
+def _clustered(rows: Iterable[Sequence[Any]]) -> dict[tuple[Any, ...], Clustered]:
+    size = len(fields(Moments))
+    return {
+        tuple(row[size + 2 :]): Clustered(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1])) for row in rows
+    }
 
 
 @dataclass(frozen=True, slots=True)

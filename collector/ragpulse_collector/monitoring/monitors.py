@@ -50,6 +50,8 @@ _WORST = 3
 _PREVIEW = timedelta(days=7)
 _MOST_LOOKS = 200
 """Looks at stored data for a preview; more of them per window would find little more."""
+_DETECTS_FOR = timedelta(minutes=5)
+"""What a monitor can detect speaks of the last day: the list reads it again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Monitors:
         self.outbox = Outbox(store, self.definitions.destinations, settings.smtp, clock=clock)
         self._url = (settings.collector.public_url or f"http://127.0.0.1:{settings.collector.port}").rstrip("/")
         self._looked: dict[str, datetime] = {}
+        self._detected: dict[MonitorSettings, tuple[datetime, str | None]] = {}
 
     def check(self, now: datetime | None = None) -> int:
         """Look at every monitor that is due; returns how many states changed."""
@@ -112,7 +115,8 @@ class Monitors:
                 if finding.state == "firing" and state.get(group, {}).get("state") != "firing":
                     fired.append({"t": iso(when), "group": json.loads(group), "text": finding.text})
                 state[group] = {"state": finding.state}
-        return {"days": _PREVIEW.days, "would_have_fired": len(fired), "firings": fired[-20:]} | self._detects(draft)
+        told = {"days": _PREVIEW.days, "would_have_fired": len(fired), "firings": fired[-20:]}
+        return told | {"detects": detects(self._store, draft, at)}
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
         """Send no messages of a monitor for so long, None: send them again. Raises LookupError."""
@@ -291,8 +295,13 @@ class Monitors:
             return []
         return [f"{self._url}/traces/{quote(row['trace_id'])}" for row in found["worst"][:_WORST]]
 
-    def _detects(self, one: MonitorSettings) -> dict[str, Any]:
-        return {"detects": detects(self._store, one, self._clock())}
+    def _detects(self, one: MonitorSettings) -> str | None:
+        at = self._clock()
+        read, text = self._detected.get(one, (datetime.min, None))
+        if at - read >= _DETECTS_FOR:
+            text = detects(self._store, one, at)
+            self._detected[one] = at, text
+        return text
 
     def _shown(self, monitor: Monitor) -> dict[str, Any]:
         one = monitor.settings
@@ -321,7 +330,7 @@ class Monitors:
             "state": state if monitor.broken is None else "broken",
             "since": None if worst is None else iso(worst["created_at"]),
             **(shown if monitor.broken is None else shown | {"text": monitor.broken}),
-            **({} if monitor.source == "drift" or monitor.broken else self._detects(one)),
+            **({} if monitor.source == "drift" or monitor.broken else {"detects": self._detects(one)}),
             "false_alarms_per_year": one.false_alarms_per_year,
             "false_alarm_rate": false_alarm_rate(one),
             "history": history,

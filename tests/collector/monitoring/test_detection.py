@@ -93,3 +93,24 @@ def test_scores_on_an_open_scale_say_nothing(store: EmbeddedStore) -> None:
         units.scored(number, "judge", float(number % 5 + 1), at=T0 - HOUR / 2)
     units.save()
     assert detects(store, MonitorSettings(name="m", metric="score:judge", condition="< 2.5"), T0) is None
+
+
+def test_the_list_reads_it_again_after_minutes_and_for_a_changed_monitor(store: EmbeddedStore) -> None:
+    """Reading a day of answers for each monitor at every look at the list would be dear."""
+    now, monitors = T0, Monitors(store, Settings(), clock=lambda: now)
+    draft = MonitorSettings(name="m", metric="quality:judge", condition="< 0.85")
+    monitors.definitions.save(draft, actor="a", replace=False)
+
+    def listed() -> str:
+        return str(monitors.list()["monitors"][0]["detects"])
+
+    assert listed().startswith("nothing was measured")
+    units = Units(store)
+    for number in range(600):
+        units.scored(number, "judge", float(uniform(number) < 0.9), at=T0 - number * 24 * HOUR / 600 - HOUR / 100)
+    units.save()
+    assert listed().startswith("nothing was measured")
+    now += HOUR / 12
+    assert "from 0.9" in listed()
+    monitors.definitions.save(draft.model_copy(update={"window": "2h"}), actor="a", replace=True)
+    assert "per 2h" in listed()
