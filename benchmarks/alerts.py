@@ -14,6 +14,7 @@ import importlib
 import math
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -271,11 +272,13 @@ def successor(services: int, hours: int) -> list[Promise]:
     return found
 
 
-_LATENCIES = """
+_REQUESTS = """
     INSERT INTO raw.trace_facts BY NAME
     SELECT uuid() AS trace_id, 0 AS revision, true AS latest, begun AS decided_at, i::UBIGINT AS unit_span_id,
            begun AS start_time, 'answer' AS name, false AS error, 1 AS n_spans, 1 AS n_units, 1.0 AS upstream_pi,
-           (1 + {slower} * late::INTEGER) * 1000 * exp({sigma} * sqrt(-2 * ln(1 - u)) * cos(2 * pi() * v)) AS latency_ms
+           (1 + {slower} * late::INTEGER) * 1000 * exp({sigma} * sqrt(-2 * ln(1 - u)) * cos(2 * pi() * v))
+               AS latency_ms,
+           latency_ms / 1e6 AS cost_usd
     FROM (SELECT i, drawn[1] AS u, drawn[2] AS v, drawn[3] < {by_day} AS late,
                  $end - (i % {days} + 1) * INTERVAL 1 DAY
                  + to_microseconds(((drawn[4] + late::INTEGER) * 43200e6)::BIGINT) AS begun
@@ -283,35 +286,36 @@ _LATENCIES = """
                 FROM range({days} * {requests}) t(i)))"""
 
 
-def _days_that_change(days: int, *, requests: int, by_day: float, sigma: float, slower: float = 0.0) -> float:
-    """The share of days for which the overview tells of p95; half of a day is night, with `1 - by_day` of requests."""
-    sql = _LATENCIES.format(days=days, requests=requests, by_day=by_day, sigma=sigma, slower=slower)
+def _days_that_change(days: int, *, requests: int, by_day: float, sigma: float, slower: float = 0.0) -> Counter[str]:
+    """On how many days the overview tells of each metric; half of a day is night, with `1 - by_day` of the requests."""
+    sql = _REQUESTS.format(days=days, requests=requests, by_day=by_day, sigma=sigma, slower=slower)
     with tempfile.TemporaryDirectory() as folder:
         store = EmbeddedStore(Path(folder) / "a.duckdb", decode=lambda _: Batch())
         try:
             store.write(lambda tx: tx.execute(sql, {"end": END})).result()
-            return sum(_tells_of_p95(store, END - timedelta(days=back)) for back in range(days)) / days
+            return Counter(metric for back in range(days) for metric in _told_of(store, END - timedelta(days=back)))
         finally:
             store.close()
 
 
-def _tells_of_p95(store: EmbeddedStore, end: datetime) -> bool:
+def _told_of(store: EmbeddedStore, end: datetime) -> list[str]:
     asked = {"from": f"{(end - timedelta(days=1)).isoformat()}Z", "to": f"{end.isoformat()}Z", "step": "30m"}
-    return any(one["metric"] == "latency_p95" for one in changes(snapshot_of(store, asked, now=end)))
+    return [one["metric"] for one in changes(snapshot_of(store, asked, now=end))]
 
 
 def headline(cells: int, days: int) -> list[Promise]:
-    """The overview's first sentence: p95 of lognormal latencies, few a bucket, and with quiet nights."""
+    """The overview's first sentence: p95 of lognormal latencies, and cost, few a bucket, and with quiet nights."""
     found = []
     noise = 3.0 * math.sqrt(0.05 * 0.95 / days)
     worlds = ((240, 0.9, 0.5), (384, 0.75, 1.0), (240, 0.5, 1.0), (480, 0.5, 1.5), (2880, 0.85, 1.0))
     for requests, by_day, sigma in worlds[:cells]:
         world = {"requests": requests, "by_day": by_day, "sigma": sigma}
-        told = f"overview, {requests / 48:.0f} requests in half an hour, {by_day:.0%} by day, sigma {sigma}: p95"
-        found.append(Promise(f"{told} changed, A/A", _days_that_change(days, **world), high=0.05 + noise))
-        if requests * (1 - by_day) > 90:  # a shift cannot be seen where one side is a handful
-            seen = _days_that_change(days, **world, slower=2.0)
-            found.append(Promise(f"{told} three times, seen", seen, low=0.5))
+        same, more = _days_that_change(days, **world), _days_that_change(days, **world, slower=2.0)
+        for metric in ("latency_p95", "cost_usd"):
+            told = f"{metric}, {requests / 48:.0f} requests in half an hour, {by_day:.0%} by day, sigma {sigma}"
+            found.append(Promise(f"{told}: changed, A/A", same[metric] / days, high=0.05 + noise))
+            if requests * (1 - by_day) > 90:  # a shift cannot be seen where one side is a handful
+                found.append(Promise(f"{told}: three times, seen", more[metric] / days, low=0.5))
     return found
 
 

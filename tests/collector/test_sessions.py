@@ -81,6 +81,22 @@ def test_sessions_are_listed(client: Client) -> None:
     assert client.sql("SELECT n_turns FROM sessions ORDER BY session_id").rows() == [{"n_turns": 3}, {"n_turns": 1}]
 
 
+def test_the_worst_session_fails_a_check(client: Client) -> None:
+    """A failed check leads, in sessions and in traces, however low a score is that nobody judges by."""
+    client.call("POST scores", {"trace_id": f"{5:032x}", "name": "style", "score": 0.0})
+    client.call("POST scores", {"trace_id": f"{6:032x}", "name": "style", "score": 0.0})
+    until(client, "SELECT 1 FROM scores WHERE evaluator = 'style'", 2)
+    first, last = client.call("GET sessions", {"sort": "worst"})["sessions"]
+    assert (first["session_id"], first["failing"], first["worst_score"]) == ("s/1 '", True, 0.0)
+    assert (last["session_id"], last["failing"]) == ("two", False)
+    assert last["worst_score"] == 1.0, "not the 0.0 of style"
+    listed = client.call("GET traces", {"sort": "worst"})["traces"]
+    failed = [any(one["passing"] is False for one in row["scores"].values()) for row in listed]
+    assert failed[0]
+    assert failed == sorted(failed, reverse=True)
+    assert client.call("GET traces", {"sort": "best"})["traces"][0]["trace_id"] != listed[0]["trace_id"]
+
+
 def test_a_session_shows_its_turns_in_order(client: Client) -> None:
     """With answers, scores and feedback; a session that does not exist is not found."""
     client.call("POST scores", {"trace_id": f"{3:032x}", "name": "thumbs", "score": 1})

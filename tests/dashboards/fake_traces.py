@@ -144,6 +144,7 @@ class FakeTraces:
             "input_tokens": 9000,
             "output_tokens": 900,
             "error": any(row["error"] for row in turns),
+            "failing": True,
             "worst_score": 0.31,
             "query": turns[-1]["query"],
         }

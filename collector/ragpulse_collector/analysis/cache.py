@@ -15,14 +15,14 @@ from ragpulse_collector.analysis.traffic import (
     Clustered,
     Decided,
     Queue,
-    Slow,
+    Tail,
     TrafficBucket,
     decided,
     failing,
     p95,
     prompt_markers,
     queue,
-    slow,
+    tails,
     traffic,
 )
 from ragpulse_collector.store import Store
@@ -56,11 +56,10 @@ class Snapshot:
         )
         return found
 
-    def failing(self, *, whole: bool = False) -> dict[tuple[Any, ...], Clustered]:
-        """The share of failed requests by bucket and group, or over the whole window: a user of many buckets is one."""
-        window = self.window.whole if whole else self.window
+    def failing(self) -> dict[tuple[Any, ...], Clustered]:
+        """The share of failed requests by bucket (None: the whole window) and group."""
         found: dict[tuple[Any, ...], Clustered] = self.once(
-            ("failing", whole), lambda: failing(self.store, window, self.keep, self.groups)
+            "failing", lambda: failing(self.store, self.window, self.keep, self.groups)
         )
         return found
 
@@ -114,9 +113,9 @@ class Snapshot:
                 kept = self.once(part, lambda: (self.now, size, read()))
             return kept[2]
 
-    def slow(self) -> list[Slow]:
-        """How many requests of each bucket are slower than 90 % of the range's."""
-        found: list[Slow] = self.once("slow", lambda: slow(self.store, self.window, self.keep))
+    def tails(self) -> list[Tail]:
+        """How many requests of each bucket are slow for the range, and what they cost without the extremes."""
+        found: list[Tail] = self.once("tails", lambda: tails(self.store, self.window, self.keep))
         return found
 
     def p95(self, first: datetime, last: datetime) -> float:

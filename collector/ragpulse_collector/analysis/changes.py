@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
@@ -116,7 +116,7 @@ def _moved(
     if abs(move.value) < _SURE * error or not move.value:
         return None
     levels = _shown(series, parts[0], before, n), _shown(series, parts[1], after, m)
-    size = abs(levels[1]["value"] - levels[0]["value"])
+    size = (levels[1]["value"] - levels[0]["value"]) * math.copysign(1.0, move.value)
     if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(levels[0]["value"])):
         return None
     return {
@@ -152,43 +152,43 @@ def _quality(asked: Snapshot) -> list[_Series]:
     return found
 
 
-_OF_TRAFFIC: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], tuple[float | None, float]]]] = {
-    "error_rate": ("share", lambda values: (values["error_rate"] / values["n"], values["n"])),
-    "cost_usd": (
-        "USD",
-        lambda values: (
-            values["cost"] / values["known_cost_usd"] if values["cost"] is not None else None,
-            values["known_cost_usd"],
-        ),
-    ),
-}
-"""The unit of a metric, and its value per request with how many requests of a bucket say it; more is worse."""
-
-
 def _traffic(asked: Snapshot) -> list[_Series]:
-    found = []
-    buckets = sorted((one for one in asked.traffic() if not one.group), key=lambda one: one.at)
-    for metric, (unit, read) in _OF_TRAFFIC.items():
-        figures = [(one, *read(one.values)) for one in buckets]
-        known = [(one, float(value), float(n)) for one, value, n in figures if value is not None and n]
-        if known:
-            line, values, weights = zip(*known, strict=True)
-            levels = [_level(values, weights)]
-            if metric == "error_rate":
-                levels.append(_together(asked, line, partial(_failing, asked)))
-            found.append(_Series(metric, unit, False, line, values, weights, levels))
-    return [*found, *_latency(asked)]
+    return [series for series in (_errors(asked), _cost(asked), _latency(asked)) if series.buckets]
 
 
-def _latency(asked: Snapshot) -> list[_Series]:
+def _errors(asked: Snapshot) -> _Series:
+    line = sorted((one for one in asked.traffic() if not one.group), key=lambda one: one.at)
+    weights = [float(one.values["n"]) for one in line]
+    shares = [one.values["error_rate"] / one.values["n"] for one in line]
+    levels = _level(shares, weights), _together(asked, line, partial(_failing, asked))
+    return _Series("error_rate", "share", False, line, shares, weights, levels)
+
+
+def _cost(asked: Snapshot) -> _Series:
+    """The cost per request, of which no request counts for more than 95 % of the range's; the levels are told whole.
+
+    A few expensive requests would make a change of any range in which they lie close together.
+    """
+    line = [one for one in asked.tails() if one.paid]
+    weights = [float(one.paid) for one in line]
+    means = [one.capped / one.paid for one in line]
+    n = math.fsum(weights) or 1.0
+    spread = max(0.0, math.fsum(one.squares for one in line) / n - (math.fsum(one.capped for one in line) / n) ** 2)
+    level = _level(means, weights, [math.sqrt(spread / weight) for weight in weights])
+
+    def shown(part: slice) -> float:
+        return math.fsum(one.cost for one in line[part]) / math.fsum(weights[part])
+
+    return _Series("cost_usd", "USD", False, line, means, weights, [level], shown)
+
+
+def _latency(asked: Snapshot) -> _Series:
     """p95 by the share of each bucket's requests that is slower than 90 % of the range's; the levels are told as p95.
 
     The percentile of a few requests lies below that of many: with it, each night of little traffic would be fast. A
     tenth of the requests shows a shift that a twentieth is too few for.
     """
-    line = asked.slow()
-    if not line:
-        return []
+    line = [one for one in asked.tails() if one.n]
     weights = [float(one.n) for one in line]
     shares = [one.slow / one.n for one in line]
     step = timedelta(seconds=asked.window.bucket_s)
@@ -197,7 +197,7 @@ def _latency(asked: Snapshot) -> list[_Series]:
         inside = line[part]
         return asked.p95(inside[0].at, inside[-1].at + step)
 
-    return [_Series("latency_p95", "ms", False, line, shares, weights, [_slow(shares, weights)], p95)]
+    return _Series("latency_p95", "ms", False, line, shares, weights, [_slow(shares, weights)], p95)
 
 
 _Level = Callable[[slice], tuple[Interval | None, int]]
@@ -222,7 +222,8 @@ def _judged(asked: Snapshot, like: Bucket, part: Window) -> tuple[Interval | Non
 
 
 def _failing(asked: Snapshot, part: Window) -> tuple[Interval | None, int]:
-    moments = next((one.moments for one in failing(asked.store, part, asked.keep, ()).values()), None)
+    found = failing(asked.store, part, asked.keep, ()).get((None,))
+    moments = found.moments if found else None
     return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
 
 
@@ -239,14 +240,15 @@ def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Level:
     return level
 
 
-def _level(values: Sequence[float], weights: Sequence[float]) -> _Level:
-    """The mean of several buckets; its error is that of their spread."""
+def _level(values: Sequence[float], weights: Sequence[float], errors: Sequence[float] = ()) -> _Level:
+    """The mean of several buckets; its error is that of their spread, at least that of their own standard errors."""
 
     def level(part: slice) -> tuple[Interval | None, int]:
         inside, weight = weights[part], math.fsum(weights[part])
         middle = _mean(values[part], inside)
         spread = math.fsum(w * (value - middle) ** 2 for value, w in zip(values[part], inside, strict=True))
-        return Interval.normal(middle, math.sqrt(spread / (len(inside) - 1) / weight)), round(weight)
+        own = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
+        return Interval.normal(middle, max(own, math.sqrt(spread / (len(inside) - 1) / weight))), round(weight)
 
     return level
 

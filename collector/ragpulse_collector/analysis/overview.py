@@ -68,8 +68,8 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
     buckets = [one.values for one in asked.traffic()]
     n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
     costs = [one["cost"] for one in buckets if one["cost"] is not None]
-    failed = next((one.moments for one in asked.failing(whole=True).values()), None)
-    failing = Interval.of(failed.estimate()) if failed else None
+    failed = asked.failing().get((None,))
+    failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
     received, started = newest_span(asked.store)
     return {
         "as_of": iso(asked.now),

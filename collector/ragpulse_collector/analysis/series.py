@@ -91,7 +91,8 @@ def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
     found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
     if name == "error_rate":
         for (at, *group), share in asked.failing().items():
-            found[tuple(group)][at] = _share(share)
+            if at is not None:
+                found[tuple(group)][at] = _share(share)
     else:
         for one in asked.traffic():
             seconds = asked.covered_s(one.at) if name == "throughput" else 1.0

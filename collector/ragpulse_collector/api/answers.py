@@ -135,8 +135,10 @@ class Session(Answer):
 
 
 class ScoredSession(Session):
-    """A session with its lowest score and its first question."""
+    """A session with its worst turn and its first question."""
 
+    failing: bool | None
+    """Whether a turn fails a check; null where none is checked."""
     worst_score: float | None
     query: str | None
 

@@ -106,7 +106,7 @@ class Headline(Judged, Measured):
 
 
 class Level(Answer):
-    """A value between two changes, with its interval (a percentile has none) and how many answers it rests on."""
+    """A value between two changes, its interval (p95 and cost have none) and how many answers it rests on."""
 
     value: float
     lo: float | None

@@ -33,12 +33,13 @@ _SORTS = {
         name: f"{column} {direction} NULLS LAST, {_NEWEST_FIRST}"
         for column, names in {
             "latency_ms": ("slow", "fast"),
-            "score": ("best", "worst"),
             "cost_usd": ("expensive", "cheap"),
             "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)": ("long", "short"),
         }.items()
         for name, direction in zip(names, ("DESC", "ASC"), strict=True)
     },
+    "worst": f"failing DESC NULLS LAST, score ASC NULLS LAST, {_NEWEST_FIRST}",
+    "best": f"failing ASC NULLS LAST, score DESC NULLS LAST, {_NEWEST_FIRST}",
 }
 
 

@@ -157,12 +157,23 @@ def retrieved(times: Collection[str]) -> str:
     )
 
 
+def _lowest(score: str, failing: str) -> str:
+    """The lowest score of those that fail, else of those that pass, else of those that are not judged."""
+    return (
+        f"bool_or({failing}) AS failing, coalesce(min({score}) FILTER ({failing}), min({score}) FILTER (NOT {failing}),"
+        f" min({score}))"
+    )
+
+
 def lowest_scores(*, of_one: bool) -> str:
-    """One row per scored trace: its hex id, its lowest score of `$evaluator` or of all, and whether one failed."""
+    """One row per scored trace: its hex id, whether a check failed, its lowest score of `$evaluator` or of all.
+
+    Where failing ones come first, a low score that nobody judges by does not lead.
+    """
     only = " AND evaluator = $evaluator" if of_one else ""
     return (
-        "SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, min(normalized) AS score,"
-        f" bool_or(NOT passing) AS failing FROM raw.scores WHERE status = 'ok'{only} GROUP BY trace_id"
+        f"SELECT replace(trace_id::VARCHAR, '-', '') AS scored_id, {_lowest('normalized', 'NOT passing')} AS score"
+        f" FROM raw.scores WHERE status = 'ok'{only} GROUP BY trace_id"
     )
 
 
@@ -235,7 +246,7 @@ _STATED = f"""
 SESSION_SORTS = {
     "time": "end_time DESC, session_id",
     "cost": "cost_usd DESC NULLS LAST, end_time DESC, session_id",
-    "worst": "worst_score ASC NULLS LAST, end_time DESC, session_id",
+    "worst": "failing DESC NULLS LAST, worst_score ASC NULLS LAST, end_time DESC, session_id",
 }
 MAX_TURNS = 1_000
 
@@ -243,10 +254,11 @@ MAX_TURNS = 1_000
 def sessions(keep: str, sort: str, *, of_one: bool) -> str:
     """Return the sessions of which a turn meets the condition, in order: the figures of all their turns.
 
-    `worst_score` is the lowest of `$evaluator` or of all evaluators.
+    `failing` and `worst_score` are those of the worst turn, by `$evaluator` or by all evaluators.
     """
     return (
-        f"SELECT session_id, {SESSION_FIGURES}, min(score) AS worst_score, arg_min(query, start_time) AS query"
+        f"SELECT session_id, {SESSION_FIGURES}, {_lowest('score', 'failing')} AS worst_score,"
+        " arg_min(query, start_time) AS query"
         f" FROM traces LEFT JOIN ({lowest_scores(of_one=of_one)}) s ON s.scored_id = traces.trace_id"
         f" WHERE session_id IN (SELECT session_id FROM traces t WHERE {keep}) GROUP BY session_id"
         f" ORDER BY {SESSION_SORTS[sort]}"
