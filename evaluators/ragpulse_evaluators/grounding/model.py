@@ -114,6 +114,7 @@ class _Claim:
         self.new = self._new()
         self.weighty = [i for i in self.new if tokens[i].norm not in LIGHT_WORDS]
         self.best = support[0].tokens if support else ()
+        self.pieces = relations.cut_clauses(text)
         self.order = LCSseq.similarity(self.keys, [t.key for t in self.best]) / max(1, len(self.keys))
 
     def _new(self) -> list[int]:
@@ -138,8 +139,8 @@ def _objections(claim: _Claim, swaps: Sequence[relations.Swap]) -> dict[str, lis
         "bounds": checks.check_bounds(tokens, claim.mine, evidence, claim.theirs),
         "quantifiers": checks.check_quantifiers(tokens, evidence) if same_matter else [],
         "swaps": relations.check_swaps(swaps, claim.index, tokens[0] if claim.order >= _COPIED else None),
-        "clauses": relations.check_clauses(claim.text, claim.index),
-        "exchange": relations.check_exchange(claim.text, tokens, claim.index) if same_words else [],
+        "clauses": relations.check_clauses(claim.pieces, claim.index),
+        "exchange": relations.check_exchange(claim.pieces, tokens, claim.index) if same_words else [],
         "roles": relations.check_roles(tokens, claim.support[0], claim.index) if claim.support and same_matter else [],
         "attribution": relations.check_attribution(claim.text, claim.index),
     }

@@ -18,7 +18,15 @@ from ragpulse_evaluators.grounding.facts import Quantity, quantities
 from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, OPINIONS
 from ragpulse_evaluators.grounding.text import Word, stem, words
 
-__all__ = ["check_attribution", "check_clauses", "check_exchange", "check_roles", "check_swaps", "find_swaps"]
+__all__ = [
+    "check_attribution",
+    "check_clauses",
+    "check_exchange",
+    "check_roles",
+    "check_swaps",
+    "cut_clauses",
+    "find_swaps",
+]
 
 Swap = tuple[Word, Word]
 """A word of the claim and the one of the evidence whose place it takes."""
@@ -73,7 +81,7 @@ class Clause:
     cover: float
 
 
-def check_exchange(text: str, tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
+def check_exchange(pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
     """Object to names, numbers and subjects that the contexts hold, but say of something else."""
     if len(index.sentences) < 2:
         return []
@@ -81,7 +89,7 @@ def check_exchange(text: str, tokens: Sequence[Word], index: EvidenceIndex) -> l
     mine = quantities(tokens)
     objections: dict[str, None] = {}
     first: Clause | None = None
-    for clause in clauses(_pieces(text)[:_MOST_CLAUSES], index):
+    for clause in clauses(pieces, index):
         for found in (*_names(clause, said, index), *_numbers(clause, mine), *_subject(clause, first, said, index)):
             objections.setdefault(found)
         first = first or clause
@@ -97,7 +105,8 @@ def clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[
             yield Clause(tokens, best, index.around(best.number), index.cover(tokens, best))
 
 
-def _pieces(text: str) -> list[list[Word]]:
+def cut_clauses(text: str) -> list[list[Word]]:
+    """Cut a sentence into its clauses, at most a dozen, each of two content words at least."""
     pieces: list[list[Word]] = []
     for part in _BREAK.split(text):
         cut = words(part)
@@ -109,14 +118,16 @@ def _pieces(text: str) -> list[list[Word]]:
             pieces.append(cut)
     if len(pieces) > 1 and sum([t.content for t in pieces[0]]) < _SHORTEST:
         pieces[:2] = [pieces[0] + pieces[1]]
-    return pieces
+    return pieces[:_MOST_CLAUSES]
 
 
-def check_clauses(text: str, index: EvidenceIndex) -> list[str]:
+def check_clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> list[str]:
     """Object to a clause of several words of which the contexts hold hardly one, beside clauses that they do hold."""
-    pieces = [(tokens, *_known_words(tokens, index)) for tokens in _pieces(text)[:_MOST_CLAUSES]]
-    foreign = [tokens for tokens, known, words in pieces if words >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * words]
-    held = [known >= _HELD_SHARE * words for tokens, known, words in pieces if tokens not in foreign]
+    if len(pieces) < 2:
+        return []
+    counted = [(tokens, *_known_words(tokens, index)) for tokens in pieces]
+    foreign = [tokens for tokens, known, words in counted if words >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * words]
+    held = [known >= _HELD_SHARE * words for tokens, known, words in counted if tokens not in foreign]
     spoken = (" ".join(t.text for t in tokens[:8]) for tokens in foreign if held and all(held))
     return [f"nothing in the contexts speaks of '{clause}'" for clause in spoken]
 
