@@ -3,9 +3,10 @@
 Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts and a rephrasing of each. Each half,
 the dresses and the edits were committed before anything was tuned on the tuning half of the same collection.
 
-The first test half is used up: four evaluations of it are reported in docs/grounding.md. A language model (Claude)
+The first two test halves are used up; docs/grounding.md reports each evaluation. A language model (Claude)
 wrote the second collection, 126 items, on 24 November 2026, before it read the code of the evaluator, but after it
-read docs/grounding.md. A hash of the first context, and nobody's choice, put each line into one of the halves.
+read docs/grounding.md. The same model wrote the third, 60 items, on the same day, after it read the code and before it
+saw which answers fail. A hash of the first context, and nobody's choice, put each line into one of the halves.
 """
 
 import json
@@ -17,12 +18,13 @@ from typing import Literal
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.grounding.text import split_sentences
 
-Half = Literal["tuning", "test", "first test"]
+Half = Literal["tuning", "test", "first test", "third test"]
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "evaluators" / "fixtures"
 _FILES: dict[Half, tuple[str, ...]] = {
-    "tuning": ("grounding_tuning.jsonl", "grounding_tuning_2.jsonl"),
+    "tuning": ("grounding_tuning.jsonl", "grounding_tuning_2.jsonl", "grounding_tuning_3.jsonl"),
     "test": ("grounding_test_2.jsonl",),
     "first test": ("grounding_test.jsonl",),
+    "third test": ("grounding_test_3.jsonl",),
 }
 
 _LEAD_INS = {

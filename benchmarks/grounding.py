@@ -2,7 +2,7 @@
 
     python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on
     python benchmarks/grounding.py --tuning   # the same report on the tuning halves
-    python benchmarks/grounding.py --first    # answers of the first test half, which is used up
+    python benchmarks/grounding.py --first    # answers of the first test half, which is used up; --third likewise
     python benchmarks/grounding.py --fit      # print weights fitted on the tuning half (paste into grounding/model.py)
 
 Data: the BEGIN benchmark, Wizard of Wikipedia part (`begin_wow_test.jsonl`), in the folder RAGPULSE_SHARED_DATA or
@@ -32,7 +32,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import MissingField
 from ragpulse_evaluators.grounding.groundedness import Groundedness, judge_sentences
 from ragpulse_evaluators.grounding.markup import read_markup
-from ragpulse_evaluators.grounding.model import FEATURES, OBJECTIONS, THRESHOLD, grounded_score, pool
+from ragpulse_evaluators.grounding.model import DOUBTS, FEATURES, OBJECTIONS, SHARES, THRESHOLD, grounded_score, pool
 from ragpulse_evaluators.grounding.perturb import KINDS, perturb
 from ragpulse_evaluators.grounding.text import split_sentences
 
@@ -40,13 +40,12 @@ Floats = NDArray[np.float64]
 SYSTEMS = ("t5", "gpt2", "doha", "ctrl")
 RESAMPLES = 1000
 PENALTY = 20.0
-REPHRASED = 0.1
+REPHRASED = 0.3
 """What a rephrased answer weighs in the fit, beside a human label."""
-ALARMS = 0.07
+ALARMS = 0.03
 """Wording alone fails this share of the freely rephrased answers of the tuning half: a choice between them and the
 labels of people (docs/grounding.md)."""
-OBJECTION = -1.0
-"""An objection weighs at least this, besides the ceiling that it puts on the score."""
+WORDING = (*SHARES, *DOUBTS)
 
 
 @dataclass(frozen=True)
@@ -236,18 +235,21 @@ def _report_edits(data: Measured) -> None:
 
 
 def fit(path: Path) -> None:
-    """Weights from human labels and rephrased answers; the bias from the rephrased answers alone."""
-    rows = load(path, tuning=True)
-    rephrased = [case_features(a.case) for a in answers("tuning") if a.kind == "rephrased"]
-    table = np.array([[found[name] for name in FEATURES] for found in [*map(features, rows), *rephrased]])
-    labels = np.array([r.label for r in rows] + [1] * len(rephrased))
-    human = np.arange(len(labels)) < len(rows)
-    spread = np.array([1.0 if f in OBJECTIONS else s for f, s in zip(FEATURES, table[human].std(axis=0), strict=True)])
-    design = np.column_stack([table / spread, np.ones(len(table))])
-    weights = _logistic(design, labels, np.where(human, 1.0, REPHRASED))
-    logits = np.sort((table[~human] / spread) @ weights[:-1])
+    """Weights of the wording, from human labels and rephrased answers to which nothing is objected; an objection is 1.
+
+    The bias comes from the rephrased answers alone.
+    """
+    human = [(features(row), row.label) for row in load(path, tuning=True)]
+    ours = [(case_features(a.case), 1) for a in answers("tuning") if a.kind == "rephrased"]
+    plain = [[(f, label) for f, label in rows if not any(f[name] for name in OBJECTIONS)] for rows in (human, ours)]
+    table = np.array([[found[name] for name in WORDING] for found, _ in (*plain[0], *plain[1])])
+    labels = np.array([label for _, label in (*plain[0], *plain[1])])
+    importance = np.repeat([1.0, REPHRASED], [len(rows) for rows in plain])
+    spread = table[importance == 1.0].std(axis=0)
+    weights = _logistic(np.column_stack([table / spread, np.ones(len(table))]), labels, importance)[:-1] / spread
+    logits = np.sort(table[importance != 1.0] @ weights)
     print(f"BIAS = {-logits[int(ALARMS * len(logits))]:.3f}\nWEIGHTS: dict[str, float] = {{")
-    for name, weight in zip(FEATURES, weights[:-1] / spread, strict=True):
+    for name, weight in zip(WORDING, weights, strict=True):
         print(f'    "{name}": {weight:.3f},')
     print("}")
 
@@ -260,10 +262,7 @@ def _logistic(design: Floats, labels: NDArray[np.int64], importance: Floats) -> 
         slope = design.T @ (importance * (1 / (1 + np.exp(-logits)) - labels)) + PENALTY * shrunk
         return float(total), slope
 
-    most = np.array([OBJECTION if name in OBJECTIONS else np.inf for name in (*FEATURES, "bias")])
-    start = np.minimum(np.zeros(len(most)), most)
-    bounds = [(None, limit) for limit in most]
-    found: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    found: Floats = minimize(loss, np.zeros(design.shape[1]), jac=True, method="L-BFGS-B").x
     return found
 
 
@@ -334,9 +333,10 @@ def main() -> int:
     parser.add_argument("--fit", action="store_true", help="print weights fitted on the tuning half")
     parser.add_argument("--tuning", action="store_true", help="report on the tuning half, as often as you like")
     parser.add_argument("--first", action="store_true", help="report the answers of the first test half")
+    parser.add_argument("--third", action="store_true", help="report the answers of the third test half")
     options = parser.parse_args()
-    if options.first:
-        report_answers("first test")
+    if options.first or options.third:
+        report_answers("first test" if options.first else "third test")
         return 0
     if not options.fit:
         report_answers("tuning" if options.tuning else "test")

@@ -33,6 +33,7 @@ READINGS: tuple[tuple[str, str, float | None], ...] = (
     ("faithfulness", '{"Reason": "r", "Verdict": True}', 1.0),
     ("faithfulness", '```json\n{"result": {"reason": "two\nlines", "verdict": "yes"}}\n```', 1.0),
     ("faithfulness", '<think>{"verdict": "YES"}</think>{"verdict": "NO"}', 0.0),
+    ("faithfulness", '[THINK]{"verdict": "YES"}[/THINK]{"verdict": "NO"}', 0.0),
     ("correctness", '{"Evaluation": {"Score": "4 out of 5"}}', 4.0),
     ("correctness", "4/5", 4.0),
     ("correctness", "Score: 4 out of 5.", 4.0),

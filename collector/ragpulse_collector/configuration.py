@@ -78,7 +78,7 @@ def _explain(path: Path, text: str, error: Mapping[str, Any]) -> str:
     dotted = ".".join(str(part) for part in location)
     if error["type"] != "extra_forbidden":
         return f"{where}: {dotted}: {error['msg']} (got {error['input']!r})"
-    from ragpulse_evaluators.registry import nearest
+    from ragpulse_evaluators.errors import nearest
 
     known = sorted(_valid_names(location[:-1]))
     hint = nearest(str(location[-1]), known) or f"; valid: {', '.join(known)}"

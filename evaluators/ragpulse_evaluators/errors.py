@@ -16,6 +16,8 @@ EvaluatorError
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 __all__ = (
@@ -32,6 +34,7 @@ __all__ = (
     "UnknownEvaluator",
     "Unreadable",
     "excerpt",
+    "nearest",
     "unreadable",
 )
 
@@ -110,6 +113,12 @@ class NoRecording(JudgeError):
     """A judge that only replays has no recorded answer for this question."""
 
     retriable = False
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`; did you mean 'x'?`, or nothing when no name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def excerpt(text: str, size: int = 80) -> str:

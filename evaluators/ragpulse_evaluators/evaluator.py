@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, overload
 
 from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.digest import digest
-from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable
+from ragpulse_evaluators.errors import ConfigurationError, MissingField, Unreadable, nearest
 from ragpulse_evaluators.judges.protocol import Judge, count_tokens, max_tokens_of
 from ragpulse_evaluators.result import Estimate, EvaluationResult, JudgeCall, Outcome, Scale, Status, as_outcome
 
@@ -297,8 +297,9 @@ def _signature(function: Callable[..., Any], params: Mapping[str, Any]) -> tuple
             if not optional and field in _FIELDS:
                 required.append(field)
         elif not optional:
-            known = ", ".join(sorted(_FIELDS | {"case", "trace"}))
-            raise ConfigurationError(f"{function.__name__}: parameter {name!r} is no case field; known are {known}")
+            known = sorted(_FIELDS | {"case", "trace"})
+            hint = nearest(name, known) or f"; known are {', '.join(known)}"
+            raise ConfigurationError(f"{function.__name__}: parameter {name!r} is no case field{hint}")
     return received, required
 
 

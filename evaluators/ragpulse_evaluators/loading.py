@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ragpulse_evaluators.errors import ConfigurationError
+from ragpulse_evaluators.errors import ConfigurationError, nearest
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.judged.custom_yaml import CustomYaml, read_spec
 from ragpulse_evaluators.judges.protocol import Judge
-from ragpulse_evaluators.registry import Entry, Registry, default_registry, nearest
+from ragpulse_evaluators.registry import Entry, Registry, default_registry
 
 __all__ = ("configure_evaluators", "load", "load_module")
 
@@ -79,11 +79,12 @@ def _imported(path: Path) -> ModuleType:
 
 def _wrong(place: str | Path, failed: BaseException) -> ConfigurationError:
     """What is wrong with a file or module, with the innermost line of it that failed."""
+    file = str(Path(place).absolute())
     if isinstance(failed, SyntaxError):
-        line = failed.lineno if failed.filename == str(place) else None
+        line = failed.lineno if failed.filename == file else None
     else:
         frames = traceback.extract_tb(failed.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(place)), None)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)
     return ConfigurationError(f"{place}{f':{line}' if line else ''}: {type(failed).__name__}: {failed}")
 
 

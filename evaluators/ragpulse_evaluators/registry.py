@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +13,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator
+from ragpulse_evaluators.errors import ConfigurationError, UnknownEvaluator, nearest
 from ragpulse_evaluators.evaluator import CostClass, Evaluator, Scale
 from ragpulse_evaluators.judges.litellm import as_judge
 from ragpulse_evaluators.judges.protocol import Judge
 
-__all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators", "nearest")
+__all__ = ("FAMILIES", "Entry", "Registry", "default_registry", "get_evaluator", "list_evaluators")
 
 FAMILIES = ("judged", "text", "ranking", "structure", "grounding", "aggregate")
 """Sub-packages, each with its `ENTRIES`."""
@@ -94,12 +93,6 @@ class Entry:
         missing = [package for package in self.packages if find_spec(package) is None]
         if missing:
             raise ConfigurationError(f"{self.name} needs the package {missing[0]}: pip install '{self.install}'")
-
-
-def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`; did you mean 'x'?`, or nothing when no name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class Registry:

@@ -70,15 +70,25 @@ async def test_a_yaml_file_is_an_evaluator_by_its_name(tmp_path: Path) -> None:
         ("b.py", "\nimport no_such_module", "b.py:2: ModuleNotFoundError"),
         ("c.py", "x = 1\n\ndef (", "c.py:3: SyntaxError"),
         ("f.py", "def f():\n    return 1 / 0\nf()", "f.py:2: ZeroDivisionError"),
-        ("d.yaml", "promt: x", "promt"),
+        ("d.yaml", "promt: x", "did you mean 'prompt'"),
+        (
+            "g.py",
+            "from ragpulse_evaluators import evaluator\n@evaluator\ndef f(respones):\n    return 1",
+            r"g\.py:\d.*did you mean 'response'",
+        ),
         ("e.txt", "", r"\.py, \.yaml"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path: Path, name: str, text: str, match: str) -> None:
+def test_a_wrong_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, match: str
+) -> None:
     """Whatever is wrong with a file, the message says which and why."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=match):
         load(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=match):
+        load(name)
     with pytest.raises(ConfigurationError, match="is no file"):
         load(tmp_path / "absent.py")
 

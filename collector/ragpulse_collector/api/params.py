@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from ragpulse_collector.analysis.selection import duration_s, instant
 from ragpulse_collector.settings import Binding
 from ragpulse_dashboards import ApiError
-from ragpulse_evaluators.registry import nearest
+from ragpulse_evaluators.errors import nearest
 
 MAX_DURATION_S = 1e10
 _LONG_AGO = datetime(2000, 1, 1)

@@ -141,7 +141,7 @@ def _mistake(error: Mapping[str, Any], known: list[str]) -> str:
     """Say what is wrong with a row: the columns of other packages bring their own hint."""
     place = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        from ragpulse_evaluators.registry import nearest
+        from ragpulse_evaluators.errors import nearest
 
         hint = nearest(place, known) or f"; known are {', '.join(known)}"
         return f"a case has no field {place!r}{hint} (other facts go into metadata)"

@@ -24,7 +24,7 @@ from ragpulse_collector.settings import (
 )
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.monitors import Stored, add_monitor, stored_monitors
-from ragpulse_evaluators.registry import nearest
+from ragpulse_evaluators.errors import nearest
 
 __all__ = ["DRIFT", "Definitions", "Monitor", "destinations", "log_changed_meanings"]
 

@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.traffic import NAMES, by_user, covered
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
-from ragpulse_evaluators.registry import nearest
+from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments, clopper_pearson
 
 __all__ = [

@@ -38,6 +38,7 @@ _FREE = frozenset({"free", "gratis", "kostenlos", "gratuit", "gratuito", "gratui
 _NOTHING = frozenset({"no", "nothing", "without", "none", "kein", "keine", "nichts", "ohne"})
 _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
+_BOUND_REACH = 9
 _AHEAD = frozenset({"before", "ahead", "advance", "prior"})
 """A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
 _FACTORS = {"half": 0.5, "twice": 2.0, "double": 2.0}
@@ -80,10 +81,8 @@ def check_units(mine: Sequence[Quantity], theirs: Sequence[Quantity]) -> list[st
 def check_bounds(
     tokens: Sequence[Word], mine: Sequence[Quantity], evidence: Sequence[Word], theirs: Sequence[Quantity]
 ) -> list[str]:
-    """Object to "at least 5" where the evidence says "up to 5"; a negation on either side may turn a bound round."""
+    """Object to "at least 5" where the evidence says "up to 5"; a negation before a bound may turn it round."""
     objections: list[str] = []
-    if any([t.negation for t in tokens]) or any([t.negation for t in evidence]):
-        return objections
     for quantity in mine:
         if any(t.norm in _AHEAD for t in tokens[quantity.end : quantity.end + 4]):
             continue
@@ -96,7 +95,9 @@ def check_bounds(
 
 def _bound(tokens: Sequence[Word], position: int) -> str | None:
     """Tell whether a number is a lower or an upper bound, by the words before it."""
-    before = [t for t in tokens[max(0, position - 5) : position] if t.kind != "sign"]
+    before = [t for t in tokens[max(0, position - _BOUND_REACH) : position] if t.kind != "sign"]
+    if any(t.negation for t in before):
+        return None
     phrase = " ".join(t.norm for t in before[-2:])
     return BOUNDS.get(phrase) or (BOUNDS.get(before[-1].norm) if before else None)
 

@@ -18,7 +18,15 @@ from ragpulse_evaluators.grounding.facts import Quantity, quantities
 from ragpulse_evaluators.grounding.lexicon import LIGHT_WORDS, MONTHS, OPINIONS
 from ragpulse_evaluators.grounding.text import Word, stem, words
 
-__all__ = ["check_attribution", "check_exchange", "check_roles", "check_swaps", "find_swaps"]
+__all__ = [
+    "check_attribution",
+    "check_clauses",
+    "check_exchange",
+    "check_roles",
+    "check_swaps",
+    "cut_clauses",
+    "find_swaps",
+]
 
 Swap = tuple[Word, Word]
 """A word of the claim and the one of the evidence whose place it takes."""
@@ -34,6 +42,7 @@ _MOST_CLAUSES = 12
 _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
 _KNOWN_SHARE = 0.25
+_HELD_SHARE = 0.9
 _POINTING = frozenset({"this", "these", "that", "those", "such", "both", "it", "he", "she", "they"})
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
@@ -72,7 +81,7 @@ class Clause:
     cover: float
 
 
-def check_exchange(text: str, tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
+def check_exchange(pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], index: EvidenceIndex) -> list[str]:
     """Object to names, numbers and subjects that the contexts hold, but say of something else."""
     if len(index.sentences) < 2:
         return []
@@ -80,9 +89,6 @@ def check_exchange(text: str, tokens: Sequence[Word], index: EvidenceIndex) -> l
     mine = quantities(tokens)
     objections: dict[str, None] = {}
     first: Clause | None = None
-    pieces = _pieces(text)[:_MOST_CLAUSES]
-    for found in _foreign(pieces, index) if len(pieces) > 1 else ():
-        objections.setdefault(found)
     for clause in clauses(pieces, index):
         for found in (*_names(clause, said, index), *_numbers(clause, mine), *_subject(clause, first, said, index)):
             objections.setdefault(found)
@@ -99,7 +105,8 @@ def clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[
             yield Clause(tokens, best, index.around(best.number), index.cover(tokens, best))
 
 
-def _pieces(text: str) -> list[list[Word]]:
+def cut_clauses(text: str) -> list[list[Word]]:
+    """Cut a sentence into its clauses, at most a dozen, each of two content words at least."""
     pieces: list[list[Word]] = []
     for part in _BREAK.split(text):
         cut = words(part)
@@ -111,16 +118,24 @@ def _pieces(text: str) -> list[list[Word]]:
             pieces.append(cut)
     if len(pieces) > 1 and sum([t.content for t in pieces[0]]) < _SHORTEST:
         pieces[:2] = [pieces[0] + pieces[1]]
-    return pieces
+    return pieces[:_MOST_CLAUSES]
 
 
-def _foreign(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> Iterator[str]:
-    """Yield a clause of several words of which the contexts hold hardly one."""
-    for tokens in pieces:
-        content = {t.key for t in tokens if t.content and t.kind != "number" and t.norm not in LIGHT_WORDS}
-        known = sum([key in index.keys or index.near(key) is not None for key in content])
-        if len(content) >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * len(content):
-            yield f"nothing in the contexts speaks of '{' '.join(t.text for t in tokens[:8])}'"
+def check_clauses(pieces: Sequence[Sequence[Word]], index: EvidenceIndex) -> list[str]:
+    """Object to a clause of several words of which the contexts hold hardly one, beside clauses that they do hold."""
+    if len(pieces) < 2:
+        return []
+    counted = [(tokens, *_known_words(tokens, index)) for tokens in pieces]
+    foreign = [tokens for tokens, known, words in counted if words >= _FOREIGN_WORDS and known <= _KNOWN_SHARE * words]
+    held = [known >= _HELD_SHARE * words for tokens, known, words in counted if tokens not in foreign]
+    spoken = (" ".join(t.text for t in tokens[:8]) for tokens in foreign if held and all(held))
+    return [f"nothing in the contexts speaks of '{clause}'" for clause in spoken]
+
+
+def _known_words(tokens: Sequence[Word], index: EvidenceIndex) -> tuple[int, int]:
+    """Count the words of a clause that the contexts hold, and all of them."""
+    content = {t.key for t in tokens if t.content and t.kind != "number" and t.norm not in LIGHT_WORDS}
+    return sum([key in index.keys or index.near(key) is not None for key in content]), len(content)
 
 
 def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str]:
@@ -247,10 +262,15 @@ def find_swaps(tokens: Sequence[Word], keys: Sequence[str], new: Sequence[int], 
     return swaps
 
 
-def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex) -> list[str]:
-    """Object to a word in the place of a name, as far as capitals in the contexts show names."""
+def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex, subject: Word | None) -> list[str]:
+    """Object to a word in the place of a name, as far as capitals in the contexts show names.
+
+    The first word of a sentence that is copied otherwise is its `subject`, with or without a capital in the contexts.
+    """
     return [
-        f"'{token.text}' here, '{other.text}' in the evidence" for token, other in swaps if other.key in index.names
+        f"'{token.text}' here, '{other.text}' in the evidence"
+        for token, other in swaps
+        if other.key in index.names or token is subject
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ragpulse_evaluators.case import Case
-from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt
+from ragpulse_evaluators.errors import ConfigurationError, Unreadable, excerpt, nearest
 from ragpulse_evaluators.evaluator import Scale
 from ragpulse_evaluators.judged.base import JudgedEvaluator, judged_entry
 from ragpulse_evaluators.judged.session import Session, reasoning_of
@@ -96,9 +96,10 @@ def read_spec(spec: Mapping[str, Any] | str | Path | None) -> Spec:
             spec = Path(spec).read_text(encoding="utf-8")
         return Spec.model_validate(yaml.safe_load(spec) if isinstance(spec, str) else dict(spec))
     except ValidationError as wrong:
-        unknown_first = sorted(wrong.errors(), key=lambda error: error["type"] != "extra_forbidden")
-        where = ".".join(str(part) for part in unknown_first[0]["loc"]) or "spec"
-        raise ConfigurationError(f"{source}: {where}: {unknown_first[0]['msg']}") from None
+        first = min(wrong.errors(), key=lambda error: error["type"] != "extra_forbidden")
+        where = ".".join(str(part) for part in first["loc"]) or "spec"
+        hint = nearest(where, Spec.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise ConfigurationError(f"{source}: {where}: {first['msg']}{hint}") from None
     except (OSError, yaml.YAMLError, TypeError) as wrong:
         raise ConfigurationError(f"{source}: {wrong}") from None
 

@@ -26,13 +26,19 @@ from ragpulse_evaluators.result import JudgeCall
 __all__ = ("ChatJudge", "Rejection", "strict_schema")
 
 _TOO_LONG = re.compile(
-    r"context[_ ]?(?:length|size|window)|(?:prompt|input) is too long|too many (?:input )?tokens|reduce the length",
+    r"context[_ ]?(?:length|size|window)|(?:prompt|input) is too long|too many (?:input )?tokens|reduce the length"
+    r"|token count .{0,40}exceeds|maximum prompt length|max_new_tokens` must be|request too large",
     re.IGNORECASE,
 )
-_WINDOW = re.compile(r'(?:context (?:length|size|window)\D{1,20}|n_ctx"?\s*:\s*|>\s*)(\d{3,})', re.IGNORECASE)
+_WINDOW = re.compile(
+    r"(?:context (?:length|size|window)\D{1,20}|prompt length is |tokens allowed \(|must be <= |n_ctx\"?\s*:\s*|>\s*)"
+    r"(\d{3,})|(\d{3,}) maximum context",
+    re.IGNORECASE,
+)
 _REPLY_COUNTS = re.compile(r"max_(?:completion_)?tokens|completion|output tokens", re.IGNORECASE)
 _FILTERED = re.compile(r"content_?filter|content_?policy|content management policy|ResponsibleAI", re.IGNORECASE)
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance", re.IGNORECASE)
+_AGAIN = re.compile(r"(?:retry|try again) (?:in|after) (?:(\d+)m(?!s))?(?:([\d.]+\d|\d+)(ms|s))?", re.IGNORECASE)
 _STRUCTURED = re.compile(r"response_format|json_schema|json_object|structured|grammar|schema", re.IGNORECASE)
 _NO_SYSTEM = re.compile(
     r"system (?:role|message)s?\b.*not|role.{0,10}system.*not|only user and assistant", re.IGNORECASE
@@ -65,18 +71,29 @@ class Rejection(Exception):
     def window(self) -> int | None:
         """The model's window in tokens, where the text names it."""
         found = _WINDOW.search(self.text)
-        return int(found[1]) if found else None
+        return int(found[1] or found[2]) if found else None
 
     def error(self, where: str) -> JudgeError:
         """The error to raise: final where the same request would fail again."""
         message = f"{where}: {self}"
         if self.too_long:
             return ContextTooLong(message, window=self.window)
-        passing = self.status >= 500 or self.status in _WAIT
-        if not passing or (self.status == 429 and _QUOTA.search(self.text)):
+        passing, wait_s = (
+            self.status >= 500 or self.status in _WAIT,
+            _seconds(self.retry_after) or _named_wait(self.text),
+        )
+        if not passing or (self.status == 429 and wait_s is None and _QUOTA.search(self.text)):
             return JudgeRejected(message)
         timed_out = self.status in (408, 504)  # the model may have answered into the void
-        return JudgeError(message, retry_after_s=_seconds(self.retry_after), maybe_billed=timed_out)
+        return JudgeError(message, retry_after_s=wait_s, maybe_billed=timed_out)
+
+
+def _named_wait(text: str) -> float | None:
+    """Seconds to wait as a message names them: "Please try again in 1m20.5s"."""
+    found = _AGAIN.search(text)
+    if not found or not (found[1] or found[2]):
+        return None
+    return 60.0 * int(found[1] or 0) + float(found[2] or 0) * (0.001 if found[3] == "ms" else 1.0)
 
 
 def _seconds(header: str | None) -> float | None:

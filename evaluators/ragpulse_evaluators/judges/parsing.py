@@ -196,9 +196,9 @@ def not_applicable(text: str, words: Words) -> bool:
     )
 
 
-_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_THOUGHT_END = re.compile(r".*</(?:think|thinking|thought|reasoning)>", re.DOTALL | re.IGNORECASE)
-_THOUGHT_START = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_THOUGHT = re.compile(r"[<\[](think|thinking|thought|reasoning)[>\]].*?[<\[]/\1[>\]]", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r".*[<\[]/(?:think|thinking|thought|reasoning)[>\]]", re.DOTALL | re.IGNORECASE)
+_THOUGHT_START = re.compile(r"[<\[](?:think|thinking|thought|reasoning)[>\]]", re.IGNORECASE)
 _REFUSAL = re.compile(
     r"\W*(?:(?:i'?m|i am) (?:very |so )?sorry|sorry,|i (?:can'?t|cannot|can not|won'?t|am unable|am not able)"
     r"|抱歉|对不起|很抱歉|我(?:无法|不能)|desculpe|sinto muito|não posso)",

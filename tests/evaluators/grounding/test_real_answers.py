@@ -117,6 +117,10 @@ async def test_score_is_a_share_and_the_weakest_claim_decides() -> None:
             "If you make a claim, you bear 200 euros yourself, but only 100 once you have had no claim for 3 years.",
             "The customer bears 200 euros of each claim. It falls to 100 euros after three years without a claim.",
         ),
+        (
+            "EU customers have two weeks to send goods back and needn't say why.",
+            "Customers in the EU can return goods within 14 days without giving a reason.",
+        ),
     ],
 )
 async def test_rephrasing_raises_no_alarm(response: str, context: str) -> None:
@@ -140,6 +144,8 @@ async def test_rephrasing_raises_no_alarm(response: str, context: str) -> None:
         ("The office in Lisbon opens at 9 pm.", "unit of 9 differs"),
         ("The office in Lisbon closes at 9 am.", "'closes' here, 'opens' in the evidence"),
         ("The Basic plan includes up to 5 MB.", "unit of 5 differs"),
+        ("Deliveries take five working days.", "'Deliveries' here, 'Refunds' in the evidence"),
+        (f"{CLAIM[:-1]}, and penguins breed on frozen sea ice.", "nothing in the contexts speaks of 'penguins breed"),
     ],
 )
 async def test_words_of_the_contexts_in_the_wrong_place(response: str, reason: str) -> None:
