@@ -200,6 +200,7 @@ class SeaweedFS(_Server):
         try:
             self.files(bucket)
         except urllib.error.HTTPError as error:
+            error.close()
             return error.code == 403
         return False
 
@@ -209,7 +210,8 @@ class SeaweedFS(_Server):
 
     def drop_bucket(self, name: str) -> None:
         """Remove a bucket with everything in it."""
-        urllib.request.urlopen(urllib.request.Request(f"http://{self.address}/{name}", method="DELETE"), timeout=20)
+        request = urllib.request.Request(f"http://{self.address}/{name}", method="DELETE")
+        urllib.request.urlopen(request, timeout=20).close()
 
     def files(self, bucket: str) -> list[str]:
         """Return the keys of a bucket's objects."""
@@ -221,6 +223,7 @@ class SeaweedFS(_Server):
         try:
             urllib.request.urlopen(request, timeout=20).close()
         except urllib.error.HTTPError as error:
+            error.close()
             return error.code == 409  # a bucket made before it was stopped
         except OSError:
             return False

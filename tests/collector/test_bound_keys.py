@@ -60,7 +60,8 @@ def ask(url: str, method: str, path: str, key: str, body: Any = None) -> tuple[i
         ) as got:
             return got.status, got.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode("utf-8", "replace")
+        with error:
+            return error.code, error.read().decode("utf-8", "replace")
 
 
 def post(
