@@ -127,7 +127,6 @@ RULES = (
     Rule("query", names.INPUT_VALUE, plain_query),
     Rule("contexts", "reranker.output_documents.N.", flattened),
     Rule("contexts", "retrieval.documents.N.", flattened),
-    Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval, last=True),
     Rule("response", names.OUTPUT_VALUE, plain_response),
     Rule("response", "llm.output_messages.N.", _said_message),
     Rule("response", names.OUTPUT_VALUE, _json_response),
@@ -144,20 +143,23 @@ RULES = (
     Rule("cached_tokens", "llm.token_count.prompt_details.cache_input", count),
     Rule("cache_write_tokens", "llm.token_count.prompt_details.cache_write", count),
     Rule("reasoning_tokens", "llm.token_count.completion_details.reasoning", count),
-    Rule("input_tokens", names.OUTPUT_VALUE, _crew_usage("prompt_tokens"), last=True),
-    Rule("output_tokens", names.OUTPUT_VALUE, _crew_usage("completion_tokens"), last=True),
     Rule("cost_usd", names.COST_TOTAL, amount),
     Rule("cost_usd", "llm.cost.prompt", _cost_in_parts),
     Rule("ttft_ms", "event:First Token Stream Event", first_event),
     Rule("session_id", names.SESSION_ID, unquoted),
-    Rule("session_id", names.METADATA, member("session_id", unquoted), last=True),
     Rule("user_id", names.USER_ID, unquoted),
     Rule("prompt_name", "prompt.id", text),
     Rule("prompt_version", "llm.prompt_template.version", unquoted),
     Rule("tags", names.TAGS, strings),
     Rule("metadata", names.METADATA, json_object),
-    Rule("error_type", f"event:{names.EXCEPTION_EVENT}", _exception_type, last=True),
-    Rule("status_message", f"event:{names.EXCEPTION_EVENT}", _exception_message, last=True),
+)
+LAST = (
+    Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval),
+    Rule("input_tokens", names.OUTPUT_VALUE, _crew_usage("prompt_tokens")),
+    Rule("output_tokens", names.OUTPUT_VALUE, _crew_usage("completion_tokens")),
+    Rule("session_id", names.METADATA, member("session_id", unquoted)),
+    Rule("error_type", f"event:{names.EXCEPTION_EVENT}", _exception_type),
+    Rule("status_message", f"event:{names.EXCEPTION_EVENT}", _exception_message),
 )
 
 WHOLE_COLUMNS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}

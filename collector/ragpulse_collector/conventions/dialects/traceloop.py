@@ -42,9 +42,11 @@ RULES = (
     Rule("session_id", _ASSOCIATION + "session_id", unquoted),
     Rule("session_id", _ASSOCIATION + "thread_id", unquoted),
     Rule("user_id", _ASSOCIATION + "user_id", unquoted),
-    Rule("user_id", "llm.user", text, last=True),
-    Rule("user_id", "gen_ai.user", text, last=True),
     Rule("prompt_name", "traceloop.prompt.key", text),
     Rule("prompt_version", "traceloop.prompt.version", unquoted),
     Rule("metadata", _ASSOCIATION, gathered),
+)
+LAST = (
+    Rule("user_id", "llm.user", text),
+    Rule("user_id", "gen_ai.user", text),
 )
