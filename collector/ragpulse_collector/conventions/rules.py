@@ -86,6 +86,16 @@ class Rule:
     read: Read
 
 
+def rules(**fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
+    """Return the rules of a dialect, given by field: each attribute, in order, with its reader or readers."""
+    return tuple(
+        Rule(field, attribute, read)
+        for field, attributes in fields.items()
+        for attribute, readers in attributes.items()
+        for read in (readers if isinstance(readers, tuple) else (readers,))
+    )
+
+
 class Step(NamedTuple):
     """A rule with its place in the order of all rules."""
 
