@@ -16,9 +16,8 @@ from typing import Any
 
 from ragpulse_collector.evaluation.batcher import committed
 from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
-from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
+from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, gone
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
-from ragpulse_collector.evaluation.work import Work, gone
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall

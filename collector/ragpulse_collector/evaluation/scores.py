@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
-from ragpulse_collector.evaluation.jobs import Job
-from ragpulse_collector.evaluation.work import Work, gone, prepared
+from ragpulse_collector.evaluation.jobs import Job, Work, gone, prepared
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results
 from ragpulse_collector.store.queries.runs import Run
