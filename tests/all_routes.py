@@ -10,7 +10,7 @@ from starlette.routing import Mount, Route
 
 from ragpulse_collector.api.guard import Keys
 from ragpulse_collector.app.web import Pages, web
-from ragpulse_collector.otlp.intake import Counters, Flight, Limits
+from ragpulse_collector.otlp.intake import Counters, Flight
 
 if TYPE_CHECKING:
     from ragpulse_collector.app import Collector
@@ -23,8 +23,7 @@ def routes_of(collector: Collector) -> Iterator[tuple[str, str]]:
         collector.settings,
         operations=collector.components.operations,
         keys=Keys(collector.settings.collector),
-        flight=Flight(Limits()),
-        limits=Limits(),
+        flight=Flight(),
         counters=Counters(),
     )
     yield "GET", "/healthz"

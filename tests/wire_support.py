@@ -96,8 +96,7 @@ class MemoryStore:
 
 def app_of(store: Any, *, limits: Limits | None = None, counters: Counters | None = None) -> Starlette:
     """Return an application with nothing but the OTLP routes."""
-    limits = limits or Limits()
-    return Starlette(routes=receiver.routes(store, limits=limits, flight=Flight(limits), counters=counters))
+    return Starlette(routes=receiver.routes(store, flight=Flight(limits), counters=counters or Counters()))
 
 
 @contextlib.contextmanager

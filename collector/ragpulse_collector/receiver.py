@@ -51,18 +51,14 @@ class Intake(NamedTuple):
     """What the endpoints share."""
 
     store: Store
-    limits: Limits
     flight: Flight
     counters: Counters
     inflaters: anyio.CapacityLimiter
 
 
-def routes(
-    store: Store, *, limits: Limits | None = None, flight: Flight | None = None, counters: Counters | None = None
-) -> list[Route]:
-    """Return the OTLP routes; hand `flight` and `counters` in to share them with gRPC and the API."""
-    limits = limits or Limits()
-    intake = Intake(store, limits, flight or Flight(limits), counters or Counters(), anyio.CapacityLimiter(2))
+def routes(store: Store, *, flight: Flight, counters: Counters) -> list[Route]:
+    """Return the OTLP routes; `flight` and `counters` are shared with gRPC and the API."""
+    intake = Intake(store, flight, counters, anyio.CapacityLimiter(2))
     return [Route(path, Endpoint(signal, intake), name=f"otlp {path}") for path, signal in PATHS.items()]
 
 
@@ -90,21 +86,21 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _take(self, request: Request) -> Receipt:
-        content_type, encoding = _check_headers(request, self._intake.limits)
+        content_type, encoding = _check_headers(request, self._intake.flight.limits)
         with self._intake.flight.board() as ticket:
             body = await self._read(request, ticket)
             if encoding is not None:
-                body = await inflate_aside(body, encoding, self._intake.limits, ticket, self._intake.inflaters)
+                body = await inflate_aside(body, encoding, ticket, self._intake.inflaters)
             binding = request.scope.get(BINDING)
             raw = RawBody(signal=self._signal, content_type=content_type, body=body, binding=binding)
-            receipt = await hand_over(self._intake.store.submit, raw, self._intake.limits)
+            receipt = await hand_over(self._intake.store.submit, raw, ticket.limits)
         self._intake.counters.taken(self._signal, len(body), receipt)
         return receipt
 
     async def _read(self, request: Request, ticket: Ticket) -> bytes:
         chunks: list[bytes] = []
         size = 0
-        limits = self._intake.limits
+        limits = ticket.limits
         try:
             async with asyncio.timeout(limits.body_timeout_s):
                 async for chunk in request.stream():

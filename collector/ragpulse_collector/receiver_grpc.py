@@ -60,7 +60,6 @@ class Intake(NamedTuple):
     """What the services share."""
 
     store: Store
-    limits: Limits
     flight: Flight
     counters: Counters
     authorize: Authorize
@@ -78,29 +77,20 @@ class GrpcReceiver:
         *,
         host: str,
         port: int,
-        limits: Limits | None = None,
         flight: Flight | None = None,
         counters: Counters | None = None,
         authorize: Authorize = lambda _: None,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
-        limits = limits or Limits()
-        reading = asyncio.Semaphore(max(1, limits.max_in_flight_bytes // limits.max_body_bytes))
-        self._intake = Intake(
-            store,
-            limits,
-            flight or Flight(limits),
-            counters or Counters(),
-            authorize,
-            reading,
-            anyio.CapacityLimiter(1),
-        )
+        flight = flight or Flight()
+        reading = asyncio.Semaphore(max(1, flight.limits.max_in_flight_bytes // flight.limits.max_body_bytes))
+        self._intake = Intake(store, flight, counters or Counters(), authorize, reading, anyio.CapacityLimiter(1))
         self._host, self._port, self._credentials = host, port, credentials
         self._server: aio.Server | None = None
 
     async def start(self) -> int:
         """Listen on the given host only; returns the port. Raises OSError where it is taken."""
-        server = aio.server(options=_options(self._intake.limits))
+        server = aio.server(options=_options(self._intake.flight.limits))
         server.add_generic_rpc_handlers([_handler(name, signal, self._intake) for name, signal in SERVICES.items()])
         address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         try:
@@ -140,13 +130,13 @@ class Export:
             binding = _binding(intake.authorize, _metadata(context, "authorization"))
             with intake.flight.board() as ticket:
                 async with intake.reading:
-                    request = await _read(requests, intake.limits)
+                    request = await _read(requests, ticket.limits)
                     ticket.take(len(request))
                 encoding = _ENCODINGS.get(request[:1])
                 if encoding is not None:
-                    request = await inflate_aside(request, encoding, intake.limits, ticket, intake.inflaters)
+                    request = await inflate_aside(request, encoding, ticket, intake.inflaters)
                 body = RawBody(signal=self._signal, content_type=PROTOBUF, body=request, binding=binding)
-                receipt = await hand_over(intake.store.submit, body, intake.limits)
+                receipt = await hand_over(intake.store.submit, body, ticket.limits)
         except Refusal as refusal:
             intake.counters.refused(self._signal, refusal.status)
             await _abort(context, refusal)

@@ -21,7 +21,7 @@ from google.rpc.status_pb2 import Status  # noqa: E402
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: E402
 from wire_support import MemoryStore, bomb, peak_mb, span_body  # noqa: E402
 
-from ragpulse_collector.otlp.intake import Counters, Limits  # noqa: E402
+from ragpulse_collector.otlp.intake import Counters, Flight, Limits  # noqa: E402
 from ragpulse_collector.receiver_grpc import SERVICES, GrpcReceiver  # noqa: E402
 from ragpulse_collector.store import Busy  # noqa: E402
 
@@ -108,7 +108,7 @@ async def test_a_failing_store_is_unavailable(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
 async def test_messages_beyond_the_limit_are_exhausted_for_good(compression: Any) -> None:
     """RESOURCE_EXHAUSTED without RetryInfo, measured after inflating too."""
-    async with _channel(MemoryStore(), limits=Limits(max_body_bytes=10_000)) as channel:
+    async with _channel(MemoryStore(), flight=Flight(Limits(max_body_bytes=10_000))) as channel:
         error = await _refused(channel, b"\0" * 20_000, compression=compression)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata() or ())
@@ -139,7 +139,7 @@ async def test_keys_are_asked_for_where_needed() -> None:
 
 async def test_a_slow_message_is_cut_off_and_no_message_is_none() -> None:
     """A sender that stalls gives its place to others."""
-    async with _channel(MemoryStore(), limits=Limits(body_timeout_s=0.2)) as channel:
+    async with _channel(MemoryStore(), flight=Flight(Limits(body_timeout_s=0.2))) as channel:
         stalled = channel.stream_unary(TRACES)(timeout=60)
         with pytest.raises(grpc.aio.AioRpcError, match="did not arrive") as raised:
             await stalled

@@ -24,7 +24,7 @@ from ragpulse_dashboards import SecurityHeaders
 if TYPE_CHECKING:
     from ragpulse_collector.app.background import BackgroundTasks
     from ragpulse_collector.app.wiring import Components
-    from ragpulse_collector.otlp.intake import Flight, Limits
+    from ragpulse_collector.otlp.intake import Flight
     from ragpulse_collector.receiver_grpc import GrpcReceiver
 
 _log = logging.getLogger("ragpulse.collector")
@@ -165,8 +165,7 @@ class Collector:
         from ragpulse_collector.otlp.intake import MIB, Flight, Limits
 
         parts, options = self.components, self.settings.collector
-        limits = Limits(max_body_bytes=options.max_body_mb * MIB)
-        flight = Flight(limits)
+        flight = Flight(Limits(max_body_bytes=options.max_body_mb * MIB))
         self._web.set_result(
             web(
                 self.store,
@@ -174,7 +173,6 @@ class Collector:
                 operations=parts.operations,
                 keys=self._keys,
                 flight=flight,
-                limits=limits,
                 counters=self.counters,
             )
         )
@@ -189,15 +187,15 @@ class Collector:
             self.store, monitors=parts.monitors.definitions, targets=self.settings.target, rules=parts.rules.effective()
         )
         if options.grpc:
-            self._grpc = self._listen_grpc(limits, flight)
+            self._grpc = self._listen_grpc(flight)
 
-    def _listen_grpc(self, limits: Limits, flight: Flight) -> GrpcServer | None:
+    def _listen_grpc(self, flight: Flight) -> GrpcServer | None:
         """Start OTLP/gRPC; None where nobody asked for it and its usual port is taken. Raises OSError with the fix."""
         asked = self.settings.collector.grpc_port
         port = self._usual_grpc_port if asked is None else asked
         if port is None:
             return None
-        server = GrpcServer(partial(self._grpc_receiver, limits, flight, port))
+        server = GrpcServer(partial(self._grpc_receiver, flight, port))
         try:
             server.start()
         except OSError as error:
@@ -208,7 +206,7 @@ class Collector:
             return None
         return server
 
-    def _grpc_receiver(self, limits: Limits, flight: Flight, port: int) -> GrpcReceiver:
+    def _grpc_receiver(self, flight: Flight, port: int) -> GrpcReceiver:
         from ragpulse_collector.receiver_grpc import GrpcReceiver
 
         options = self.settings.collector
@@ -216,7 +214,6 @@ class Collector:
             self.store,
             host=options.host,
             port=port,
-            limits=limits,
             flight=flight,
             counters=self.counters,
             authorize=self._keys.sender,

@@ -33,7 +33,7 @@ from ragpulse_collector.api.guard import COOKIE, Keys, by_tls
 from ragpulse_collector.api.handlers.prometheus import render
 from ragpulse_collector.api.handlers.status import VERSION
 from ragpulse_collector.api.operations import Operations, routes
-from ragpulse_collector.otlp.intake import Counters, Flight, Limits
+from ragpulse_collector.otlp.intake import Counters, Flight
 from ragpulse_collector.settings import CollectorSettings, Settings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.health import probe
@@ -56,13 +56,12 @@ def web(
     operations: Operations,
     keys: Keys,
     flight: Flight,
-    limits: Limits,
     counters: Counters,
 ) -> Starlette:
     """Join all routes."""
     operations = operations.from_outside()
     served: list[BaseRoute] = [
-        *receiver.routes(store, limits=limits, flight=flight, counters=counters),
+        *receiver.routes(store, flight=flight, counters=counters),
         *routes(operations),
         Route("/readyz", partial(_ready, Probe(store)), methods=["GET"]),
         Route("/metrics", partial(_prometheus, operations), methods=["GET"]),

@@ -84,8 +84,16 @@ class Rule:
     """An exact name; a prefix ending in "." or, where numbers follow, in ".N." (the reader gets {suffix: value});
     or `event:NAME` (the reader gets the events)."""
     read: Read
-    last: bool = False
-    """Consulted after the rules of all dialects that are not `last`."""
+
+
+def rules(**fields: Mapping[str, Read | tuple[Read, ...]]) -> tuple[Rule, ...]:
+    """Return the rules of a dialect, given by field: each attribute, in order, with its reader or readers."""
+    return tuple(
+        Rule(field, attribute, read)
+        for field, attributes in fields.items()
+        for attribute, readers in attributes.items()
+        for read in (readers if isinstance(readers, tuple) else (readers,))
+    )
 
 
 class Step(NamedTuple):
@@ -121,7 +129,7 @@ class RuleBook:
     ) -> None:
         self.whole = whole or {}
         self.rules = [rule for dialect in dialects for rule in dialect]
-        self.rules.sort(key=lambda rule: (rule.field != "kind", rule.last))
+        self.rules.sort(key=lambda rule: rule.field != "kind")
         self._by_attribute: dict[str, list[Step]] = {}
         for order, rule in enumerate(self.rules):
             self._by_attribute.setdefault(rule.attribute, []).append(Step(order, rule))

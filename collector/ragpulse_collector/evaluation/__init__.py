@@ -8,10 +8,9 @@ Runs in its own thread with its own event loop, so that a judge's import and CPU
 from ragpulse_collector.evaluation.attempts import AttemptOptions
 from ragpulse_collector.evaluation.client_replay import External
 from ragpulse_collector.evaluation.drift.anchors import DriftWatch
-from ragpulse_collector.evaluation.immediate import Throttle
-from ragpulse_collector.evaluation.jobs import Job, pending
+from ragpulse_collector.evaluation.jobs import Job, Resolve, pending
 from ragpulse_collector.evaluation.judge import RecordedCalls
-from ragpulse_collector.evaluation.work import Resolve
+from ragpulse_collector.evaluation.scores import Throttle
 from ragpulse_collector.evaluation.worker import Worker
 
 __all__ = [

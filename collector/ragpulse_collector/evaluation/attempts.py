@@ -16,9 +16,8 @@ from typing import Any
 
 from ragpulse_collector.evaluation.batcher import committed
 from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
-from ragpulse_collector.evaluation.jobs import Job, by_ids, drop
-from ragpulse_collector.evaluation.scores import Outbox, Verdict, append_verdicts
-from ragpulse_collector.evaluation.work import Work, gone
+from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, gone
+from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
 from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
@@ -58,7 +57,7 @@ class JobRunner:
         run_ended: Callable[[str], None],
     ) -> None:
         self._store, self._gate, self._options, self._clock, self._counts = store, gate, options, clock, counts
-        self._reservations, self._outbox = Reservations(store, ledger, clock), Outbox(store, ledger)
+        self._reservations, self._outbox = Reservations(store, ledger, clock), outbox(store, ledger)
         self._run_ended = run_ended
         self._free = asyncio.Semaphore(_FREE_AT_ONCE)
         self._own: dict[Evaluator, asyncio.Semaphore] = {}
@@ -77,7 +76,7 @@ class JobRunner:
         twin = self._keys.get(work.key)
         if work.known or (twin is not None and await twin):
             self._counts["reused"] += 1
-            await self._outbox.put(Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None))
+            await self._outbox(Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None))
             return
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keys[work.key] = ended
@@ -127,7 +126,7 @@ class JobRunner:
             reservation=reservation,
             created_at=self._clock(),
         )
-        await self._outbox.put(verdict)
+        await self._outbox(verdict)
         self._count(work, result)
         if verdict.dead:
             self._log_failure(work, result)
@@ -168,7 +167,7 @@ class JobRunner:
         else:
             # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
             result = EvaluationResult.of(work.evaluator, status="error", explanation=reason)
-            await self._outbox.put(Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result))
+            await self._outbox(Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result))
         if self._first(reason):
             _log.warning("evaluation stopped: %s", reason)
 

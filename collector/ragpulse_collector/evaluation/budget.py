@@ -14,7 +14,7 @@ from datetime import date, datetime
 from typing import Any, Literal, NamedTuple
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
-from ragpulse_collector.evaluation.work import Work
+from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.ledger import HELD_BACK, Entry, add_entries, reserved, spent_usd
 from ragpulse_collector.store.queries.runs import Run

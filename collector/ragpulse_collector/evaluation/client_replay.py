@@ -17,9 +17,8 @@ from pydantic import ValidationError
 
 from ragpulse_collector.analysis.cases import cases_of, score_key
 from ragpulse_collector.evaluation.budget import Caps, Ledger, Reservation
-from ragpulse_collector.evaluation.jobs import Job, of_run, stored_keys
+from ragpulse_collector.evaluation.jobs import Job, gone, of_run, stored_keys
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, cost_of
-from ragpulse_collector.evaluation.work import gone
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import ids_of_run
 from ragpulse_collector.store.queries.ledger import spent_usd

@@ -1,10 +1,14 @@
-"""A result becomes a stored score; results that gather during one commit are stored by the next."""
+"""A result becomes a stored score; results that gather during one commit are stored by the next.
+
+Jobs of evaluators that never wait are scored here, in batches: one set of reads, one thread, one commit.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -12,10 +16,11 @@ from pydantic import TypeAdapter
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
-from ragpulse_collector.evaluation.jobs import Job
+from ragpulse_collector.evaluation.jobs import Job, Work, gone, prepared
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results
-from ragpulse_evaluators import EvaluationResult, JudgeCall
+from ragpulse_collector.store.queries.runs import Run
+from ragpulse_evaluators import EvaluationResult, Evaluator, JudgeCall
 
 _CALLS = TypeAdapter(tuple[JudgeCall, ...])
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
@@ -119,16 +124,14 @@ def cost_of(result: EvaluationResult) -> float | None:
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-class Outbox:
-    """Hands verdicts to the store; `put` returns when they are on disk."""
+def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
+    """Return what hands verdicts to the store; awaiting it with one returns when that is on disk."""
 
-    def __init__(self, store: Store, ledger: Ledger) -> None:
-        self._store, self._ledger = store, ledger
-        self.put: Batcher[Verdict, None] = Batcher(self._write, every_s=0.02)
-
-    async def _write(self, verdicts: list[Verdict]) -> Sequence[None]:
-        await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, verdicts))
+    async def write(verdicts: list[Verdict]) -> Sequence[None]:
+        await committed(store, lambda tx: append_verdicts(tx, ledger, verdicts))
         return [None] * len(verdicts)
+
+    return Batcher(write, every_s=0.02)
 
 
 def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
@@ -141,3 +144,94 @@ def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]
     booked = [v for v in verdicts if v.reservation or (v.spent_usd and ledger.limits(rule=v.job.rule))]
     ledger.settle(tx, [(v.reservation or v.unreserved, v.spent_usd) for v in booked])
     ledger.settle_left(tx, [(v.job.job_id, v.result.calls if v.result else ()) for v in verdicts if v.final or v.dead])
+
+
+def _nobody() -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throttle:
+    """Slows background work down while requests wait.
+
+    Python runs one thread at a time, so requests wait for a slice of work. Work gets at least `share` of a core, so
+    that evaluation goes on in a collector that is never idle.
+    """
+
+    busy: Callable[[], bool] = _nobody
+    """Whether a request waits now; called once a slice, in any thread."""
+    share: float = 0.15
+    """Of a core, in CPU time, while a request waits."""
+    slice_s: float = 0.005
+    """CPU seconds of work between two looks."""
+    spent: Callable[[], float] = time.thread_time
+    """CPU seconds of the thread that works."""
+    sleep: Callable[[float], object] = time.sleep
+
+    def begin(self) -> Callable[[], None]:
+        """Begin to work in this thread; call the returned function between small pieces of work, it may sleep."""
+        began = self.spent()
+
+        def rest() -> None:
+            nonlocal began
+            worked = self.spent() - began
+            if worked < self.slice_s:
+                return
+            if self.busy():
+                self.sleep(worked * (1.0 / self.share - 1.0))
+            began = self.spent()
+
+        return rest
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The outcome of a batch; jobs in neither list were not reached and stay pending."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    left: list[Work] = field(default_factory=list)
+    """Jobs that need another attempt, or whose replay asked for another version."""
+
+
+class ImmediateScorer:
+    """Scores batches in the calling thread; the throttle slows it down while requests wait."""
+
+    def __init__(self, store: Store, throttle: Throttle, clock: Callable[[], datetime]) -> None:
+        self._store, self._throttle, self._clock = store, throttle, clock
+
+    def __call__(self, asked: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> Scored:
+        """Score the jobs in their order until `stopped`; equal verdicts are made once."""
+        rest = self._throttle.begin()
+        scored, met = Scored(), set[str]()
+        for work in prepared(self._store, asked, rest=rest):
+            if stopped():
+                break
+            rest()
+            if work.run is not None and work.run.version != work.evaluator.version:
+                scored.left.append(work)
+                continue
+            verdict = self._reused(work) if work.known or work.key in met else self._scored(work)
+            if not verdict.final:
+                scored.left.append(work)
+                continue
+            met.add(work.key)
+            scored.verdicts.append(verdict)
+        return scored
+
+    def _reused(self, work: Work) -> Verdict:
+        return Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None)
+
+    def _scored(self, work: Work) -> Verdict:
+        began = time.perf_counter()
+        result = self._result(work)
+        return Verdict(
+            job=work.job,
+            score_key=work.key,
+            created_at=self._clock(),
+            result=result,
+            label_version=work.evaluator.revision,
+            elapsed_ms=(time.perf_counter() - began) * 1000.0,
+        )
+
+    def _result(self, work: Work) -> EvaluationResult:
+        return gone(work.evaluator) if work.case is None else work.evaluator.at_once(work.case)

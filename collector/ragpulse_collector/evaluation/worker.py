@@ -19,10 +19,8 @@ from typing import Any
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
 from ragpulse_collector.evaluation.batcher import committed
 from ragpulse_collector.evaluation.budget import Ledger
-from ragpulse_collector.evaluation.immediate import ImmediateScorer, Throttle
-from ragpulse_collector.evaluation.jobs import LONG_AGO, Job, pending
-from ragpulse_collector.evaluation.scores import append_verdicts
-from ragpulse_collector.evaluation.work import Evaluators, JobPool, Resolve, Work, prepared
+from ragpulse_collector.evaluation.jobs import LONG_AGO, Evaluators, Job, JobPool, Resolve, Work, pending, prepared
+from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
 from ragpulse_collector.store.rows import utc_now

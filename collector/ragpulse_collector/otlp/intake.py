@@ -39,38 +39,36 @@ _MAX_MEMBERS = 64
 """A gzip file may be several in a row; nobody sends that many but to keep us busy."""
 
 
-async def inflate_aside(
-    body: bytes, encoding: str, limits: Limits, ticket: Ticket, inflaters: anyio.CapacityLimiter
-) -> bytes:
+async def inflate_aside(body: bytes, encoding: str, ticket: Ticket, inflaters: anyio.CapacityLimiter) -> bytes:
     """Inflate like `inflate`, big bodies on a thread; the bytes of the compressed body are given back."""
     inflated: bytes | Refusal
     if len(body) <= _ON_THE_LOOP:
-        inflated = inflate(body, encoding, limits, ticket)
+        inflated = inflate(body, encoding, ticket)
     else:
-        inflated = await anyio.to_thread.run_sync(_outcome, body, encoding, limits, ticket, limiter=inflaters)
+        inflated = await anyio.to_thread.run_sync(_outcome, body, encoding, ticket, limiter=inflaters)
         if isinstance(inflated, Refusal):
             raise Refusal(inflated.status, inflated.message, retry_after_s=inflated.retry_after_s)
     ticket.give_back(len(body))
     return inflated
 
 
-def _outcome(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes | Refusal:
+def _outcome(body: bytes, encoding: str, ticket: Ticket) -> bytes | Refusal:
     """Return a refusal instead of raising it: through a future it would keep the body until garbage is collected."""
     try:
-        return inflate(body, encoding, limits, ticket)
+        return inflate(body, encoding, ticket)
     except Refusal as refusal:
         return refusal.with_traceback(None)
 
 
-def inflate(body: bytes, encoding: str, limits: Limits, ticket: Ticket) -> bytes:
+def inflate(body: bytes, encoding: str, ticket: Ticket) -> bytes:
     """Return the inflated body; raises Refusal: 400 corrupt or truncated, 413 too big, 503 no budget left."""
     kept: list[bytes] = []
     total = 0
     for chunk in _chunks(body, encoding):
         total += len(chunk)
-        if total > limits.max_body_bytes:
+        if total > ticket.limits.max_body_bytes:
             kept.clear()  # the traceback keeps this frame alive for a while
-            raise Refusal(413, f"the body inflates to more than {limits.max_body_bytes} bytes")
+            raise Refusal(413, f"the body inflates to more than {ticket.limits.max_body_bytes} bytes")
         if total <= _KEPT:
             kept.append(chunk)
     ticket.take(total)
@@ -212,8 +210,8 @@ class Counters:
 class Flight:
     """The one budget for all bodies in flight; any thread may take from it."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self._lock = threading.Lock()
         self._taken = 0
 
@@ -229,8 +227,8 @@ class Flight:
     def change(self, by: int) -> None:
         """Take bytes (or give them back); raises Refusal 503 when the budget is used up."""
         with self._lock:
-            if by > 0 and self._taken + by > self._limits.max_in_flight_bytes:
-                raise Refusal(503, "too many bytes in flight, come again", retry_after_s=self._limits.retry_after_s)
+            if by > 0 and self._taken + by > self.limits.max_in_flight_bytes:
+                raise Refusal(503, "too many bytes in flight, come again", retry_after_s=self.limits.retry_after_s)
             self._taken += by
 
 
@@ -238,7 +236,7 @@ class Ticket:
     """One request's share of the budget."""
 
     def __init__(self, flight: Flight) -> None:
-        self._flight = flight
+        self._flight, self.limits = flight, flight.limits
         self._taken = 0
 
     def take(self, size: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ragpulse_collector.sampling.rule import Rule, drawn
+from ragpulse_collector.sampling.rule import Rule, drawn, named_in
 from ragpulse_collector.store.protocol import Rows, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 
@@ -22,11 +22,6 @@ class News(NamedTuple):
     scores: int
     first: datetime
     last: datetime
-
-
-def named_in(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """The evaluators whose scores the rules name."""
-    return tuple(sorted({name for rule in rules for name in rule.scores}))
 
 
 def news_since(read: Callable[..., Rows], names: Sequence[str], since: datetime, most: int) -> News | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling import cascade, sessions
-from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn
+from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn, named_in
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import documents, undecided
@@ -108,7 +108,7 @@ class Sampler:
     def _heed_scores(self, now: datetime) -> int:
         """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
         rules = self._rules_of("trace")
-        names = cascade.named_in(rules)
+        names = named_in(rules)
         if not names or _within(self._heeded, now, self._every):
             return 0
         since = now - _LOOK_BACK if self._heeded is None or self._heeded > now else self._heeded - _COMMITS
@@ -203,7 +203,7 @@ class Sampler:
         sets = [(since, _of_unit("trace", rules)) for since, rules in self._known_rules(transaction, due.until)]
         # What was decided before keeps the rules of that time: a changed rule must not change the pi of a decision.
         known = sets if due.late else sets[-1:]
-        names = cascade.named_in([rule for _, rules in known for rule in rules])
+        names = named_in([rule for _, rules in known for rule in rules])
         if names:
             transaction.execute(sql.scores_seen(names), lo)
         if len(known) > 1:

@@ -127,6 +127,11 @@ def _plain(error: ValidationError) -> str:
     return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
+def named_in(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The evaluators whose scores the rules name."""
+    return tuple(sorted({name for rule in rules for name in rule.scores}))
+
+
 def drawn(
     rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *, keep: str = "true", more: bool = False
 ) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from ragpulse_collector.sampling.cascade import named_in
-from ragpulse_collector.sampling.rule import Rule, drawn
+from ragpulse_collector.sampling.rule import Rule, drawn, named_in
 from ragpulse_collector.store.protocol import Rows, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 

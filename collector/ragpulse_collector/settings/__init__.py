@@ -8,8 +8,16 @@ from typing import Any, Literal
 
 from pydantic import ValidationError, field_validator
 
-from ragpulse_collector.settings.access import EVERYTHING, ApiKey, Binding, Scope, Section, SettingsError
-from ragpulse_collector.settings.collector import CollectorSettings, Role
+from ragpulse_collector.settings.collector import (
+    EVERYTHING,
+    ApiKey,
+    Binding,
+    CollectorSettings,
+    Role,
+    Scope,
+    Section,
+    SettingsError,
+)
 from ragpulse_collector.settings.evaluation import (
     EvaluatorFiles,
     EvaluatorSpec,

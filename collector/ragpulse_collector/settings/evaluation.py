@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ragpulse_collector.settings.access import Section
+from ragpulse_collector.settings.collector import Section
 
 
 class JudgeSettings(Section):

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from ragpulse_collector.settings.access import Section
+from ragpulse_collector.settings.collector import Section
 
 
 class DestinationSettings(Section):

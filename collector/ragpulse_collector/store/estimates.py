@@ -49,6 +49,69 @@ MACROS: dict[str, str] = {
 """Scalar macros: half of a 95 % interval's width in standard errors, and Wilson's bounds of a rate."""
 
 
+def _each(likeness: str) -> str:
+    """One over the number of independent answers that are as informative."""
+    return f"squares + {likeness} * (cluster_squares - squares)"
+
+
+def _variance(far: str) -> str:
+    """The variance of the mean for the bound on the side whose end lies `far` away."""
+    unseen = f"(CASE WHEN alone THEN 0.25 ELSE 1.0 END) * ({far} * most) ** 2"
+    least = "greatest(shown, variance * each)"
+    return (
+        f"least({least} + {unseen}, greatest({least}, p * (1 - p) * cluster_squares))"
+        f" + 0.5 * {far} ** 2 * greatest(0.0, heavy - (2 * each) ** 2)"
+    )
+
+
+_KINDS = """
+        kinds AS (
+            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, clusters >= n AS alone,
+                   CASE WHEN clusters > 1 THEN error / (1 - cluster_squares) ELSE error END AS shown,
+                   CASE WHEN alone THEN 0.0 WHEN variance * (1 - own) <= 0 THEN 1.0
+                        ELSE least(1.0, greatest(0.0, (between * clusters / (clusters - 1) - variance * own)
+                                                      / (variance * (1 - own)))) END AS rho,
+                   alone AND squares * 0.7 * n <= 1 AS alike, alike AND NOT graded AS simple,
+                   student_975(greatest(1.0, round(1 / cluster_squares - 1, 3))) AS t,
+                   NOT alone AND 1 / cluster_squares < 5 AS few
+            FROM spread),"""
+"""Which interval fits: the kind of scores and users, and how alike the answers of a user are (`rho`)."""
+_SHARES = f"""
+        shares AS (
+            SELECT *, low = high OR p <= 0 OR p >= 1 OR variance <= 0 AS same, {_each("rho")} AS each,
+                   CASE WHEN alone OR low = high OR variance <= 0 THEN 1.0 ELSE greatest(0.0, 1 - squares / each) END
+                       AS part,
+                   CASE WHEN simple OR (alike AND low = high) THEN 1.0
+                        ELSE 1 / (1 + ((t / {_Z!r}) ** 2 - 1) * part) END AS freedom,
+                   {_each("least(1.0, rho + 1 / sqrt(2.0 * greatest(1, clusters - 1)))")} AS most,
+                   (1 - rho) * heaviest ** 2 + rho * largest ** 2 AS heavy
+            FROM kinds),"""
+"""What the estimated variance costs, and how heavy the heaviest answer and user are."""
+_SIZED = f"""
+        sized AS (
+            SELECT *, {_Z**2!r} / ({_Z**2!r} + freedom / cluster_squares) AS room,
+                   CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("p")}) * freedom END AS below,
+                   CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("(1 - p)")}) * freedom END AS above,
+                   CASE WHEN error > 0 THEN least(n, p * (1 - p) / error) ELSE 1 / squares END AS trials,
+                   CASE WHEN alone AND NOT graded THEN 0.5 ELSE 0.0 END AS step,
+                   CASE WHEN alone THEN error ELSE shown END AS held
+            FROM shares),"""
+"""How many independent answers are as informative, seen from either end of the scale."""
+_BOUNDS = """
+        bounds AS (
+            SELECT *,
+                   CASE WHEN few THEN NULL
+                        WHEN unbounded THEN CASE WHEN low < high THEN m - t * sqrt(held) END
+                        WHEN same THEN p - p * room
+                        WHEN simple THEN wilson_lo(p, trials) ELSE wilson_lo(p - step / below, below) END AS lo,
+                   CASE WHEN few THEN NULL
+                        WHEN unbounded THEN CASE WHEN low < high THEN m + t * sqrt(held) END
+                        WHEN same THEN p + (1 - p) * room
+                        WHEN simple THEN wilson_hi(p, trials) ELSE wilson_hi(p + step / above, above) END AS hi
+            FROM sized)"""
+"""The interval: none, Student's, or Wilson's."""
+
+
 def hajek(source: str, *, keys: str) -> str:
     """Return the query that estimates `y` weighted by 1/`pi` over the rows of `source`, one row per `keys`.
 
@@ -76,62 +139,10 @@ def hajek(source: str, *, keys: str) -> str:
             SELECT {keys}, any_value(COLUMNS(means.* EXCLUDE ({keys}))), any_value(error) AS error,
                    any_value(between) AS between, sum((y - m) ** 2 / pi) / any_value(w) AS variance
             FROM picked JOIN means USING ({keys}) JOIN users USING ({keys}) GROUP BY {keys}),
-        kinds AS (
-            SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, clusters >= n AS alone,
-                   CASE WHEN clusters > 1 THEN error / (1 - cluster_squares) ELSE error END AS shown,
-                   CASE WHEN alone THEN 0.0 WHEN variance * (1 - own) <= 0 THEN 1.0
-                        ELSE least(1.0, greatest(0.0, (between * clusters / (clusters - 1) - variance * own)
-                                                      / (variance * (1 - own)))) END AS rho,
-                   alone AND squares * 0.7 * n <= 1 AS alike, alike AND NOT graded AS simple,
-                   student_975(greatest(1.0, round(1 / cluster_squares - 1, 3))) AS t,
-                   NOT alone AND 1 / cluster_squares < 5 AS few
-            FROM spread),
-        shares AS (
-            SELECT *, low = high OR p <= 0 OR p >= 1 OR variance <= 0 AS same, {_each("rho")} AS each,
-                   CASE WHEN alone OR low = high OR variance <= 0 THEN 1.0 ELSE greatest(0.0, 1 - squares / each) END
-                       AS part,
-                   CASE WHEN simple OR (alike AND low = high) THEN 1.0
-                        ELSE 1 / (1 + ((t / {_Z!r}) ** 2 - 1) * part) END AS freedom,
-                   {_each("least(1.0, rho + 1 / sqrt(2.0 * greatest(1, clusters - 1)))")} AS most,
-                   (1 - rho) * heaviest ** 2 + rho * largest ** 2 AS heavy
-            FROM kinds),
-        sized AS (
-            SELECT *, {_Z**2!r} / ({_Z**2!r} + freedom / cluster_squares) AS room,
-                   CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("p")}) * freedom END AS below,
-                   CASE WHEN same THEN 1.0 ELSE p * (1 - p) / ({_variance("(1 - p)")}) * freedom END AS above,
-                   CASE WHEN error > 0 THEN least(n, p * (1 - p) / error) ELSE 1 / squares END AS trials,
-                   CASE WHEN alone AND NOT graded THEN 0.5 ELSE 0.0 END AS step,
-                   CASE WHEN alone THEN error ELSE shown END AS held
-            FROM shares),
-        bounds AS (
-            SELECT *,
-                   CASE WHEN few THEN NULL
-                        WHEN unbounded THEN CASE WHEN low < high THEN m - t * sqrt(held) END
-                        WHEN same THEN p - p * room
-                        WHEN simple THEN wilson_lo(p, trials) ELSE wilson_lo(p - step / below, below) END AS lo,
-                   CASE WHEN few THEN NULL
-                        WHEN unbounded THEN CASE WHEN low < high THEN m + t * sqrt(held) END
-                        WHEN same THEN p + (1 - p) * room
-                        WHEN simple THEN wilson_hi(p, trials) ELSE wilson_hi(p + step / above, above) END AS hi
-            FROM sized)
+        {_KINDS}{_SHARES}{_SIZED}{_BOUNDS}
         SELECT {keys}, m AS estimate, lo, hi, n::BIGINT AS n, 1 / squares AS n_eff,
                CASE WHEN identified THEN clusters END AS users
         FROM bounds"""
-
-
-def _each(likeness: str) -> str:
-    """One over the number of independent answers that are as informative."""
-    return f"squares + {likeness} * (cluster_squares - squares)"
-
-
-def _variance(far: str) -> str:
-    """The variance of the mean for the bound on the side whose end lies `far` away."""
-    unseen = f"(CASE WHEN alone THEN 0.25 ELSE 1.0 END) * ({far} * most) ** 2"
-    least = "greatest(shown, variance * each)"
-    return (
-        f"least({least} + {unseen}, greatest({least}, p * (1 - p) * cluster_squares))"
-        f" + 0.5 * {far} ** 2 * greatest(0.0, heavy - (2 * each) ** 2)"
-    )
 
 
 CLUSTER_SUMS = (

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from ragpulse_evaluators.ranking import metrics, passages
-from ragpulse_evaluators.registry import Entry
+from ragpulse_evaluators.ranking.metrics import ENTRIES
 
 __all__ = ("ENTRIES",)
-
-ENTRIES: tuple[Entry, ...] = (*metrics.ENTRIES, *passages.ENTRIES)

@@ -16,7 +16,6 @@ from ragpulse_evaluators.statistics.agreement import (
     roc_auc,
     spearman,
 )
-from ragpulse_evaluators.statistics.bootstrap import bootstrap_ci
 from ragpulse_evaluators.statistics.changes import Cusum, change_points, cusum, cusum_run_length, cusum_threshold
 from ragpulse_evaluators.statistics.comparison import (
     Difference,
@@ -43,6 +42,7 @@ from ragpulse_evaluators.statistics.correction import (
 )
 from ragpulse_evaluators.statistics.distributions import normal_quantile, student_quantile
 from ragpulse_evaluators.statistics.intervals import (
+    bootstrap_ci,
     clopper_pearson,
     effective_n,
     hajek,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from stored_units import T0, Units, open_store
+from stored_units import SPAN_ID, T0, Units, open_store, trace_id
 
 from ragpulse_collector.analysis.traffic import queue
 from ragpulse_collector.api.handlers.status import Status
@@ -17,6 +17,7 @@ from ragpulse_collector.otlp.intake import Counters
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store.embedded import EmbeddedStore
 from ragpulse_collector.store.queries import jobs
+from ragpulse_collector.store.queries.decisions import force
 from ragpulse_collector.store.queries.runs import close_finished, set_status
 
 LATER = T0 + timedelta(minutes=1)
@@ -88,8 +89,8 @@ def test_a_job_is_pending_until_it_has_a_result_or_nobody_will_evaluate_it(store
     assert counts(store) == (7, 7, 7)
 
 
-def test_a_resumed_replay_and_a_retried_dead_letter_are_pending_again(store: EmbeddedStore) -> None:
-    """Cancelling leaves nothing pending; a retry makes one new job of the one given up."""
+def test_a_resumed_replay_and_a_dead_letter_asked_for_again_are_pending(store: EmbeddedStore) -> None:
+    """Cancelling leaves nothing pending; a person who asks for what was given up gets one new job."""
     units = Units(store)
     units.unit(0)
     run(units, "running", "running")
@@ -101,9 +102,9 @@ def test_a_resumed_replay_and_a_retried_dead_letter_are_pending_again(store: Emb
     store.write(lambda tx: set_status(tx, "running", "cancelled")).result()
     assert (relation(store), counts(store)) == (set(), (0, 0, 0))
     store.write(lambda tx: set_status(tx, "running", "running", only_from=("cancelled",))).result()
-    assert store.write(lambda tx: jobs.retry(tx, {dead})).result() == 1
+    asked = [store.write(lambda tx: force(tx, trace_id(0), SPAN_ID, ["dead"], u=None)).result() for _ in range(2)]
+    assert asked == [1, 0]
     assert relation(store) == taken(store) == {"replayed", "dead"}
-    assert store.write(lambda tx: jobs.retry(tx, None)).result() == 0
 
 
 def test_a_replay_is_done_when_none_of_its_jobs_is_unfinished(store: EmbeddedStore) -> None:

@@ -13,8 +13,7 @@ from ragpulse_evaluators.case import Case
 from ragpulse_evaluators.errors import ConfigurationError
 from ragpulse_evaluators.evaluator import Evaluator
 from ragpulse_evaluators.result import EvaluationResult
-from ragpulse_evaluators.structure import ENTRIES
-from ragpulse_evaluators.structure.documents import difference
+from ragpulse_evaluators.structure import ENTRIES, difference
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),

@@ -11,7 +11,7 @@ from ragpulse_collector.api.drafts import DatasetDraft, Evaluate, Label, Score
 from ragpulse_collector.api.handlers.trace import unit_of
 from ragpulse_collector.api.handlers.traces import trace_list
 from ragpulse_collector.api.models import MAX_LIMIT, ById
-from ragpulse_collector.store import Store, Transaction
+from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries import datasets as stored
 from ragpulse_collector.store.queries.traces import is_bound, trace_rows
 
@@ -35,11 +35,7 @@ def label(store: Store, params: Label, *, mask: Mask) -> dict[str, Any]:
     comment, annotator = _masked(params.comment, mask), _masked(params.annotator, mask) or "page"
     place = (params.trace_id.hex, f"{span:016x}", request_time)
     verdict = (params.evaluator, score, passing, comment, annotator, params.label_pi)
-
-    def work(transaction: Transaction) -> None:
-        transaction.append("labels", _LABEL_COLUMNS, [(*place, *verdict, transaction.at)])
-
-    store.write(work).result()
+    store.write(lambda tx: tx.append("labels", _LABEL_COLUMNS, [(*place, *verdict, tx.at)])).result()
     return {"ok": True}
 
 
@@ -47,16 +43,12 @@ def score(store: Store, params: Score, *, mask: Mask) -> dict[str, Any]:
     """Answer `POST scores`: feedback on a trace, the same as `ragpulse.feedback` sends."""
     if not is_bound(store, params.trace_id, params.caller.binding):
         raise LookupError(f"trace {params.trace_id.hex} is not of a service that the key is bound to")
-    place = (params.trace_id.hex, None if params.span_id is None else f"{params.span_id:016x}")
+    span = None if params.span_id is None else f"{params.span_id:016x}"
     name, text = mask(params.name), _masked(params.label, mask)
     comment = _masked(params.comment or params.explanation, mask)
-
-    def work(transaction: Transaction) -> None:
-        value = (name, params.score, text, comment, "human")
-        row = (uuid.uuid4().hex, *place, transaction.at, transaction.at, *value)
-        transaction.append("feedback", _FEEDBACK_COLUMNS, [row])
-
-    store.write(work).result()
+    place = (uuid.uuid4().hex, params.trace_id.hex, span)
+    value = (name, params.score, text, comment, "human")
+    store.write(lambda tx: tx.append("feedback", _FEEDBACK_COLUMNS, [(*place, tx.at, tx.at, *value)])).result()
     return {"ok": True}
 
 

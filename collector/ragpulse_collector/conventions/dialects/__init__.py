@@ -1,4 +1,7 @@
-"""The rules of each dialect, one module each; `DIALECTS` is their order: the first rule that finds a value wins."""
+"""The rules of each dialect, one module each; `DIALECTS` is their order: the first rule that finds a value wins.
+
+The rules of `LAST` are consulted after those of all dialects.
+"""
 
 from ragpulse_collector.conventions.dialects import (
     frameworks,
@@ -20,6 +23,10 @@ DIALECTS = (
     langfuse.RULES,
     mlflow.RULES,
     others.RULES,
+    genai.LAST,
+    openinference.LAST,
+    traceloop.LAST,
+    others.LAST,
 )
 
 __all__ = ["DIALECTS"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names
 from ragpulse_collector.conventions.documents import documents, documents_in_output
-from ragpulse_collector.conventions.rules import Alone, Found, Rule, Span
+from ragpulse_collector.conventions.rules import Alone, Found, Span, rules
 from ragpulse_collector.conventions.texts import (
     first_message_text,
     last_user_text,
@@ -116,58 +116,66 @@ def _details_response(events: Any, span: Span) -> Found | None:
     return next((Found(found.value) for value in said if (found := first_message_text(value, span))), None)
 
 
-RULES = (
-    Rule("kind", names.OPERATION_NAME, one_of(OPERATIONS)),
-    Rule("query", names.RETRIEVAL_QUERY, text),
-    Rule("query", names.INPUT_MESSAGES, or_text(last_user_text, field="query")),
-    Rule("contexts", names.RETRIEVAL_DOCUMENTS, documents),
-    Rule("response", names.OUTPUT_MESSAGES, or_text(first_message_text, field="response")),
-    Rule("model", names.REQUEST_MODEL, text),
-    Rule("model", names.RESPONSE_MODEL, text, last=True),
-    Rule("provider", names.PROVIDER_NAME, _provider),
-    Rule("provider", "gen_ai.system", _provider),
-    Rule("response_id", names.RESPONSE_ID, text),
-    Rule("input_tokens", names.INPUT_TOKENS, count),
-    Rule("output_tokens", names.OUTPUT_TOKENS, count),
-    Rule("input_tokens", "gen_ai.usage.prompt_tokens", count),
-    Rule("output_tokens", "gen_ai.usage.completion_tokens", count),
-    Rule("cached_tokens", names.CACHE_READ_TOKENS, count),
-    Rule("cache_write_tokens", names.CACHE_WRITE_TOKENS, count),
-    Rule("cache_write_tokens", "gen_ai.usage.cache_creation.input_tokens", count),
-    Rule("reasoning_tokens", names.REASONING_TOKENS, count),
-    Rule("service_tier", "openai.response.service_tier", text),
-    Rule("service_tier", "gen_ai.openai.response.service_tier", text),
-    Rule("service_tier", "gen_ai.response.service_tier", text),
-    Rule("service_tier", "openai.request.service_tier", text),
-    Rule("service_tier", "gen_ai.openai.request.service_tier", text),
-    Rule("service_tier", "gen_ai.request.service_tier", text),
-    Rule("ttft_ms", names.TIME_TO_FIRST_CHUNK, seconds),
-    Rule("ttft_ms", "gen_ai.server.time_to_first_token", _streaming_only, last=True),
-    Rule("session_id", names.CONVERSATION_ID, text, last=True),
-    Rule("prompt_name", names.PROMPT_NAME, text),
-    Rule("prompt_version", names.PROMPT_VERSION, text),
-    Rule("error_type", names.ERROR_TYPE, text),
-    Rule("query", "gen_ai.prompt.N.", _indexed_query, last=True),
-    Rule("query", "gen_ai.prompt", or_text(query_in, field="query"), last=True),
-    Rule("response", "gen_ai.completion.N.", _indexed_response, last=True),
-    Rule(
-        "response",
-        "gen_ai.completion",
-        response_of_completion,
-        last=True,
-    ),
-    Rule("query", "event:gen_ai.user.message", _event_query, last=True),
-    Rule("query", "event:gen_ai.content.prompt", _event_query, last=True),
-    Rule("response", "event:gen_ai.choice", _event_response, last=True),
-    Rule("response", "event:gen_ai.content.completion", _event_response, last=True),
-    Rule("query", f"event:{DETAILS_EVENT}", _details_query, last=True),
-    Rule("response", f"event:{DETAILS_EVENT}", _details_response, last=True),
-    Rule("query", "gen_ai.tool.call.arguments", query_of_input, last=True),
-    Rule("contexts", "gen_ai.tool.call.result", documents_in_output, last=True),
-    Rule(
-        "response",
-        "gen_ai.tool.call.result",
-        response_of_output,
-        last=True,
-    ),
+RULES = rules(
+    kind={names.OPERATION_NAME: one_of(OPERATIONS)},
+    query={
+        names.RETRIEVAL_QUERY: text,
+        names.INPUT_MESSAGES: or_text(last_user_text, field="query"),
+    },
+    contexts={names.RETRIEVAL_DOCUMENTS: documents},
+    response={names.OUTPUT_MESSAGES: or_text(first_message_text, field="response")},
+    model={names.REQUEST_MODEL: text},
+    provider={
+        names.PROVIDER_NAME: _provider,
+        "gen_ai.system": _provider,
+    },
+    response_id={names.RESPONSE_ID: text},
+    input_tokens={
+        names.INPUT_TOKENS: count,
+        "gen_ai.usage.prompt_tokens": count,
+    },
+    output_tokens={
+        names.OUTPUT_TOKENS: count,
+        "gen_ai.usage.completion_tokens": count,
+    },
+    cached_tokens={names.CACHE_READ_TOKENS: count},
+    cache_write_tokens={
+        names.CACHE_WRITE_TOKENS: count,
+        "gen_ai.usage.cache_creation.input_tokens": count,
+    },
+    reasoning_tokens={names.REASONING_TOKENS: count},
+    service_tier={
+        "openai.response.service_tier": text,
+        "gen_ai.openai.response.service_tier": text,
+        "gen_ai.response.service_tier": text,
+        "openai.request.service_tier": text,
+        "gen_ai.openai.request.service_tier": text,
+        "gen_ai.request.service_tier": text,
+    },
+    ttft_ms={names.TIME_TO_FIRST_CHUNK: seconds},
+    prompt_name={names.PROMPT_NAME: text},
+    prompt_version={names.PROMPT_VERSION: text},
+    error_type={names.ERROR_TYPE: text},
+)
+LAST = rules(
+    model={names.RESPONSE_MODEL: text},
+    ttft_ms={"gen_ai.server.time_to_first_token": _streaming_only},
+    session_id={names.CONVERSATION_ID: text},
+    query={
+        "gen_ai.prompt.N.": _indexed_query,
+        "gen_ai.prompt": or_text(query_in, field="query"),
+        "event:gen_ai.user.message": _event_query,
+        "event:gen_ai.content.prompt": _event_query,
+        f"event:{DETAILS_EVENT}": _details_query,
+        "gen_ai.tool.call.arguments": query_of_input,
+    },
+    response={
+        "gen_ai.completion.N.": _indexed_response,
+        "gen_ai.completion": response_of_completion,
+        "event:gen_ai.choice": _event_response,
+        "event:gen_ai.content.completion": _event_response,
+        f"event:{DETAILS_EVENT}": _details_response,
+        "gen_ai.tool.call.result": response_of_output,
+    },
+    contexts={"gen_ai.tool.call.result": documents_in_output},
 )

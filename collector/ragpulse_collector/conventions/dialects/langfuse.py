@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions.documents import documents_of_retrieval
-from ragpulse_collector.conventions.rules import Rule, Span
+from ragpulse_collector.conventions.rules import Span, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -46,18 +46,16 @@ def _error(value: Any, _: Span) -> str | None:
     return "error" if value == "ERROR" else None
 
 
-RULES = (
-    Rule("kind", _OBSERVATION + "type", one_of(KINDS | {"span": "other", "event": "other", "generation": "llm"})),
-    Rule("query", _OBSERVATION + "input", query_of_input),
-    Rule("contexts", _OBSERVATION + "output", documents_of_retrieval),
-    Rule("response", _OBSERVATION + "output", response_of_output),
-    Rule("model", _OBSERVATION + "model.name", text),
-    Rule("input_tokens", _USAGE, members(("input", "prompt_tokens", "input_tokens"), count)),
-    Rule("output_tokens", _USAGE, members(("output", "completion_tokens", "output_tokens"), count)),
-    Rule(
-        "cached_tokens",
-        _USAGE,
-        members(
+RULES = rules(
+    kind={_OBSERVATION + "type": one_of(KINDS | {"span": "other", "event": "other", "generation": "llm"})},
+    query={_OBSERVATION + "input": query_of_input},
+    contexts={_OBSERVATION + "output": documents_of_retrieval},
+    response={_OBSERVATION + "output": response_of_output},
+    model={_OBSERVATION + "model.name": text},
+    input_tokens={_USAGE: members(("input", "prompt_tokens", "input_tokens"), count)},
+    output_tokens={_USAGE: members(("output", "completion_tokens", "output_tokens"), count)},
+    cached_tokens={
+        _USAGE: members(
             (
                 "input_cached_tokens",
                 "cache_read_input_tokens",
@@ -67,12 +65,10 @@ RULES = (
             ),
             count,
         ),
-    ),
-    Rule("cache_write_tokens", _USAGE, members(("cache_creation_input_tokens", "input_cache_creation"), count)),
-    Rule(
-        "reasoning_tokens",
-        _USAGE,
-        members(
+    },
+    cache_write_tokens={_USAGE: members(("cache_creation_input_tokens", "input_cache_creation"), count)},
+    reasoning_tokens={
+        _USAGE: members(
             (
                 "output_reasoning_tokens",
                 "completion_tokens_details.reasoning_tokens",
@@ -81,16 +77,18 @@ RULES = (
             ),
             count,
         ),
-    ),
-    Rule("cost_usd", _OBSERVATION + "cost_details", _cost),
-    Rule("ttft_ms", _OBSERVATION + "completion_start_time", _first_token),
-    Rule("prompt_name", _OBSERVATION + "prompt.name", text),
-    Rule("prompt_version", _OBSERVATION + "prompt.version", unquoted),
-    Rule("tags", "langfuse.trace.tags", strings),
-    Rule("metadata", "langfuse.trace.metadata.", gathered),  # what a team filters by
-    Rule("metadata", _OBSERVATION + "metadata.", gathered),
-    Rule("status", _OBSERVATION + "level", _error),
-    Rule("status_message", _OBSERVATION + "status_message", text),
-    Rule("environment", "langfuse.environment", text),
-    Rule("service_version", "langfuse.release", text),
+    },
+    cost_usd={_OBSERVATION + "cost_details": _cost},
+    ttft_ms={_OBSERVATION + "completion_start_time": _first_token},
+    prompt_name={_OBSERVATION + "prompt.name": text},
+    prompt_version={_OBSERVATION + "prompt.version": unquoted},
+    tags={"langfuse.trace.tags": strings},
+    metadata={
+        "langfuse.trace.metadata.": gathered,
+        _OBSERVATION + "metadata.": gathered,
+    },
+    status={_OBSERVATION + "level": _error},
+    status_message={_OBSERVATION + "status_message": text},
+    environment={"langfuse.environment": text},
+    service_version={"langfuse.release": text},
 )

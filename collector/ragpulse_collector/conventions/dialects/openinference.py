@@ -9,7 +9,7 @@ from typing import Any
 
 from ragpulse_collector.conventions import names, reprs
 from ragpulse_collector.conventions.documents import documents_of_retrieval, flattened
-from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Rule, Span
+from ragpulse_collector.conventions.rules import Found, Read, ReadColumn, Span, rules
 from ragpulse_collector.conventions.texts import or_json, plain, query_in, response_of_output, wrapped_response
 from ragpulse_collector.conventions.values import (
     KINDS,
@@ -120,44 +120,60 @@ def _exception_message(events: Any, span: Span) -> str | None:
     return text(events[-1].attributes.get(names.EXCEPTION_MESSAGE), span)
 
 
-RULES = (
-    Rule("kind", names.OPENINFERENCE_KIND, one_of(KINDS | {"prompt": "other", "decision": "other"})),
-    Rule("query", names.RERANKER_QUERY, text),
-    Rule("query", "llm.input_messages.N.", _user_message),
-    Rule("query", names.INPUT_VALUE, plain_query),
-    Rule("contexts", "reranker.output_documents.N.", flattened),
-    Rule("contexts", "retrieval.documents.N.", flattened),
-    Rule("contexts", names.OUTPUT_VALUE, documents_of_retrieval, last=True),
-    Rule("response", names.OUTPUT_VALUE, plain_response),
-    Rule("response", "llm.output_messages.N.", _said_message),
-    Rule("response", names.OUTPUT_VALUE, _json_response),
-    Rule("model", "llm.request.model_name", text),
-    Rule("model", "llm.response.model_name", text),
-    Rule("model", "llm.model_name", text),
-    Rule("model", names.EMBEDDING_MODEL, text),
-    Rule("model", names.RERANKER_MODEL, text),
-    Rule("provider", "llm.provider", text),
-    Rule("provider", "llm.system", text),
-    Rule("input_tokens", "llm.token_count.prompt", count),
-    Rule("output_tokens", "llm.token_count.completion", count),
-    Rule("cached_tokens", "llm.token_count.prompt_details.cache_read", count),
-    Rule("cached_tokens", "llm.token_count.prompt_details.cache_input", count),
-    Rule("cache_write_tokens", "llm.token_count.prompt_details.cache_write", count),
-    Rule("reasoning_tokens", "llm.token_count.completion_details.reasoning", count),
-    Rule("input_tokens", names.OUTPUT_VALUE, _crew_usage("prompt_tokens"), last=True),
-    Rule("output_tokens", names.OUTPUT_VALUE, _crew_usage("completion_tokens"), last=True),
-    Rule("cost_usd", names.COST_TOTAL, amount),
-    Rule("cost_usd", "llm.cost.prompt", _cost_in_parts),
-    Rule("ttft_ms", "event:First Token Stream Event", first_event),
-    Rule("session_id", names.SESSION_ID, unquoted),
-    Rule("session_id", names.METADATA, member("session_id", unquoted), last=True),
-    Rule("user_id", names.USER_ID, unquoted),
-    Rule("prompt_name", "prompt.id", text),
-    Rule("prompt_version", "llm.prompt_template.version", unquoted),
-    Rule("tags", names.TAGS, strings),
-    Rule("metadata", names.METADATA, json_object),
-    Rule("error_type", f"event:{names.EXCEPTION_EVENT}", _exception_type, last=True),
-    Rule("status_message", f"event:{names.EXCEPTION_EVENT}", _exception_message, last=True),
+RULES = rules(
+    kind={names.OPENINFERENCE_KIND: one_of(KINDS | {"prompt": "other", "decision": "other"})},
+    query={
+        names.RERANKER_QUERY: text,
+        "llm.input_messages.N.": _user_message,
+        names.INPUT_VALUE: plain_query,
+    },
+    contexts={
+        "reranker.output_documents.N.": flattened,
+        "retrieval.documents.N.": flattened,
+    },
+    response={
+        names.OUTPUT_VALUE: plain_response,
+        "llm.output_messages.N.": _said_message,
+    },
+    model={
+        "llm.request.model_name": text,
+        "llm.response.model_name": text,
+        "llm.model_name": text,
+        names.EMBEDDING_MODEL: text,
+        names.RERANKER_MODEL: text,
+    },
+    provider={
+        "llm.provider": text,
+        "llm.system": text,
+    },
+    input_tokens={"llm.token_count.prompt": count},
+    output_tokens={"llm.token_count.completion": count},
+    cached_tokens={
+        "llm.token_count.prompt_details.cache_read": count,
+        "llm.token_count.prompt_details.cache_input": count,
+    },
+    cache_write_tokens={"llm.token_count.prompt_details.cache_write": count},
+    reasoning_tokens={"llm.token_count.completion_details.reasoning": count},
+    cost_usd={
+        names.COST_TOTAL: amount,
+        "llm.cost.prompt": _cost_in_parts,
+    },
+    ttft_ms={"event:First Token Stream Event": first_event},
+    session_id={names.SESSION_ID: unquoted},
+    user_id={names.USER_ID: unquoted},
+    prompt_name={"prompt.id": text},
+    prompt_version={"llm.prompt_template.version": unquoted},
+    tags={names.TAGS: strings},
+    metadata={names.METADATA: json_object},
+) + rules(response={names.OUTPUT_VALUE: _json_response})
+"""JSON of an output is read after the messages beside it."""
+LAST = rules(
+    contexts={names.OUTPUT_VALUE: documents_of_retrieval},
+    input_tokens={names.OUTPUT_VALUE: _crew_usage("prompt_tokens")},
+    output_tokens={names.OUTPUT_VALUE: _crew_usage("completion_tokens")},
+    session_id={names.METADATA: member("session_id", unquoted)},
+    error_type={f"event:{names.EXCEPTION_EVENT}": _exception_type},
+    status_message={f"event:{names.EXCEPTION_EVENT}": _exception_message},
 )
 
 WHOLE_COLUMNS: dict[Read, ReadColumn] = {plain_query: plain_texts, plain_response: plain_texts}

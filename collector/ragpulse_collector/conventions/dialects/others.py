@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ragpulse_collector.conventions import names, reprs
-from ragpulse_collector.conventions.rules import Read, Rule, Span
+from ragpulse_collector.conventions.rules import Read, Span, rules
 from ragpulse_collector.conventions.texts import last_user_text, response_of_completion
 from ragpulse_collector.conventions.values import amount, count, strings, text, unquoted
 
@@ -44,36 +44,50 @@ def _sole_argument(other: str) -> Read:
     return read
 
 
-RULES = (
-    Rule("query", "function.args", _sole_argument("function.kwargs"), last=True),
-    Rule("query", "function.kwargs", _sole_argument("function.args"), last=True),
-    Rule("query", "pydantic_ai.all_messages", last_user_text, last=True),
-    Rule("response", "final_result", response_of_completion, last=True),
-    Rule("cost_usd", "gen_ai.cost.total_cost", amount),
-    Rule("cost_usd", "gen_ai.usage.cost", amount),
-    Rule("cost_usd", "operation.cost", amount),
-    Rule("cached_tokens", "gen_ai.usage.details.cache_read_tokens", count),
-    Rule("cached_tokens", "gen_ai.usage.details.cached_tokens", count),
-    Rule("reasoning_tokens", "gen_ai.usage.details.reasoning_tokens", count),
-    Rule("user_id", "enduser.id", unquoted, last=True),
-    Rule("user_id", "gen_ai.request.user", text, last=True),
-    Rule("tags", "logfire.tags", strings),
-    Rule("environment", names.DEPLOYMENT_ENVIRONMENT, text, last=True),
-    Rule("environment", "deployment.environment", text, last=True),
-    Rule("status_message", "status.message", text, last=True),
-    Rule("kind", "reranker.output_documents.N.", _sign_of("reranker"), last=True),
-    Rule("kind", "reranker.input_documents.N.", _sign_of("reranker"), last=True),
-    Rule("kind", "retrieval.documents.N.", _sign_of("retriever"), last=True),
-    Rule("kind", names.RETRIEVAL_DOCUMENTS, _sign_of("retriever"), last=True),
-    Rule("kind", "event:db.query.result", _sign_of("retriever"), last=True),
-    Rule("kind", "embedding.embeddings.N.", _sign_of("embedding"), last=True),
-    Rule("kind", names.EMBEDDING_MODEL, _sign_of("embedding"), last=True),
-    Rule("kind", "llm.output_messages.N.", _sign_of("llm"), last=True),
-    Rule("kind", "llm.input_messages.N.", _sign_of("llm"), last=True),
-    Rule("kind", "gen_ai.completion.N.", _sign_of("llm"), last=True),
-    Rule("kind", names.OUTPUT_MESSAGES, _with_messages, last=True),
-    Rule("kind", names.EVALUATION_NAME, _sign_of("evaluator"), last=True),
-    Rule("kind", "llm.model_name", _sign_of("llm"), last=True),
-    Rule("kind", names.REQUEST_MODEL, _sign_of("llm"), last=True),
-    Rule("kind", "function.args", _sign_of("chain"), last=True),
+RULES = rules(
+    cost_usd={
+        "gen_ai.cost.total_cost": amount,
+        "gen_ai.usage.cost": amount,
+        "operation.cost": amount,
+    },
+    cached_tokens={
+        "gen_ai.usage.details.cache_read_tokens": count,
+        "gen_ai.usage.details.cached_tokens": count,
+    },
+    reasoning_tokens={"gen_ai.usage.details.reasoning_tokens": count},
+    tags={"logfire.tags": strings},
+)
+LAST = rules(
+    query={
+        "function.args": _sole_argument("function.kwargs"),
+        "function.kwargs": _sole_argument("function.args"),
+        "pydantic_ai.all_messages": last_user_text,
+    },
+    response={"final_result": response_of_completion},
+    user_id={
+        "enduser.id": unquoted,
+        "gen_ai.request.user": text,
+    },
+    environment={
+        names.DEPLOYMENT_ENVIRONMENT: text,
+        "deployment.environment": text,
+    },
+    status_message={"status.message": text},
+    kind={
+        "reranker.output_documents.N.": _sign_of("reranker"),
+        "reranker.input_documents.N.": _sign_of("reranker"),
+        "retrieval.documents.N.": _sign_of("retriever"),
+        names.RETRIEVAL_DOCUMENTS: _sign_of("retriever"),
+        "event:db.query.result": _sign_of("retriever"),
+        "embedding.embeddings.N.": _sign_of("embedding"),
+        names.EMBEDDING_MODEL: _sign_of("embedding"),
+        "llm.output_messages.N.": _sign_of("llm"),
+        "llm.input_messages.N.": _sign_of("llm"),
+        "gen_ai.completion.N.": _sign_of("llm"),
+        names.OUTPUT_MESSAGES: _with_messages,
+        names.EVALUATION_NAME: _sign_of("evaluator"),
+        "llm.model_name": _sign_of("llm"),
+        names.REQUEST_MODEL: _sign_of("llm"),
+        "function.args": _sign_of("chain"),
+    },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragpulse_collector.conventions import names
-from ragpulse_collector.conventions.rules import Rule, Span
+from ragpulse_collector.conventions.rules import Span, rules
 from ragpulse_collector.conventions.values import KINDS, one_of, text
 
 
@@ -14,8 +14,10 @@ def _sole(members: Any, span: Span) -> str | None:
     return text(next(iter(members.values())), span) if len(members) == 1 else None
 
 
-RULES = (
-    Rule("kind", names.SPAN_KIND, one_of(KINDS)),
-    Rule("variant", names.VARIANT, text),
-    Rule("variant", names.VARIANT_PREFIX, _sole),
+RULES = rules(
+    kind={names.SPAN_KIND: one_of(KINDS)},
+    variant={
+        names.VARIANT: text,
+        names.VARIANT_PREFIX: _sole,
+    },
 )

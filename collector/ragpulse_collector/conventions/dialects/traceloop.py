@@ -10,7 +10,7 @@ from ragpulse_collector.conventions.documents import (
     holds_documents,
     result_events,
 )
-from ragpulse_collector.conventions.rules import Rule, Span
+from ragpulse_collector.conventions.rules import Span, rules
 from ragpulse_collector.conventions.texts import query_of_input, response_of_output
 from ragpulse_collector.conventions.values import KINDS, count, first_event, gathered, one_of, text, unquoted
 
@@ -24,27 +24,36 @@ def _searched(value: Any, span: Span) -> str | None:
     return "retriever" if span.attributes.get("traceloop.span.kind") == "task" and holds_documents(value) else None
 
 
-RULES = (
-    Rule("kind", _OUTPUT, _searched),
-    Rule("kind", "llm.request.type", one_of(REQUEST_TYPES)),
-    Rule("kind", "traceloop.span.kind", one_of(KINDS | {"workflow": "chain", "task": "chain"})),
-    Rule("query", _INPUT, query_of_input),
-    Rule("contexts", _OUTPUT, documents_of_retrieval),
-    Rule("contexts", _OUTPUT, documents_in_output),
-    Rule("contexts", "event:db.query.result", result_events("db.query.result.")),
-    Rule("response", _OUTPUT, response_of_output),
-    Rule("input_tokens", "llm.usage.prompt_tokens", count),
-    Rule("output_tokens", "llm.usage.completion_tokens", count),
-    Rule("cached_tokens", "gen_ai.usage.cache_read_input_tokens", count),
-    Rule("cache_write_tokens", "gen_ai.usage.cache_creation_input_tokens", count),
-    Rule("reasoning_tokens", "gen_ai.usage.reasoning_tokens", count),
-    Rule("ttft_ms", "event:gen_ai.content.completion.chunk", first_event),
-    Rule("session_id", _ASSOCIATION + "session_id", unquoted),
-    Rule("session_id", _ASSOCIATION + "thread_id", unquoted),
-    Rule("user_id", _ASSOCIATION + "user_id", unquoted),
-    Rule("user_id", "llm.user", text, last=True),
-    Rule("user_id", "gen_ai.user", text, last=True),
-    Rule("prompt_name", "traceloop.prompt.key", text),
-    Rule("prompt_version", "traceloop.prompt.version", unquoted),
-    Rule("metadata", _ASSOCIATION, gathered),
+RULES = rules(
+    kind={
+        _OUTPUT: _searched,
+        "llm.request.type": one_of(REQUEST_TYPES),
+        "traceloop.span.kind": one_of(KINDS | {"workflow": "chain", "task": "chain"}),
+    },
+    query={_INPUT: query_of_input},
+    contexts={
+        _OUTPUT: (documents_of_retrieval, documents_in_output),
+        "event:db.query.result": result_events("db.query.result."),
+    },
+    response={_OUTPUT: response_of_output},
+    input_tokens={"llm.usage.prompt_tokens": count},
+    output_tokens={"llm.usage.completion_tokens": count},
+    cached_tokens={"gen_ai.usage.cache_read_input_tokens": count},
+    cache_write_tokens={"gen_ai.usage.cache_creation_input_tokens": count},
+    reasoning_tokens={"gen_ai.usage.reasoning_tokens": count},
+    ttft_ms={"event:gen_ai.content.completion.chunk": first_event},
+    session_id={
+        _ASSOCIATION + "session_id": unquoted,
+        _ASSOCIATION + "thread_id": unquoted,
+    },
+    user_id={_ASSOCIATION + "user_id": unquoted},
+    prompt_name={"traceloop.prompt.key": text},
+    prompt_version={"traceloop.prompt.version": unquoted},
+    metadata={_ASSOCIATION: gathered},
+)
+LAST = rules(
+    user_id={
+        "llm.user": text,
+        "gen_ai.user": text,
+    },
 )

@@ -23,8 +23,8 @@ from ragpulse_collector.evaluation.drift.report import (
     keep_check,
     watched,
 )
+from ragpulse_collector.evaluation.jobs import Resolve
 from ragpulse_collector.evaluation.scores import cost_of
-from ragpulse_collector.evaluation.work import Resolve
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators import Case, EvaluationResult, Evaluator, JudgeCall

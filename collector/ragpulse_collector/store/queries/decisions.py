@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.store.protocol import Rows, Transaction
+from ragpulse_collector.store.queries.jobs import given_up
 
 _BELOW_ONE = 1 - 1e-16
 U_SQL = f"""least(('0x' || sha256($salt || ':' || replace(m.trace_id::VARCHAR, '-', '') || ':'
@@ -94,13 +95,14 @@ _DECIDE = """
            $sampled AS sampled, 'forced' AS reason, $at::TIMESTAMP AS decided_at, $revision::INTEGER AS revision,
            true AS latest"""
 
-_JOB = """
+_JOB = f"""
     INSERT INTO raw.eval_jobs BY NAME
-    SELECT md5($trace::UUID::VARCHAR || $span::UBIGINT || $evaluator)::UUID AS job_id, $trace::UUID AS trace_id,
-           $span::UBIGINT AS span_id, $start::TIMESTAMP AS request_time, $evaluator AS evaluator, 'online' AS source,
-           $u::DOUBLE AS u, $at::TIMESTAMP AS created_at
-    WHERE NOT EXISTS (SELECT 1 FROM raw.eval_jobs WHERE source = 'online' AND trace_id = $trace::UUID
-                        AND span_id = $span AND evaluator = $evaluator)"""
+    SELECT uuid() AS job_id, $trace::UUID AS trace_id, $span::UBIGINT AS span_id, $start::TIMESTAMP AS request_time,
+           $evaluator AS evaluator, 'online' AS source, $u::DOUBLE AS u, $at::TIMESTAMP AS created_at
+    WHERE NOT EXISTS (SELECT 1 FROM raw.eval_jobs j WHERE source = 'online' AND trace_id = $trace::UUID
+                        AND span_id = $span AND evaluator = $evaluator
+                        AND NOT EXISTS (SELECT 1 FROM raw.scores s WHERE s.job_id = j.job_id AND {given_up("s")}))"""
+"""One job at a time; a job that was given up does not count."""
 
 
 def force(
