@@ -34,6 +34,7 @@ __all__ = [
     "mean_cost",
     "results_of_day",
     "sample_of",
+    "scored_names",
 ]
 
 MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
@@ -172,6 +173,11 @@ def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
         within,
     ).rows
     return [name for (name,) in rows]
+
+
+def scored_names(store: Store) -> list[str]:
+    """The evaluators with any score, those of people and of code included."""
+    return [name for (name,) in store.read("SELECT DISTINCT evaluator FROM raw.scores").rows]
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
