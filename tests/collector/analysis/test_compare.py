@@ -56,6 +56,23 @@ def test_two_judges_and_a_replay_are_sides_too(store: EmbeddedStore) -> None:
         compare(store, {"a": "judge:ol", "b": "judge:new", "evaluator": "judge"}, clock=now)
 
 
+def test_only_live_answers_that_were_drawn_are_compared(store: EmbeddedStore) -> None:
+    """Test runs are left out unless asked for, and so is a forced verdict on an answer that was not drawn."""
+    versions(store, 100, flips=0)
+    units = Units(store)
+    for number in range(100, 150):
+        facts = {"query": f"q{number}", "environment": "regress" if number < 140 else "prod"}
+        units.unit(number, **facts)
+        test = "test_run" if number < 140 else None
+        units.decision(number, "judge", pi=float(number < 140), reason=test)
+        for version in ("v1", "v2"):
+            units.score(number, "judge", 0.0, version=version)
+    units.save()
+    for environment, n in ((None, 100), ("regress", 40)):
+        told = compare(store, {"a": "judge@v1", "b": "judge@v2", "environment": environment}, clock=now)
+        assert (told["a"]["n"], told["b"]["n"], told["shared"]) == (n, n, n)
+
+
 def test_equal_versions_do_not_differ(store: EmbeddedStore) -> None:
     """No flip at all: no difference, and no test can be significant; fifty could still hide one of 7 %."""
     versions(store, 100, flips=0)

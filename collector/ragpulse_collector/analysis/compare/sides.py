@@ -108,7 +108,7 @@ def read(
     """The side's units; of several versions or judges the one with the latest request."""
     columns = dict.fromkeys((*DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
     sample = sample_of(store, evaluator, window.parameters, keep, columns=tuple(columns))
-    conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
+    conditions, extra = ["status = 'ok'", "normalized IS NOT NULL", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
         extra["side"] = side.version
@@ -123,7 +123,7 @@ def read(
         source += f" SEMI JOIN ({RUN_SCORES}) i ON i.score_key = s.score_key"
         extra["run"] = side.run_id
     rows = store.read(
-        "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
+        "SELECT trace_id, span_id, request_time, normalized, pi,"
         " cluster, identified, explanation,"
         f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END, version, judge"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
