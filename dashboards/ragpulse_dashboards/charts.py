@@ -139,7 +139,7 @@ class Chart:
 
     @cached_property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """The figures of all lines, newest first: t, line, value, lo, hi, n, n_eff, not_scored."""
+        """The figures of all lines, newest first: t, line, value, lo, hi, n, users, not_scored."""
         return _rows(self.lines)[:MAX_ROWS]
 
     @cached_property
@@ -340,12 +340,12 @@ def _row(moment: int, line: Mapping[str, Any], point: Mapping[str, Any]) -> dict
         "lo": _finite(point.get("lo")),
         "hi": _finite(point.get("hi")),
         "n": point.get("n"),
-        "n_eff": point.get("n_eff"),
+        "users": point.get("users"),
         "not_scored": _not_scored(point),
     }
 
 
 def _not_scored(point: Mapping[str, Any]) -> str:
     """What was counted but never averaged in: `2 skipped, 1 invalid`."""
-    counts = {**(point.get("counts") or {}), "dropped": point.get("dropped")}
+    counts = {**(point.get("counts") or {}), "dropped": point.get("dropped"), "pending": point.get("pending")}
     return ", ".join(f"{number} {name}" for name, number in counts.items() if number)

@@ -227,6 +227,48 @@ def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, 
     assert len(str(raised.value)) > 10
 
 
+@pytest.mark.parametrize(
+    ("operation", "params", "near"),
+    [
+        ("GET metrics", {"name": "quality:groundednes"}, "groundedness"),
+        ("GET metrics", {"name": ["requests", "latencyp95"]}, "latency_p95"),
+        ("GET metrics", {"name": "requests", "group_by": "servise"}, "service"),
+        ("GET metrics", {"name": "quality:refusal", "assisted_by": "groundednes"}, "groundedness"),
+        ("GET metrics", {"nme": "requests"}, "name"),
+        ("GET exemplars", {"metric": "pass_rate:refusl"}, "refusal"),
+        ("GET explain", {"metric": "eror_rate"}, "error_rate"),
+        ("GET check", {"evaluator": "groundednes", "min": 0.8}, "groundedness"),
+        ("GET plan", {"evaluator": "groundednes", "half_width": 0.02}, "groundedness"),
+        ("GET compare", {"a": "faithfulnes@1", "b": "faithfulness@2"}, "faithfulness"),
+        ("GET calibration", {"evaluator": "groundednes"}, "groundedness"),
+        ("GET traces", {"where": "servce = 'a'"}, "service"),
+        ("POST rules", {"name": "x", "evaluators": ["refusl"], "rate": 1}, "refusal"),
+        ("POST rules", {"name": "x", "evaluators": ["refusal"], "rate": 1, "where": "servce = 'a'"}, "service"),
+        ("POST replays", {"evaluators": ["refusl"], "dry_run": True}, "refusal"),
+        ("POST monitors", {"name": "m", "metric": "latencyp95", "condition": "> 1"}, "latency_p95"),
+    ],
+)
+def test_a_slip_is_refused_with_the_nearest_name(
+    collector: Start, operation: str, params: dict[str, Any], near: str
+) -> None:
+    """In rules, monitors and questions: an empty chart would look as if nothing had been measured."""
+    with pytest.raises(ClientError, match=f"did you mean '{near}'") as raised:
+        connect(collector().url).call(operation, params)
+    assert raised.value.status == 400
+
+
+def test_scores_that_somebody_sends_may_have_a_name_like_an_evaluators(collector: Start) -> None:
+    """`refusals` is a slip of `refusal` until it has scores."""
+    running = collector()
+    client = connect(running.url)
+    with pytest.raises(ClientError, match="did you mean 'refusal'"):
+        client.call("GET metrics", {"name": "quality:refusals"})
+    send(running.url, rag_trace(0))
+    client.call("POST scores", {"trace_id": f"{1:032x}", "name": "refusals", "score": 1})
+    until(client, "select 1 from scores where evaluator = 'refusals'")
+    assert client.call("GET metrics", {"name": "quality:refusals"})["series"] == []
+
+
 def test_a_busy_store_tells_readers_when_to_come_again() -> None:
     """503 with Retry-After and the reason, from the API and from a page."""
 

@@ -157,6 +157,17 @@ def test_a_crash_while_evaluating_loses_and_doubles_no_score(
     assert traces <= len(model.asked) <= traces + 3 * 2
 
 
+def test_a_judge_without_a_price_is_told_at_the_start(tmp_path: Path) -> None:
+    """Its cap could not be kept, so it is never asked; with a price nothing is said."""
+    config = tmp_path / "ragpulse.toml"
+    for prices, told in (("", True), ("[prices.nameless]\ninput = 1.0\noutput = 2.0\n", False)):
+        config.write_text(f'[judge]\nmodel = "http://judge.invalid/v1#nameless"\n{prices}')
+        with Served(tmp_path / "p.duckdb", "--config", str(config)) as process:
+            eventually(lambda process=process: "leaves this computer" in process.output)
+            process.terminate()
+        assert ("nothing is judged: the price of nameless is unknown: add it to [prices]" in process.output) is told
+
+
 def test_the_start_names_the_configuration_and_the_code_it_runs(tmp_path: Path) -> None:
     """`ragpulse.toml` of the folder it starts in, with its path; the log says so again before the code runs."""
     (tmp_path / "own.py").write_text(

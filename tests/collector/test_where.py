@@ -129,7 +129,7 @@ def test_ordinary_conditions_are_taken(where: str) -> None:
         ("GET metrics", {"name": "requests"}),
         ("GET overview", {}),
         ("GET coverage", {}),
-        ("GET explain", {"metric": "latency", "sel_from": "-1h", "sel_to": "-1m"}),
+        ("GET explain", {"metric": "latency_p95", "sel_from": "-1h", "sel_to": "-1m"}),
         ("GET compare", {"a": "service:x", "b": "service:y", "evaluator": "latency"}),
         ("GET export/traces", {}),
         ("GET rules/preview", {"name": "r", "evaluators": ["latency"], "rate": 0.5}),

@@ -110,6 +110,9 @@ class FakeApi(FakeFigures):
             "created_at": iso(NOW - timedelta(hours=number)),
             "finished_at": None if status == "running" else iso(NOW),
             "u_max": 0.378,
+            "reason": "the cap of the replay is 2 USD, 0.0004 left, this needs 0.001" if status == "capped" else None,
+            "current": True,
+            **self.runs,
         }
 
     def get_replays(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,6 +277,8 @@ class FakeApi(FakeFigures):
                 "input_tokens": 501_000,
                 "output_tokens": 33_000,
                 "cost_usd": 0.1913,
+                "cost_usd_low": 0.1102,
+                "cost_usd_at_most": 1.2,
                 "cost_unknown_reason": None,
             }
         return {"replays": [self._run(0, "running")]}

@@ -31,13 +31,14 @@ class FakeFigures(FakeTraces):
             if name in ("quality:groundedness", "quality:faithfulness") and not params.get("group_by")
             else [None]
         )
+        judge = "openai/gpt-5-mini" if name == "quality:faithfulness" else None
         series = []
         for number, group in enumerate(groups):
             for at, version in enumerate(versions):
                 points = [] if self.empty else self._points(name, start, end, step, number)
                 half = len(points) * 2 // 3
                 part = points if len(versions) == 1 else points[:half] if at == 0 else points[half:]
-                series.append({"group": group, "version": version, "judge": None, "points": part})
+                series.append({"group": group, "version": version, "judge": judge, "points": part})
         markers = (
             [{"t": iso(start + (end - start) * 2 / 3), "kind": "prompt_version", "text": "prompt qa v7"}]
             if quality
@@ -281,6 +282,7 @@ class FakeFigures(FakeTraces):
         if "none" in str(params["b"]):
             raise ApiError(404, f"{params['b']}: no scores of groundedness in this window")
         small = str(params["a"]).startswith("variant")
+        evaluators = "@" in str(params["a"]) or str(params["a"]).startswith("judge:")
         flips = [
             {
                 "trace_id": row["trace_id"],
@@ -302,8 +304,8 @@ class FakeFigures(FakeTraces):
             if small
             else {"value": -0.149, "lo": -0.18, "hi": -0.119},
             "paired": not small,
-            "test": {"name": "mSPRT, clustered by session", "p": 0.31 if small else 2e-9},
-            "verdict": "not enough data" if small else "worse",
+            "test": {"name": "sequential, by user", "p": 0.31 if small else 2e-9},
+            "verdict": "not enough data" if small else "stricter" if evaluators else "worse",
             "need_more": 27 if small else None,
             "need_more_of": "users" if small else "answers",
             "shared": 32,

@@ -36,6 +36,8 @@ class FakeTraces:
         self.fresh = 0
         """How many traces the next look at the tail finds."""
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.runs: dict[str, Any] = {}
+        """What differs in replays."""
         self.rows = [] if empty else [self._row(number) for number in range(n_traces)]
 
     def _row(self, number: int) -> dict[str, Any]:

@@ -26,9 +26,10 @@ def point(minute: int, value: float | None, n: int = 20) -> dict[str, object]:
         "lo": 0.1,
         "hi": 0.9,
         "n": n,
-        "n_eff": n,
+        "users": 7,
         "counts": {"skipped": 2},
         "dropped": 1,
+        "pending": 3,
     }
 
 
@@ -64,7 +65,7 @@ def test_the_table_has_every_figure() -> None:
         metric="quality:g",
     )
     assert [row["value"] for row in chart.rows] == [None, 0.5]
-    assert chart.rows[0]["not_scored"] == "2 skipped, 1 dropped"
+    assert (chart.rows[0]["not_scored"], chart.rows[0]["users"]) == ("2 skipped, 1 dropped, 3 pending", 7)
     assert chart.latest is not None
     assert chart.latest["value"] == 0.5
 

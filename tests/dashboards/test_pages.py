@@ -17,6 +17,7 @@ from ragpulse_dashboards import CONTENT_SECURITY_POLICY, ApiError, routes
 from ragpulse_dashboards.formats import by_unit
 
 from .fake_api import FakeApi
+from .fake_day import hexid
 
 
 def client(api: FakeApi | None = None) -> TestClient:
@@ -240,10 +241,12 @@ def test_a_rate_that_is_none_is_refused_in_words(rate: str) -> None:
 def test_a_started_replay_is_looked_at() -> None:
     """Starting leads to the run's own page; its numbers reach the API as numbers."""
     api = FakeApi()
-    form = {"evaluators": "faithfulness", "since": "7d", "limit": "100", "max_usd": "2", "where": ""}
+    form = {"evaluators": "faithfulness", "since": "7d", "limit": "100", "max_usd": "2", "where": "", "judge": "gpt-6"}
+    assert all(f'name="{name}"' in client(api).get("/replays").text for name in form)
     response = client(api).post("/replays", data=form)
     assert response.headers["location"].startswith("/replays/")
-    assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "since": "7d", "limit": 100, "max_usd": 2.0}
+    numbers = {"limit": 100, "max_usd": 2.0}
+    assert api.calls[-1][1] == {"evaluators": ["faithfulness"], "since": "7d", "judge": "gpt-6", **numbers}
     run = response.headers["location"].rpartition("/")[2]
     assert f"/compare?b=run%3A{run}" in unescape(client(api).get(response.headers["location"]).text)
     form = client(api).get(f"/compare?b=run:{run}").text
@@ -641,6 +644,19 @@ def test_a_missing_page_has_words_for_people_only() -> None:
     assert client().get("/nothing/here", headers={"accept": "application/json"}).text == "Not Found"
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/compare?a=prompt:v6&b=prompt:v7", "/compare?a=judge:old&b=judge:new", "/evaluators", "/alerts", "/label",
+     "/figures/rows?metric=quality:groundedness&title=Groundedness", f"/replays/{hexid('run1', 16)}"],
+)  # fmt: skip
+def test_pages_speak_of_answers_and_users_not_of_statistics(path: str) -> None:
+    """The estimator's terms stay in docs/statistics.md; versions of an evaluator are neither better nor worse."""
+    text = text_of(client().get(path).text)
+    assert not re.search(r"n_eff|effective n|Hajek|mSPRT|CUSUM|assisted_by|\bpi\b", text, re.IGNORECASE)
+    if "judge:" in path:
+        assert "stricter judge:new than judge:old" in text
+
+
 def test_a_replay_leads_on() -> None:
     """What the run changed against the version in use, its worst traces, and a rule that uses it from now on."""
     api = FakeApi()
@@ -654,6 +670,21 @@ def test_a_replay_leads_on() -> None:
     (rule,) = re.findall(r'href="(/rules/new[^"]+)"', html)
     form = client(api).get(rule).text
     assert re.search(r'value="faithfulness" checked', form)
+
+
+def test_a_replay_by_another_judge_is_compared_with_the_judge_in_use() -> None:
+    """A rule would ask the configured judge, so none is offered; the page says what to change instead."""
+    api = FakeApi()
+    api.runs = {"version": "a1b2c3d4e5f6", "judge": "openai/gpt-6", "current": False}
+    run = next(run for run in api.get_replays({})["replays"] if run["status"] == "capped")
+    html = unescape(client(api).get(f"/replays/{run['run_id']}").text)
+    asked = next(params for operation, params in api.calls if operation == "GET compare")
+    assert (asked["a"], asked["b"]) == ("judge:openai/gpt-5-mini", f"run:{run['run_id']}")
+    assert "/rules/new" not in html
+    assert "set it in ragpulse.toml" in text_of(html)
+    assert "Stopped the cap of the replay is 2 USD, 0.0004 left" in text_of(html)
+    client(api).post(f"/replays/{run['run_id']}/resume", data={"max_usd": "4"})
+    assert api.calls[-1] == (f"POST replays/{run['run_id']}/resume", {"max_usd": 4.0})
 
 
 def test_sums_are_drawn_as_rates() -> None:

@@ -14,7 +14,6 @@ from ragpulse_collector.analysis.quality import NO_POINT, Bucket, current
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_collector.analysis.traffic import summed
 from ragpulse_collector.store import Store
-from ragpulse_collector.store.queries.scores import evaluators_in
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, minus
@@ -49,7 +48,7 @@ def overview(
     window, keep = asked.window.whole, asked.keep
     found, before = asked.whole(), asked.before()
     rows = summed(asked.decided(), found)
-    names = evaluators_in(store, window.parameters)
+    names = sorted({one.evaluator for one in found})
     answers = sum(row["scored"] for row in rows)
     share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
     cost = cost_of_good(traffic_answer["cost_usd"], traffic_answer["n_traces"], share)

@@ -11,6 +11,7 @@ from typing import Any
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import Filter, bound_to, holds_words, metadata_column
 from ragpulse_collector.store.sql.where import condition, holds
+from ragpulse_evaluators.registry import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""
@@ -222,5 +223,6 @@ def _dimension(name: str) -> str:
     if name.startswith(_METADATA) and name != _METADATA:
         return metadata_column(name.removeprefix(_METADATA))
     if name not in (*DIMENSIONS, "tag"):
-        raise ValueError(f"cannot group by {name!r}; possible: {', '.join((*DIMENSIONS, 'tag', 'metadata.<key>'))}")
+        possible = (*DIMENSIONS, "tag", "metadata.<key>")
+        raise ValueError(f"cannot group by {name!r}{nearest(name, possible) or '; possible: ' + ', '.join(possible)}")
     return name

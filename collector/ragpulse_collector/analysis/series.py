@@ -11,7 +11,7 @@ from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.analysis.calibration import assist, correct
 from ragpulse_collector.analysis.quality import NO_POINT, point
 from ragpulse_collector.analysis.selection import Window, iso
-from ragpulse_collector.analysis.traffic import NAMES, Clustered, Decided, TrafficBucket
+from ragpulse_collector.analysis.traffic import NAMES, Clustered, Decided, TrafficBucket, check_metric
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import public_name
@@ -49,9 +49,7 @@ def series(
     family, _, evaluator = str(name).partition(":")
     measured = bool(evaluator) and family in MEASURES
     seen = bool(evaluator) and family == _COVERAGE
-    if not (measured or seen) and name not in NAMES:
-        possible = ", ".join((*NAMES, *(f"{family}:<evaluator>" for family in (*MEASURES, _COVERAGE))))
-        raise ValueError(f"no metric {name!r}; possible: {possible}")
+    check_metric(str(name), ())
     check = _assistant(params, family, evaluator)
     asked = snapshots.of(params, skip=_SKIPPED) if snapshots else snapshot_of(store, params, now=clock(), skip=_SKIPPED)
     window = asked.window

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,8 +14,10 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
 from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
 from ragpulse_collector.store.queries.jobs import unfinished
+from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, facts_of, prompt_starts, with_columns
 from ragpulse_collector.store.rows import utc_now
+from ragpulse_evaluators.registry import nearest
 from ragpulse_evaluators.statistics import Moments
 
 
@@ -49,6 +51,32 @@ NAMES: dict[str, Traffic] = {
     "throughput": Traffic(_SCALED, "requests/s", count=True),
 }
 """The metrics beside `quality:`, `score:` and `pass_rate:` of an evaluator."""
+
+_FAMILIES = (*MEASURES, "coverage")
+
+
+def check_metric(metric: str, known: Collection[str], scored: Callable[[], Collection[str]] = tuple) -> None:
+    """Raise ValueError with the nearest name unless it is a metric; see `check_evaluator`."""
+    family, colon, evaluator = metric.partition(":")
+    if not colon and metric in NAMES:
+        return
+    if not evaluator or family not in _FAMILIES:
+        possible = (*NAMES, *(f"{name}:<evaluator>" for name in _FAMILIES))
+        hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
+        raise ValueError(f"no metric {metric!r}{hint}")
+    check_evaluator(evaluator, known, scored)
+
+
+def check_evaluator(name: str, known: Collection[str], scored: Callable[[], Collection[str]] = tuple) -> None:
+    """Raise ValueError where a name looks like a slip of one that is `known`, and has no scores.
+
+    Another name is taken as that of scores which somebody sends.
+    """
+    bare = name.partition("@")[0]
+    slip = "" if bare in known else nearest(bare, known, cutoff=0.8)
+    if slip and bare not in scored():
+        raise ValueError(f"no evaluator {bare!r}{slip}")
+
 
 _TOTALS = {
     "n": "count(*)",

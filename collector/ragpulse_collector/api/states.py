@@ -171,6 +171,7 @@ class Replay(Judged):
     cost_usd: float | None
     max_usd: float | None
     reason: str | None
+    current: bool
     eta_s: float | None
     created_at: datetime | None
     finished_at: datetime | None

@@ -15,7 +15,7 @@ from ragpulse_collector.analysis.explain import exemplars, explain
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check, plan
 from ragpulse_collector.analysis.series import series
-from ragpulse_collector.analysis.traffic import coverage
+from ragpulse_collector.analysis.traffic import check_evaluator, check_metric, coverage
 from ragpulse_collector.api import answers, drafts, models, reports, states
 from ragpulse_collector.api.handlers import writes
 from ragpulse_collector.api.handlers.data import (
@@ -44,6 +44,7 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
+from ragpulse_collector.store.queries.scores import scored_names
 
 Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's way to queue evaluations that a person asked for."""
@@ -64,7 +65,7 @@ def operations(
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
-    reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
+    reads = (*_reads(store, settings, status), *_measures(store, catalog), _evaluators(store, catalog, rules))
     return Operations(
         (
             *reads,
@@ -88,9 +89,23 @@ def _given(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
     return lambda params: ask(params.given())
 
 
-def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
-    """Return the operation of a function of `analysis`."""
-    return lambda params: ask(params.limited(store), params.given(), **more)
+def _measure(
+    store: Store, catalog: Catalog, ask: Callable[..., Any], *, metric: str = "metric", **more: Any
+) -> Callable[[models.Filters], Any]:
+    """Return the operation of a function of `analysis`; a slip in the name of a metric or an evaluator is refused."""
+    scored = partial(scored_names, store)
+
+    def run(params: models.Filters) -> Any:
+        given, known = params.given(), catalog.registry.names
+        asked = given.get(metric) or ()
+        for name in [asked] if isinstance(asked, str) else asked:
+            check_metric(name, known, scored)
+        for side in ("evaluator", "assisted_by", "a", "b"):
+            if ":" not in str(given.get(side) or ":"):
+                check_evaluator(given[side], known, scored)
+        return ask(params.limited(store), given, **more)
+
+    return run
 
 
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
@@ -113,16 +128,16 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
     )  # fmt: skip
 
 
-def _measures(store: Store) -> tuple[Operation, ...]:
-    over, snapshots = partial(_measure, store), Snapshots(store)
+def _measures(store: Store, catalog: Catalog) -> tuple[Operation, ...]:
+    over, snapshots = partial(_measure, store, catalog), Snapshots(store)
     return (
-        Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.", models.Metrics,
-                  reports.Metrics | reports.ManyMetrics, bound=True),
+        Operation("GET metrics", over(series, metric="name", snapshots=snapshots), "A metric over request time.",
+                  models.Metrics, reports.Metrics | reports.ManyMetrics, bound=True),
         Operation("GET overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
                   reports.Overview),
         Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
                   reports.Coverage),
-        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
+        Operation("GET exemplars", over(exemplars, metric="name"), "The worst, median and best traces behind a point.",
                   models.Exemplars, reports.Exemplars, bound=True),
         Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, reports.Explanation),
         Operation("GET compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,

@@ -12,6 +12,7 @@ from functools import partial
 
 from ragpulse_collector.app.collector import Collector
 from ragpulse_collector.app.process import collect_garbage_rarely, log_to_stderr, switch_threads_often
+from ragpulse_collector.evaluation.budget import unknown_price
 from ragpulse_collector.settings import Settings, SettingsError
 from ragpulse_collector.store import StoreError
 
@@ -85,6 +86,8 @@ def _greeting(collector: Collector) -> list[str]:
         f"  evaluators: {_rules_told(collector)}",
         f"  leaves this computer: {_leaving(settings)}",
     ]
+    if model := collector.components.unpriced:
+        lines.append(f"  nothing is judged: {unknown_price(model)}")
     if options.api_keys:
         lines.append(f"  keys needed: {', '.join(key.name for key in options.api_keys)}")
     return lines

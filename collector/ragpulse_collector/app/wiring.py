@@ -25,6 +25,7 @@ from ragpulse_collector.store import Prices
 from ragpulse_evaluators import Judge
 from ragpulse_evaluators.judges.cache import CachedJudge
 from ragpulse_evaluators.judges.limits import Gate, GatedJudge
+from ragpulse_evaluators.judges.protocol import model_of
 
 POLL_S = {False: 30.0, True: 1.0}
 """How often the worker looks for jobs that nobody announced: only on a lake may another process have left some."""
@@ -62,6 +63,14 @@ class Components:
     def _recorded(self, judge: Judge) -> Judge:
         """Keep every judge call in the store: what was asked before is answered from there, free."""
         return CachedJudge(GatedJudge(judge, self._gate), self._calls)
+
+    @property
+    def unpriced(self) -> str | None:
+        """The configured judge where it has a cap and no price: it is never asked."""
+        judge = self._catalog.judge
+        if judge is None or not self._price.limited or self._price(model_of(judge), 1, 1) is not None:
+            return None
+        return model_of(judge)
 
     @cached_property
     def _caps(self) -> Caps:

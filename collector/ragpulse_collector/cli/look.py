@@ -41,7 +41,7 @@ def metrics(
             rows = [
                 (point["t"], interval(point), *([_assisted(point["assisted"])] if by else []))
                 for point in series["points"]
-                if point["value"] is not None
+                if point["value"] is not None or point.get("missing")
             ]
             table(f"{answer['name']} {' '.join(filter(None, labels))}", ("time", "value", *by), rows)
 

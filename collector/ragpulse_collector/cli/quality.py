@@ -91,8 +91,8 @@ def _replay(
     capped = [run for run in finished if run["status"] == "capped"]
     for run in capped:
         click.echo(
-            f"ragpulse: replay {run['run_id']} stopped at its cap: {run['done']} of {run['total']} units are scored;"
-            " the same command with a larger --max-usd goes on",
+            f"ragpulse: replay {run['run_id']} stopped at its cap: {run['done']} of {run['total']} units are scored"
+            f" ({run['reason'] or 'no case fits'}); the same command goes on with a larger --max-usd",
             err=True,
         )
     if any(run["status"] == "failed" for run in finished):
@@ -113,7 +113,7 @@ def _print_bill(bill: dict[str, Any]) -> None:
 @json_option
 @asking
 def compare(ask: Ask, a: str, b: str, evaluator: str | None, since: str, condition: str | None, as_json: bool) -> None:
-    """Two sides (NAME@x, prompt:v7, model:..., variant:..., run:ID): difference, interval, test, worst flips."""
+    """Two sides (NAME@x, judge:..., run:ID, prompt:v7, model:...): difference, interval, test, worst flips."""
     params = {"a": a, "b": b, "evaluator": evaluator, "from": f"-{since}", "where": condition}
     answer = ask("GET compare", params)
     if as_json:

@@ -48,7 +48,7 @@ class Account(NamedTuple):
 
     def __str__(self) -> str:
         if self.run_id is not None:
-            return f"replay {self.run_id}"
+            return f"the cap of replay {self.run_id}"
         return f"the day's judge budget{'' if self.rule is None else f' of rule {self.rule}'}, at this hour,"
 
 

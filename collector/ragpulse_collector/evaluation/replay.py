@@ -227,6 +227,7 @@ class Replays:
             "evaluator": run.evaluator,
             "version": run.version,
             "judge": run.judge,
+            "current": self._current(run),
             "where": run.asked.get("where"),
             "since": run.asked.get("since"),
             "limit": run.asked.get("limit"),
@@ -244,6 +245,14 @@ class Replays:
             "pi": None if share is None else share.pi,
             "u_max": None if share is None else min(1.0, share.below),
         }
+
+    def _current(self, run: Run) -> bool:
+        """Whether a rule would evaluate with the same version and judge."""
+        try:
+            evaluator = self._resolve(run.evaluator)
+        except (LookupError, ValueError):
+            return False
+        return (evaluator.version, evaluator.judge_id) == (run.version, run.judge)
 
     def _progress(self, run_id: str) -> tuple[int, dict[str, int], float, bool, datetime | None, datetime | None]:
         """Finished units, verdicts by status, the cost of those made for this run, and when the first and last came."""

@@ -11,8 +11,9 @@ from typing import Literal
 
 from ragpulse_collector.analysis.plan import changed_meaning
 from ragpulse_collector.analysis.selection import dimensions, duration_s, filter_of
+from ragpulse_collector.analysis.traffic import check_metric
 from ragpulse_collector.monitoring.changes import check_change
-from ragpulse_collector.monitoring.measure import check_metric, parse
+from ragpulse_collector.monitoring.measure import parse
 from ragpulse_collector.sampling.rule import Rule
 from ragpulse_collector.settings import (
     DestinationSettings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -16,7 +16,6 @@ from ragpulse_collector.analysis.traffic import NAMES, by_user, covered
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
-from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments, clopper_pearson
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Reading",
     "State",
     "absent",
-    "check_metric",
     "confidence_for",
     "decide",
     "group_key",
@@ -101,29 +99,10 @@ def decide(condition: Condition, sharp: Reading, easy: Reading, before: State) -
     return "ok" if recovered else "undecided"
 
 
-_FAMILIES = (*MEASURES, "coverage")
 Read = Callable[[float], Reading]
 """A metric that was measured, read at a confidence."""
 _MANY = 1e6
 """Trials of which a Poisson count is a share."""
-
-
-def check_metric(metric: str, evaluators: Collection[str] = ()) -> None:
-    """Raise ValueError unless the metric can be watched; `evaluators` are the known names.
-
-    Another name than those is taken as that of scores which somebody sends, unless it looks like a slip.
-    """
-    family, colon, evaluator = metric.partition(":")
-    if not colon and metric in NAMES:
-        return
-    if not evaluator or family not in _FAMILIES:
-        possible = (*NAMES, *(f"{name}:<evaluator>" for name in _FAMILIES))
-        hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
-        raise ValueError(f"no metric {metric!r}{hint}")
-    name = evaluator.partition("@")[0]
-    slip = "" if name in evaluators else nearest(name, evaluators, cutoff=0.8)
-    if slip:
-        raise ValueError(f"no evaluator {name!r}{slip}")
 
 
 def readings(

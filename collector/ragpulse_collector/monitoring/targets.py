@@ -8,9 +8,9 @@ from typing import Any
 
 from ragpulse_collector.analysis.quality import current, estimates
 from ragpulse_collector.analysis.selection import Window, filter_of, window_of
-from ragpulse_collector.analysis.traffic import NAMES
-from ragpulse_collector.monitoring.measure import Condition, Reading, check_metric, decide, readings
-from ragpulse_collector.settings import TargetSettings
+from ragpulse_collector.analysis.traffic import NAMES, check_metric
+from ragpulse_collector.monitoring.measure import Condition, Reading, decide, readings
+from ragpulse_collector.settings import SettingsError, TargetSettings
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.rows import utc_now
@@ -21,7 +21,7 @@ _CONFIDENCE = 0.95
 
 
 class Targets:
-    """Answers `GET targets`; raises ValueError for a metric that there is not."""
+    """Answers `GET targets`; raises SettingsError for a metric or a condition that there is not."""
 
     def __init__(
         self,
@@ -34,7 +34,11 @@ class Targets:
         """`known()` returns the names of evaluators."""
         self._store, self._settings, self._clock = store, settings, clock
         for one in settings:
-            check_metric(one.metric, known())
+            try:
+                check_metric(one.metric, known())
+                filter_of({"where": one.where})
+            except ValueError as error:
+                raise SettingsError(f"target {one.metric!r}: {error}") from error
 
     def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return each target with value, interval and `state`, over `from` .. `to` and the common filters.

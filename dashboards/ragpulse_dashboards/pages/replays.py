@@ -53,11 +53,15 @@ def _read(form: QueryParams) -> dict[str, Any]:
     params["evaluators"] = [params["evaluators"]]
     for name, kind in (("limit", int), ("max_usd", float)):
         if name in params:
-            try:
-                params[name] = kind(params[name])
-            except ValueError:
-                raise ApiError(400, f"{name} must be a number.") from None
+            params[name] = _number(name, kind, params[name])
     return params
+
+
+def _number(name: str, kind: type[int] | type[float], text: str) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ApiError(400, f"{name} must be a number.") from None
 
 
 async def bill(site: Site, request: Request) -> Response:
@@ -83,8 +87,8 @@ async def replay(site: Site, request: Request) -> Response:
     name, since = str(run.get("evaluator")).partition("@")[0], _since(run)
     params, old, answer = {"b": f"run:{run.get('run_id')}", "from": since}, "", None
     try:
-        old = await _old_version(site, name, since, str(run.get("version"))) if run.get("status") == "done" else ""
-        params |= {"a": f"{name}@{old}"} if old else {}
+        old = await _old_side(site, name, since, run) if run.get("status") in ("done", "capped") else ""
+        params |= {"a": old} if old else {}
         answer = await site.api("GET compare", params) if old else None
     except ApiError:  # the run stands for itself where there is nothing to compare with
         pass
@@ -105,15 +109,16 @@ def _since(run: Mapping[str, Any]) -> str:
     return f"-{since}" if since[:1].isdecimal() and since[-1:] in "smhdw" else since
 
 
-async def _old_version(site: Site, evaluator: str, since: str, new: str) -> str:
-    """The version that scored most in the range beside the one that ran; empty where there is none."""
+async def _old_side(site: Site, evaluator: str, since: str, run: Mapping[str, Any]) -> str:
+    """The version, or the judge, that scored most in the range beside the one that ran; empty where there is none."""
     answer = await site.api("GET metrics", {"name": f"quality:{evaluator}", "from": since, "step": "all"})
     counts = {
-        str(line["version"]): sum(point.get("n") or 0 for point in line["points"])
+        (line["version"], line.get("judge")): sum(point.get("n") or 0 for point in line["points"])
         for line in answer["series"]
-        if line.get("version") and str(line["version"]) != new
+        if line.get("version") and (line["version"], line.get("judge")) != (run.get("version"), run.get("judge"))
     }
-    return max(counts, key=lambda version: counts[version], default="")
+    version, judge = max(counts, key=lambda line: counts[line], default=("", None))
+    return f"judge:{judge}" if judge and version == run.get("version") else version and f"{evaluator}@{version}"
 
 
 async def act(site: Site, request: Request) -> Response:
@@ -121,7 +126,8 @@ async def act(site: Site, request: Request) -> Response:
     run_id, action = _run_id(request.path_params["run_id"]), request.path_params["action"]
     if action not in ("cancel", "resume"):
         raise ApiError(404, "A run can be cancelled or resumed.")
-    await site.api(f"POST replays/{run_id}/{action}", {})
+    given = (await read_form(request)).get("max_usd", "").strip()
+    await site.api(f"POST replays/{run_id}/{action}", {"max_usd": _number("max_usd", float, given)} if given else {})
     return see_other(f"/replays/{run_id}")
 
 

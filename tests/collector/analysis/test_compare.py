@@ -38,6 +38,41 @@ def test_two_versions_are_paired(store: EmbeddedStore) -> None:
     assert told["flips"][0]["explanation_b"].startswith("why ")
 
 
+def test_two_judges_and_a_replay_are_sides_too(store: EmbeddedStore) -> None:
+    """Of one version; `judge:` takes a name without its parameters. It is the judge that is stricter, in all strata."""
+    units = Units(store)
+    for number in range(200):
+        units.scored(number, "judge", 1.0, judge="old temperature=0.0", facts={"query": f"q{number}", "service": "a"})
+        key = units.score(number, "judge", float(number >= 20), judge="new", source="replay", run_id="r1")
+        units.add("run_items", run_id="r1", u=number / 200, score_key=key)
+    units.add("runs", run_id="r1", evaluator="judge", version="v1", judge="new", spec='{"matching": 200}',
+              status="done", total=200, created_at=T0)  # fmt: skip
+    units.save()
+    for a, b in (("judge:old", "judge:new"), ("judge:old", "run:r1")):
+        told = compare(store, {"a": a, "b": b, "evaluator": "judge", "by": "service"}, clock=now)
+        assert (told["paired"], told["shared"], told["verdict"]) == (True, 200, "stricter")
+        assert [one["verdict"] for one in told["strata"]] == ["stricter"]
+    with pytest.raises(LookupError, match="no scores"):
+        compare(store, {"a": "judge:ol", "b": "judge:new", "evaluator": "judge"}, clock=now)
+
+
+def test_only_live_answers_that_were_drawn_are_compared(store: EmbeddedStore) -> None:
+    """Test runs are left out unless asked for, and so is a forced verdict on an answer that was not drawn."""
+    versions(store, 100, flips=0)
+    units = Units(store)
+    for number in range(100, 150):
+        facts = {"query": f"q{number}", "environment": "regress" if number < 140 else "prod"}
+        units.unit(number, **facts)
+        test = "test_run" if number < 140 else None
+        units.decision(number, "judge", pi=float(number < 140), reason=test)
+        for version in ("v1", "v2"):
+            units.score(number, "judge", 0.0, version=version)
+    units.save()
+    for environment, n in ((None, 100), ("regress", 40)):
+        told = compare(store, {"a": "judge@v1", "b": "judge@v2", "environment": environment}, clock=now)
+        assert (told["a"]["n"], told["b"]["n"], told["shared"]) == (n, n, n)
+
+
 def test_equal_versions_do_not_differ(store: EmbeddedStore) -> None:
     """No flip at all: no difference, and no test can be significant; fifty could still hide one of 7 %."""
     versions(store, 100, flips=0)
@@ -65,7 +100,7 @@ def test_groups_are_compared_sequentially_by_user(store: EmbeddedStore) -> None:
     """A planted drop of 0.3 is found `worse`, latency too; users are the clusters."""
     arms(store, 1200, users=401, effect=0.3)
     told = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
-    assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "mSPRT, clustered")
+    assert (told["paired"], told["verdict"], told["test"]["name"]) == (False, "worse", "sequential, by user")
     assert told["difference"]["value"] == pytest.approx(-0.3, abs=0.06)
     assert told["effect_size"] == pytest.approx(-0.65, abs=0.15)
     assert {one["metric"]: one["verdict"] for one in told["also"]} == {"latency": "worse"}
@@ -127,7 +162,7 @@ def test_paired_strata_are_adjusted_for_having_looked_at_all(store: EmbeddedStor
     params = {"a": "judge@v1", "b": "judge@v2", "by": "service"}
     (alone,) = compare(store, params | {"service": "s7"}, clock=now)["strata"]
     among = next(one for one in compare(store, params, clock=now)["strata"] if one["value"] == "s7")
-    assert (alone["verdict"], among["verdict"]) == ("worse", "not enough data")
+    assert (alone["verdict"], among["verdict"]) == ("stricter", "not enough data")
     assert alone["test"]["p_adjusted"] == pytest.approx(0.03125)
     assert among["test"]["p_adjusted"] == pytest.approx(0.625)
 

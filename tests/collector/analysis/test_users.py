@@ -145,7 +145,7 @@ def test_few_users_leave_the_error_rate_without_an_interval(store: EmbeddedStore
 @pytest.mark.parametrize(
     ("reason", "status", "note"),
     [
-        ("budget", None, "120 missing: 120 left out by the spent budget"),
+        ("budget", None, "120 missing: 120 left out by the budget"),
         (None, "error", "120 missing: 120 failed"),
         (None, None, "120 missing: 120 pending"),
     ],
@@ -176,6 +176,19 @@ def test_missing_answers_decide_in_every_bucket(
     (line,) = series(store, {**DAY, "name": "quality:judge", "step": "1h"})["series"]
     afternoon = [one for one in line["points"] if one["missing"]]
     assert [(one["value"], one["bounds"], one["missing"]) for one in afternoon] == [(None, [0.0, 1.0], 120)]
+
+
+def test_an_evaluator_without_any_verdict_is_in_the_headline(store: EmbeddedStore) -> None:
+    """Nothing is known of it but how much is missing: anything from 0 to 1."""
+    units = Units(store)
+    for number in range(30):
+        units.unit(number)
+        units.decision(number, "judge", pi=1.0, reason="budget", capped=True)
+    units.save()
+    (headline,) = overview(store, DAY)["quality"]
+    assert (headline["evaluator"], headline["value"], headline["missing"]) == ("judge", None, 30)
+    assert (headline["least"], headline["most"], headline["missing_share"]) == (0.0, 1.0, 1.0)
+    assert headline["words"] == "30 missing: 30 left out by the budget"
 
 
 def test_test_runs_are_left_out_of_live_quality_unless_asked(store: EmbeddedStore) -> None:

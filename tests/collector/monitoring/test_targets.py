@@ -68,5 +68,7 @@ def test_a_target_has_one_limit_and_a_known_metric(store: EmbeddedStore) -> None
     for limits in ({}, {"min": 0.1, "max": 0.2}):
         with pytest.raises(ValidationError, match="either min or max"):
             TargetSettings.model_validate({"metric": "quality:judge", **limits})
-    with pytest.raises(ValueError, match="no metric 'quality'"):
-        Targets(store, [TargetSettings(metric="quality", min=0.5)])
+    with pytest.raises(ValueError, match="target 'latencyp95': no metric 'latencyp95'; did you mean 'latency_p95'"):
+        Targets(store, [TargetSettings(metric="latencyp95", max=3)])
+    with pytest.raises(ValueError, match=r"target 'requests': where .* did you mean 'service'"):
+        Targets(store, [TargetSettings(metric="requests", min=5, where="servce = 'a'")])

@@ -46,11 +46,12 @@ Units = Mapping[tuple[str, int], Scored]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What `NAME@x`, `prompt:v7`, `model:m`, `variant:v`, `run:ID` selects."""
+    """What `NAME@x`, `judge:j`, `run:ID`, `prompt:v7`, `model:m`, `variant:v` selects."""
 
     name: str
     evaluator: str | None = None
     version: str | None = None
+    judge: str | None = None
     run_id: str | None = None
     column: str | None = None
     value: str | None = None
@@ -74,6 +75,8 @@ def side_of(store: Store, text: str) -> Side:
         if run is None:
             raise LookupError(f"no replay {value!r}")
         return Side(text, evaluator=run.evaluator.partition("@")[0], run_id=value)
+    if value and kind == "judge":
+        return Side(text, judge=value)
     if colon and kind in DIMENSIONS:
         return Side(text, column=DIMENSIONS[kind], value=value)
     if colon and (kind == "tag" or kind.startswith("metadata.")):
@@ -81,8 +84,8 @@ def side_of(store: Store, text: str) -> Side:
     name, at, version = text.partition("@")
     if not at or not name or not version:
         raise ValueError(
-            f"{text!r}: write NAME@VERSION, prompt:v7, model:..., variant:..., service:..., "
-            "release:..., tag:..., metadata.KEY:... or run:ID"
+            f"{text!r}: write NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., "
+            "release:..., tag:... or metadata.KEY:..."
         )
     return Side(text, evaluator=name, version=version)
 
@@ -105,10 +108,13 @@ def read(
     """The side's units; of several versions or judges the one with the latest request."""
     columns = dict.fromkeys((*DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
     sample = sample_of(store, evaluator, window.parameters, keep, columns=tuple(columns))
-    conditions, extra = ["status = 'ok'", "normalized IS NOT NULL"], dict(sample.parameters)
+    conditions, extra = ["status = 'ok'", "normalized IS NOT NULL", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
         extra["side"] = side.version
+    if side.judge is not None:
+        conditions.append("(s.judge = $side OR starts_with(s.judge, $side || ' '))")  # its parameters follow its name
+        extra["side"] = side.judge
     if side.column is not None:
         conditions.append(f"s.{side.column} = $side")
         extra["side"] = side.value
@@ -117,13 +123,13 @@ def read(
         source += f" SEMI JOIN ({RUN_SCORES}) i ON i.score_key = s.score_key"
         extra["run"] = side.run_id
     rows = store.read(
-        "SELECT trace_id, span_id, request_time, normalized, coalesce(pi, 1.0),"
+        "SELECT trace_id, span_id, request_time, normalized, pi,"
         " cluster, identified, explanation,"
         f" {f'{by}::VARCHAR' if by else 'NULL'}, CASE WHEN query IS NOT NULL THEN hash(query) END, version, judge"
         f" FROM {source} WHERE {' AND '.join(conditions)}",
         extra,
     ).rows
-    newest = max(rows, key=lambda row: (row[2], str(row[10])), default=None)
+    newest = max(rows, key=lambda row: (row[2], str(row[10:])), default=None)
     return {
         (row[0].hex, row[1]): Scored((row[0].hex, row[1]), *row[2:10])
         for row in rows

@@ -41,7 +41,7 @@ from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 __all__ = ["compare"]
 
 _OF_VERSIONS = {"better": "more lenient", "worse": "stricter"}
-"""Two versions of an evaluator saw the same answers: not these, but the evaluator differs."""
+"""Two versions or judges of an evaluator saw the same answers: not these, but the evaluator differs."""
 _FLIPS = 20
 _STRATA = 50
 """So many values of a dimension are looked at, those with most answers."""
@@ -50,7 +50,7 @@ _STRATA = 50
 def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET compare`: `a`, `b`, `evaluator`, `by`, `from` (default 7 days), filters; difference is b minus a.
 
-    Two evaluator versions or runs over the same requests are paired: the interval is that of the mean difference, the
+    Versions, judges or runs over the same requests are paired: the interval is that of the mean difference, the
     test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
     sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
     count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
@@ -66,8 +66,10 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
         if not found:
             raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
     outcome = _decided(a, b)
-    if all(side.version for side in sides):
-        outcome["verdict"] = _OF_VERSIONS.get(outcome["verdict"], outcome["verdict"])
+    strata = _strata(a, b) if by else []
+    if all(side.column is None for side in sides):
+        for one in (outcome, *strata):
+            one["verdict"] = _OF_VERSIONS.get(one["verdict"], one["verdict"])
     also = _effects(store, sides, window, keep, by)
     before, after = (a, b) if outcome["paired"] else _same_questions(a, b)
     both = before.keys() & after.keys()
@@ -80,7 +82,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
         "flips": _flips(store, before, after, both),
         "also": also.get(WHOLE, []),
         "by": by and public_name(by),
-        "strata": [one | {"also": also.get(one["value"], [])} for one in _strata(a, b)] if by else [],
+        "strata": [one | {"also": also.get(one["value"], [])} for one in strata],
     }
 
 
@@ -196,7 +198,7 @@ def _unpaired(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
     more = more_needed(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
     return {
         "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
-        "test": {"name": "mSPRT, clustered", "p": found.p},
+        "test": {"name": "sequential, by user", "p": found.p},
         "verdict": call,
         **needed(call, short, more),
     }

@@ -62,7 +62,7 @@ class Missing:
     @property
     def note(self) -> str | None:
         """What is missing, in words."""
-        parts = ((self.dropped, "left out by the spent budget"), (self.failed, "failed"), (self.pending, "pending"))
+        parts = ((self.dropped, "left out by the budget"), (self.failed, "failed"), (self.pending, "pending"))
         listed = ", ".join(f"{n:,} {why}" for n, why in parts if n)
         return f"{self.n:,} missing: {listed}" if listed else None
 

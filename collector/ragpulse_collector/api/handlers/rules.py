@@ -42,9 +42,7 @@ class Rules:
     def reload(self, settings: Settings) -> Callable[[], None]:
         """Check the rules of the file; returns what puts them in force. Raises SettingsError."""
         file = settings.source or "ragpulse.toml"
-        fixed = tuple(Rule.from_json(rule.model_dump(), source="file") for rule in settings.rule)
-        for number, rule in enumerate(fixed):
-            self._check_fixed(rule, place(settings, "rule", number, "evaluators") or file)
+        fixed = tuple(self._of_file(settings, number) for number in range(len(settings.rule)))
         for name in sorted({rule.name for rule in fixed} & {rule.name for rule in self._stored}):
             raise SettingsError(f"rule {name!r} is in {file} and in the store: rename one, or delete the stored one")
         judged = (DEFAULT_JUDGED,) if settings.judge.model else ()
@@ -55,12 +53,16 @@ class Rules:
 
         return apply
 
-    def _check_fixed(self, rule: Rule, where: str) -> None:
+    def _of_file(self, settings: Settings, number: int) -> Rule:
+        given = settings.rule[number]
         try:
+            rule = Rule.from_json(given.model_dump(), source="file")
             for name in (*rule.evaluators, *rule.scores):
                 self._known(name)
         except (ValueError, LookupError) as error:
-            raise SettingsError(f"{where}: rule {rule.name!r}: {error.args[0]}") from error
+            where = place(settings, "rule", number, "evaluators") or settings.source or "ragpulse.toml"
+            raise SettingsError(f"{where}: rule {given.name!r}: {error.args[0]}") from error
+        return rule
 
     def effective(self) -> Sequence[Rule]:
         """Return the rules in force now; the sampler asks before every decision."""
@@ -236,4 +238,6 @@ def names_only(params: Replay) -> None:
                 " makes the collector know them"
             )
     if _ADDRESS.search(params.judge or ""):
-        raise ValueError("judge: name a model; its address belongs in ragpulse.toml: [judge] api_base")
+        raise ValueError(
+            "judge: name a model that litellm knows; an address belongs in ragpulse.toml: [judge] model or api_base"
+        )

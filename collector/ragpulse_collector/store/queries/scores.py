@@ -156,6 +156,11 @@ def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
     return [name for (name,) in rows]
 
 
+def scored_names(store: Store) -> list[str]:
+    """The evaluators with any score, those of people and of code included."""
+    return [name for (name,) in store.read("SELECT DISTINCT evaluator FROM raw.scores").rows]
+
+
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
     """What stood beside this version of an evaluator when it scored last; None where it was only the version."""
     found: str | None = store.read(

@@ -7,6 +7,7 @@ Nothing is allowed that could take long or grow: a rule's condition runs in the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -134,7 +135,10 @@ def _is_constant(node: Tree) -> bool:
 def _hint(error: str) -> str:
     if '"tag"' in error:
         return "; write tag = 'beta', tag IN ('a', 'b'), or a condition over the list `tags`"
-    return '; quote a key that holds dots: metadata."a.b"' if "map_extract" in error else ""
+    if "map_extract" in error:
+        return '; quote a key that holds dots: metadata."a.b"'
+    close = re.search(r'Candidate bindings: "(\w+)"', error)
+    return f"; did you mean {close[1]!r}?" if close else ""
 
 
 def _checked_tree(connection: duckdb.DuckDBPyConnection, text: str, query: str) -> Tree:
