@@ -90,7 +90,11 @@ def check_exchange(pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], ind
     objections: dict[str, None] = {}
     first: Clause | None = None
     for clause in clauses(pieces, index):
-        for found in (*_names(clause, said, index), *_numbers(clause, mine), *_subject(clause, first, said, index)):
+        for found in (
+            *_names(clause, said, index),
+            *_numbers(clause, mine),
+            *_subject(clause, first, said, index),
+        ):
             objections.setdefault(found)
         first = first or clause
     return list(objections)
@@ -158,12 +162,16 @@ def _fits(key: str, clause: Clause, index: EvidenceIndex) -> bool:
 
 
 def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
-    """Yield a number from elsewhere where the evidence has another one."""
-    theirs = quantities(clause.best.tokens)
-    if clause.cover < _ENOUGH or not theirs:
+    """Yield a number from elsewhere, also from another clause of the sentence, where the evidence has another one."""
+    mine = quantities(clause.tokens)
+    if clause.cover < _ENOUGH or not mine:
         return
+    words_here = {t.key for t in clause.tokens if t.content and t.kind != "number"}
+    parts = cut_clauses(clause.best.sentence.text)
+    same = (p for p in parts if len(words_here.intersection(t.key for t in p)) >= _HELD_SHARE * len(words_here))
+    theirs = quantities(next(same, clause.best.tokens))
     left_out = [q for q in theirs if not any(q.agrees(m) for m in said)]
-    for quantity in quantities(clause.tokens):
+    for quantity in mine:
         if left_out and not any(quantity.agrees(q) for q in theirs):
             yield f"number {quantity.text} here, {left_out[0].text} in the evidence"
 
