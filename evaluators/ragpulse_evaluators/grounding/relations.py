@@ -62,7 +62,6 @@ _SAYS = re.compile(
     r"|suggest(?:s|ed)|called|describe[sd])\b"
 )
 _MOST_SOURCE = 5
-_NEARLY = 0.8
 _MAX_SWAPS = 20
 _MAX_PLACES = 40
 _SAME_SPELLING = 0.7
@@ -146,19 +145,10 @@ def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str
     """Yield a name from elsewhere where the evidence has another one."""
     if clause.cover < _ENOUGH:
         return
-    foreign = [
-        t
-        for t in clause.tokens
-        if t.key in index.names and t.key in index.keys and t.key not in clause.near and not _fits(t.key, clause, index)
-    ]
+    foreign = [t for t in clause.tokens if t.key in index.names and t.key in index.keys and t.key not in clause.near]
     left_out = [t for t in clause.best.tokens if t.key in index.names and t.key not in said]
     if foreign and left_out:
         yield f"'{foreign[0].text}' here, '{left_out[0].text}' in the evidence"
-
-
-def _fits(key: str, clause: Clause, index: EvidenceIndex) -> bool:
-    """Tell whether a sentence with this key says nearly as much of the clause as the best one."""
-    return any(key in s.keys and index.cover(clause.tokens, s) >= _NEARLY * clause.cover for s in index.sentences)
 
 
 def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
