@@ -43,7 +43,6 @@ _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
 _KNOWN_SHARE = 0.25
 _HELD_SHARE = 0.9
-_POINTING = frozenset({"this", "these", "that", "those", "such", "both", "it", "he", "she", "they"})
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
@@ -65,8 +64,6 @@ _MOST_SOURCE = 5
 _MAX_SWAPS = 20
 _MAX_PLACES = 40
 _SAME_SPELLING = 0.7
-_INFLECTED = ("ing", "ed", "ly")
-_LONGEST_NAME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +176,7 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
         return
     place = next(i for i, t in enumerate(clause.best.tokens) if t.key == keys[start])
     theirs = [t for t in clause.best.tokens[:place] if t.content and t.key not in said]
-    if not theirs or clause.best.tokens[0].norm in _POINTING:
+    if not theirs:
         return
     mine = [t for t in clause.tokens[:start] if t.content]
     bare = any(t.norm in _AUXILIARIES for t in clause.tokens[:start])
@@ -273,9 +270,8 @@ def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex, subject: Word | Non
 
 
 def _may_be_name(token: Word) -> bool:
-    """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
-    inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
-    return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
+    """Tell a word that says something from a light one, which a paraphrase exchanges freely."""
+    return token.kind == "word" and token.norm not in LIGHT_WORDS and token.norm not in OPINIONS
 
 
 def _same_word(token: Word, other: Word) -> bool:
