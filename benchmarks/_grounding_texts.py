@@ -3,7 +3,7 @@
 Each line of `grounding_*.jsonl` (tests/evaluators/fixtures) holds three contexts and a rephrasing of each. Each half,
 the dresses and the edits were committed before anything was tuned on the tuning half of the same collection.
 
-The first two test halves are used up; docs/grounding.md reports each evaluation. A language model (Claude)
+The test halves are used up; docs/grounding.md reports each evaluation. A language model (Claude)
 wrote the second collection, 126 items, on 24 November 2026, before it read the code of the evaluator, but after it
 read docs/grounding.md. The same model wrote the third, 60 items, on the same day, after it read the code and before it
 saw which answers fail. A hash of the first context, and nobody's choice, put each line into one of the halves.

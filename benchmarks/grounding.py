@@ -1,6 +1,6 @@
 """Groundedness against people, beside plain word overlap; with `--fit`, the fit of its weights.
 
-    python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on
+    python benchmarks/grounding.py            # report on the test halves, which nothing was ever tuned on; used up
     python benchmarks/grounding.py --tuning   # the same report on the tuning halves
     python benchmarks/grounding.py --first    # answers of the first test half, which is used up; --third likewise
     python benchmarks/grounding.py --fit      # print weights fitted on the tuning half (paste into grounding/model.py)

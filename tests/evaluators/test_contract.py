@@ -1,6 +1,7 @@
 """One contract for every registered evaluator: whoever keeps it can be sampled, stored, drawn and replayed."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ragpulse_evaluators.judges.chat import strict_schema
 from ragpulse_evaluators.judges.parsing import LANGUAGES
 from ragpulse_evaluators.judges.protocol import MAX_TOKENS, transcript
 
+PROMPTS = Path(__file__).parents[2] / "evaluators/ragpulse_evaluators/prompts"
 NOT_INSTALLED = {"bertscore"}
 NAMES = [name for name in list_evaluators() if name not in NOT_INSTALLED]
 TEXTS = {
@@ -146,12 +148,26 @@ async def test_every_judged_evaluator_speaks_its_languages(name: str, language: 
     assert result.calls[0].prompt != (await made(name)(FULL)).calls[0].prompt
 
 
+@pytest.mark.parametrize(
+    "folder", sorted(path for path in PROMPTS.iterdir() if path.is_dir()), ids=lambda path: path.name
+)
+def test_prompts_are_parallel_in_each_language(folder: Path) -> None:
+    """Every language has the same blocks, so the same questions, rubrics and steps; each question has a system part."""
+    blocks = {
+        language: re.findall(r"{% block (\w+)", (folder / f"{language}.jinja").read_text(encoding="utf-8"))
+        for language in LANGUAGES
+    }
+    assert blocks["en"]
+    assert all(sorted(found) == sorted(blocks["en"]) for found in blocks.values())
+    assert any(name.endswith("_system") for name in blocks["en"])
+
+
 @pytest.mark.parametrize("name", JUDGED)
 def test_a_byte_of_the_prompt_breaks_the_version(name: str, tmp_path: Path) -> None:
     """A prompt folder that differs by one byte is another version."""
     evaluator: Any = made(name)
     folder = evaluator.prompt_name or evaluator.name
-    source = Path(__file__).parents[2] / "evaluators/ragpulse_evaluators/prompts" / folder / "en.jinja"
+    source = PROMPTS / folder / "en.jinja"
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "en.jinja").write_text(source.read_text(encoding="utf-8") + " ", encoding="utf-8")
     assert made(name, prompts=tmp_path).version != evaluator.version

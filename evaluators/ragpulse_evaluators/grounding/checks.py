@@ -34,13 +34,9 @@ _NEGATION_AFTER = 5
 _THAN = frozenset({"than", "als", "que", "比"})
 _BY = frozenset({"by", "von", "por", "par", "durch"})
 _BE = frozenset({"is", "are", "was", "were", "be", "been", "being", "gets", "got", "wird", "wurde", "wurden", "est"})
-_FREE = frozenset({"free", "gratis", "kostenlos", "gratuit", "gratuito", "gratuita", "免费"})
-_NOTHING = frozenset({"no", "nothing", "without", "none", "kein", "keine", "nichts", "ohne"})
 _CONDITIONS = frozenset({"if", "unless", "when", "whenever", "wenn", "falls", "si", "se", "quando", "cuando", "如果"})
 _BOUND_NAMES = {"least": "minimum", "most": "maximum"}
 _BOUND_REACH = 9
-_AHEAD = frozenset({"before", "ahead", "advance", "prior"})
-"""A bound on how long before something turns round: "up to 2 days before" is "at least 2 days before"."""
 _FACTORS = {"half": 0.5, "twice": 2.0, "double": 2.0}
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _NONE = frozenset[str]()
@@ -84,8 +80,6 @@ def check_bounds(
     """Object to "at least 5" where the evidence says "up to 5"; a negation before a bound may turn it round."""
     objections: list[str] = []
     for quantity in mine:
-        if any(t.norm in _AHEAD for t in tokens[quantity.end : quantity.end + 4]):
-            continue
         bound = _bound(tokens, quantity.position)
         same = {_bound(evidence, q.position) for q in theirs if q.agrees(quantity)}
         if bound and same and same <= _BOUND_NAMES.keys() and bound not in same:
@@ -166,8 +160,7 @@ def check_negation(
     denies as often as that does. What the claim leaves out counts only where it says the rest of that sentence: in
     the `covered` ones.
     """
-    free = any(t.norm in _FREE for t in (*tokens, *evidence))
-    mine, theirs = _negations(tokens, free=free), _negations(best, free=free)
+    mine, theirs = negations(tokens)[:_MAX_NEGATIONS], negations(best)[:_MAX_NEGATIONS]
     if copied and len(mine) > len(theirs):
         return ["negated here, not in the evidence"]
     if copied and len(mine) < len(theirs) and len(best) - len(tokens) <= len(theirs) + 1:
@@ -175,7 +168,7 @@ def check_negation(
     scopes = [[spelled.get(key, key) for key in _scope(i, tokens)] for i in mine if not _conditional(tokens, i)]
     if any(_unmatched(scope, evidence, _denials(evidence, tokens)) for scope in scopes):
         return ["negated here, not in the evidence"]
-    theirs = _negations(covered, free=free)
+    theirs = negations(covered)[:_MAX_NEGATIONS]
     once = {key for key, count in Counter(t.key for t in covered).items() if count == 1} if theirs else set()
     if any(_unmatched([k for k in _scope(i, covered) if k in once], tokens, _denials(tokens, covered)) for i in theirs):
         return ["negated in the evidence, not here"]
@@ -195,11 +188,6 @@ def _denials(tokens: Sequence[Token], others: Sequence[Token]) -> list[int]:
 def _conditional(tokens: Sequence[Token], negation: int) -> bool:
     """Tell whether a negation belongs to a condition ("if it does not ..."), which states nothing."""
     return any(t.norm in _CONDITIONS for t in tokens[max(0, negation - _NEGATION_BEFORE) : negation])
-
-
-def _negations(tokens: Sequence[Token], *, free: bool) -> list[int]:
-    """Where something is free of charge, "nothing" and "no fee" deny nothing."""
-    return [i for i in negations(tokens) if not (free and tokens[i].norm in _NOTHING)][:_MAX_NEGATIONS]
 
 
 def _unmatched(scope: Sequence[str], there: Sequence[Word], negated: Sequence[int]) -> bool:

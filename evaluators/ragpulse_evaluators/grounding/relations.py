@@ -43,7 +43,6 @@ _ENOUGH = 0.5
 _FOREIGN_WORDS = 4
 _KNOWN_SHARE = 0.25
 _HELD_SHARE = 0.9
-_POINTING = frozenset({"this", "these", "that", "those", "such", "both", "it", "he", "she", "they"})
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "be", "been", "has", "have", "had", "can", "could", "will", "would", "must", "may"}
     | {"might", "should", "does", "do", "did", "cannot", "never", "always", "ist", "sind", "war", "waren", "hat"}
@@ -62,12 +61,9 @@ _SAYS = re.compile(
     r"|suggest(?:s|ed)|called|describe[sd])\b"
 )
 _MOST_SOURCE = 5
-_NEARLY = 0.8
 _MAX_SWAPS = 20
 _MAX_PLACES = 40
 _SAME_SPELLING = 0.7
-_INFLECTED = ("ing", "ed", "ly")
-_LONGEST_NAME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,11 @@ def check_exchange(pieces: Sequence[Sequence[Word]], tokens: Sequence[Word], ind
     objections: dict[str, None] = {}
     first: Clause | None = None
     for clause in clauses(pieces, index):
-        for found in (*_names(clause, said, index), *_numbers(clause, mine), *_subject(clause, first, said, index)):
+        for found in (
+            *_names(clause, said, index),
+            *_numbers(clause, mine),
+            *_subject(clause, first, said, index),
+        ):
             objections.setdefault(found)
         first = first or clause
     return list(objections)
@@ -142,28 +142,23 @@ def _names(clause: Clause, said: set[str], index: EvidenceIndex) -> Iterator[str
     """Yield a name from elsewhere where the evidence has another one."""
     if clause.cover < _ENOUGH:
         return
-    foreign = [
-        t
-        for t in clause.tokens
-        if t.key in index.names and t.key in index.keys and t.key not in clause.near and not _fits(t.key, clause, index)
-    ]
+    foreign = [t for t in clause.tokens if t.key in index.names and t.key in index.keys and t.key not in clause.near]
     left_out = [t for t in clause.best.tokens if t.key in index.names and t.key not in said]
     if foreign and left_out:
         yield f"'{foreign[0].text}' here, '{left_out[0].text}' in the evidence"
 
 
-def _fits(key: str, clause: Clause, index: EvidenceIndex) -> bool:
-    """Tell whether a sentence with this key says nearly as much of the clause as the best one."""
-    return any(key in s.keys and index.cover(clause.tokens, s) >= _NEARLY * clause.cover for s in index.sentences)
-
-
 def _numbers(clause: Clause, said: Sequence[Quantity]) -> Iterator[str]:
-    """Yield a number from elsewhere where the evidence has another one."""
-    theirs = quantities(clause.best.tokens)
-    if clause.cover < _ENOUGH or not theirs:
+    """Yield a number from elsewhere, also from another clause of the sentence, where the evidence has another one."""
+    mine = quantities(clause.tokens)
+    if clause.cover < _ENOUGH or not mine:
         return
+    words_here = {t.key for t in clause.tokens if t.content and t.kind != "number"}
+    parts = cut_clauses(clause.best.sentence.text)
+    same = (p for p in parts if len(words_here.intersection(t.key for t in p)) >= _HELD_SHARE * len(words_here))
+    theirs = quantities(next(same, clause.best.tokens))
     left_out = [q for q in theirs if not any(q.agrees(m) for m in said)]
-    for quantity in quantities(clause.tokens):
+    for quantity in mine:
         if left_out and not any(quantity.agrees(q) for q in theirs):
             yield f"number {quantity.text} here, {left_out[0].text} in the evidence"
 
@@ -181,7 +176,7 @@ def _subject(clause: Clause, first: Clause | None, said: set[str], index: Eviden
         return
     place = next(i for i, t in enumerate(clause.best.tokens) if t.key == keys[start])
     theirs = [t for t in clause.best.tokens[:place] if t.content and t.key not in said]
-    if not theirs or clause.best.tokens[0].norm in _POINTING:
+    if not theirs:
         return
     mine = [t for t in clause.tokens[:start] if t.content]
     bare = any(t.norm in _AUXILIARIES for t in clause.tokens[:start])
@@ -275,9 +270,8 @@ def check_swaps(swaps: Sequence[Swap], index: EvidenceIndex, subject: Word | Non
 
 
 def _may_be_name(token: Word) -> bool:
-    """Tell a noun or name from an inflected verb or an adverb, which a paraphrase exchanges freely."""
-    inflected = token.text.islower() and len(token.norm) > _LONGEST_NAME and token.norm.endswith(_INFLECTED)
-    return token.kind == "word" and token.norm not in LIGHT_WORDS | OPINIONS and not inflected
+    """Tell a word that says something from a light one, which a paraphrase exchanges freely."""
+    return token.kind == "word" and token.norm not in LIGHT_WORDS and token.norm not in OPINIONS
 
 
 def _same_word(token: Word, other: Word) -> bool:

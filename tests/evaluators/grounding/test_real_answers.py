@@ -38,6 +38,9 @@ async def check(response: str, contexts: object = SHOP) -> EvaluationResult:
         f"| No. | Detail |\n|---|:--|\n| 1 | {CLAIM} |\n| 2 | Returns are free for all Gold members. |",
         f"Great question! {CLAIM} Is there anything else I can help you with?",
         f"Here is how:\n\n- [ ] {CLAIM}\n\nLet me know if you need more help, and have a great day!",
+        f"**Step 1:** {CLAIM}\n**Step 2:** Returns are free for all Gold members.",
+        f"(1) {CLAIM}\n(2) Returns are free for all Gold members.",
+        f"第一步：{CLAIM}第二步：Returns are free for all Gold members.",
         f"> {CLAIM}\n\n---\n\nIf you have any other questions, feel free to ask.",
         f"您好！{CLAIM}希望这对您有帮助。",
         f"Gern! {CLAIM} Kann ich Ihnen sonst noch helfen?",
@@ -161,6 +164,11 @@ async def test_words_of_the_contexts_in_the_wrong_place(response: str, reason: s
     [
         ("It needs Python 3.10 or later.", "It needs Python 3.10 or later.", "It needs Python 3.1 or later."),
         ("The default is 1 in all regions.", "The default is 1 in all regions.", "The default is -1 in all regions."),
+        (
+            "The default of retries is 6 and the timeout is 30 seconds. Both can be set.",
+            "The timeout is 30 seconds, the default of retries is 6.",
+            "The default of retries is 30.",
+        ),
         ("It opened on 2024-03-05.", "It opened on March 5, 2024.", "It opened on March 6, 2024."),
         ("The shop closes at 6 pm.", "The shop closes at 18:00.", "The shop closes at 6 am."),
         ("The trial lasts 48 hours.", "The trial lasts 2 days.", "The trial lasts 3 days."),
