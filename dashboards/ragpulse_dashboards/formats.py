@@ -16,7 +16,7 @@ __all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "read
 
 DASH = "–"
 NBSP = "\u00a0"
-_DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL"}
+_DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "user", "session_id": "session"}
 _SHARES = {"refusal": "answered"}
 """Evaluators whose 1 means that something was done: their mean is a share, in the word for it."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")

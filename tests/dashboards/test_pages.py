@@ -291,16 +291,17 @@ def test_headers_sort_and_columns_are_chosen() -> None:
     assert "sort=worst" in unescape(client().get("/traces").text)
 
 
-def test_a_bad_condition_keeps_its_text() -> None:
-    """The list says what is wrong beside the field that still holds what was typed."""
+@pytest.mark.parametrize("path", ["/traces", "/", "/explain"])
+def test_a_bad_condition_keeps_its_text(path: str) -> None:
+    """Each page says what is wrong beside the field that still holds what was typed."""
 
     class Refusing(FakeApi):
-        def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
             if params.get("where"):
                 raise ApiError(400, "where: unexpected 'and'")
-            return super().get_traces(params)
+            return await super().__call__(operation, params)
 
-    response = client(Refusing()).get("/traces?where=latency_ms+>+and&model=gpt-5-mini")
+    response = client(Refusing()).get(f"{path}?where=latency_ms+>+and&model=gpt-5-mini")
     assert response.status_code == 400
     assert 'name="where" value="latency_ms &gt; and"' in response.text
     assert "unexpected 'and'" in text_of(response.text)
@@ -325,7 +326,9 @@ def test_a_session_is_a_conversation() -> None:
     assert turns[1]["response"].split(". ")[0] in text
     assert "groundedness" in text
     assert "$" in text
-    assert 'href="/sessions/session-3"' in client(api).get("/sessions").text
+    listed = client(api).get("/sessions").text
+    assert 'href="/sessions/session-3"' in listed
+    assert "✕ 0.31 failing" in text_of(listed)
     assert 'href="/sessions/session-3"' in client(api).get(f"/traces/{turns[0]['trace_id']}").text
     asked = re.findall(r'<p class="asked"[^>]*><a href="/traces/([0-9a-f]{32})', client(api).get("/users/user-2").text)
     assert asked == [row["trace_id"] for row in api.rows if row["user_id"] == "user-2"][::-1]
@@ -604,6 +607,35 @@ def test_the_heatmap_has_a_table_that_marks_without_a_mouse() -> None:
     link = re.findall(r'href="(/explain[^"]+)"', table)[-1]
     assert "sel_from=2026-11-20T12%3A00%3A00Z&sel_to=2026-11-20T12%3A30%3A00Z" in link
     assert "83 slow requests against" in text_of(client().get(link).text)
+
+
+def test_why_begins_with_what_explains_most() -> None:
+    """A model of all expensive requests leads, a rare document of greater lift does not; the table goes by lift."""
+
+    class Expensive(FakeApi):
+        def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return super().get_explain(params) | {
+                "attributes": [
+                    {"attribute": name, "value": value, "lift": lift, "p_adjusted": 1e-4, "explained_by": None,
+                     "selected": {"n": 9, "share": share}, "baseline": {"n": 1, "share": base}}
+                    for name, value, lift, share, base in (("document", "rare.md", None, 0.05, 0.0),
+                        ("document", "some.md", 12.0, 0.18, 0.015), ("model", "large", 4.7, 1.0, 0.21))
+                ]
+            }  # fmt: skip
+
+    sentences, _, table = text_of(client(Expensive()).get("/explain?metric=cost_usd").text).partition("What differs")
+    places = [part.index(name) for part in (sentences, table) for name in ("large", "some.md", "rare.md")]
+    assert places[:3] == sorted(places[:3])
+    assert places[3:] == sorted(places[3:], reverse=True)
+
+
+def test_explain_without_a_range_shows_the_one_that_holds_the_data() -> None:
+    """As the overview does; a range in the address is kept."""
+    api = FakeApi()
+    api.young = True
+    for path, start in (("/explain", "-1h"), ("/explain?from=-7d", "-7d")):
+        client(api).get(path)
+        assert [params["from"] for operation, params in api.calls if operation == "GET explain"][-1] == start
 
 
 def test_why_is_said_in_sentences_and_leads_on() -> None:
