@@ -245,6 +245,11 @@ def dimension(name: Any) -> str:
     return _DIMENSIONS.get(str(name)) or str(name).replace("_", " ")
 
 
+def sentence(text: Any) -> str:
+    """A text of the API as a sentence: with a capital and a full stop."""
+    return f"{str(text)[:1].upper()}{str(text)[1:]}."
+
+
 def counted(number: Any, thing: str) -> str:
     """A number with what it counts: 1 trace, 2 traces."""
     return f"{count(number)} {thing}{'' if _number(number) == 1 else 's'}"
@@ -299,6 +304,7 @@ TEMPLATE_FILTERS = {
             unit_of,
             metric_name,
             dimension,
+            sentence,
             counted,
             spaced,
         )
