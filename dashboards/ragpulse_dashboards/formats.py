@@ -6,6 +6,7 @@ Between a number and its unit stands a space at which no line breaks.
 import json
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -243,6 +244,11 @@ def metric_name(metric: Any) -> str:
 def dimension(name: Any) -> str:
     """What requests are filtered and grouped by, as a person says it: `prompt_version` → prompt version."""
     return _DIMENSIONS.get(str(name)) or str(name).replace("_", " ")
+
+
+def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A score as pages mark it: a person's thumb passes or fails an answer as a check does."""
+    return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if name == "thumbs" else score
 
 
 def sentence(text: Any) -> str:

@@ -164,9 +164,12 @@ def test_health_is_not_green_with_a_backlog(evaluations: dict[str, object], word
 
 def test_a_table_twin_comes_when_it_is_opened() -> None:
     """The newest rows with interval, n and what was not scored; the rest is one link away, under the same range."""
-    html = unescape(client().get("/").text)
+    api = FakeApi()
+    html = unescape(client(api).get("/").text)
     (link,) = re.findall(r'data-later="(/figures/rows[^"]+quality%3Acitation_check[^"]*)"', html)
-    rows = client().get(link, headers={"hx-request-type": "partial"}).text
+    (drawn,) = re.findall(r"step=(\d+)", link)
+    rows = client(api).get(link, headers={"hx-request-type": "partial"}).text
+    assert [params["step"] for name, params in api.calls if name == "GET metrics"][-1] == drawn  # as the chart has it
     assert rows.count("<tr>") == 25
     assert "Not scored" in rows
     assert "/figures?from=-24h&metric=quality%3Acitation_check" in unescape(rows)
@@ -314,6 +317,24 @@ def test_a_trace_id_in_the_search_opens_the_trace() -> None:
     trace_id = api.rows[3]["trace_id"]
     assert client(api).get(f"/traces?q={trace_id.upper()}+").headers["location"] == f"/traces/{trace_id}"
     assert client(api).get("/traces?q=backups").status_code == 200
+
+
+def test_a_thumb_of_a_person_is_marked_as_a_check_is() -> None:
+    """Down is red, in the conversation and on the trace; it is not told twice. Examples name scores as pages do."""
+
+    class Disliked(FakeApi):
+        def get_sessions_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_sessions_one(name, params)
+            thumb = {"thumbs": {"normalized": 0.0, "status": "ok", "passing": None, "label": None}}
+            turns = [{**one, "feedback": -1.0, "scores": one["scores"] | thumb} for one in answer["turns"]]
+            return answer | {"turns": turns}
+
+    html = client(Disliked()).get("/sessions/session-3").text
+    assert html.count("✕</span> thumbs down") == html.count('class="turn failing"') > 0
+    assert "feedback" not in text_of(html)
+    examples = text_of(client().get("/exemplars?metric=latency_p95&t=2026-11-21T04:00:00Z&step=900").text)
+    assert "groundedness 0." in examples
+    assert "context_utilization" not in examples
 
 
 def test_a_session_is_a_conversation() -> None:
