@@ -332,7 +332,16 @@ def test_a_thumb_of_a_person_is_marked_as_a_check_is() -> None:
     html = client(Disliked()).get("/sessions/session-3").text
     assert html.count("✕</span> thumbs down") == html.count('class="turn failing"') > 0
     assert "feedback" not in text_of(html)
-    examples = text_of(client().get("/exemplars?metric=latency_p95&t=2026-11-21T04:00:00Z&step=900").text)
+
+    class Liked(FakeApi):
+        def get_exemplars(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            thumb = {"thumbs": {"normalized": 1.0, "status": "ok", "passing": None, "label": None}}
+            found = super().get_exemplars(params)
+            return {part: [{**one, "scores": one["scores"] | thumb} for one in rows] for part, rows in found.items()}
+
+    examples = text_of(client(Liked()).get("/exemplars?metric=latency_p95&t=2026-11-21T04:00:00Z&step=900").text)
+    assert "thumbs up" in examples
+    assert "thumbs down" not in examples
     assert "groundedness 0." in examples
     assert "context_utilization" not in examples
 
