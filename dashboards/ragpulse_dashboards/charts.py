@@ -6,8 +6,8 @@ A target is a line to stay above or below, and a word in each row.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from ragpulse_dashboards.formats import by_unit, iso, parse_time, snippet, unit_
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import View
 
-__all__ = ["LABELS", "MAX_LINES", "PER", "THIN", "WIDTH", "Chart", "read_metrics"]
+__all__ = ["LABELS", "MAX_LINES", "PER", "THIN", "WIDTH", "Chart", "fitting", "read_metrics"]
 
 THIN: Final = 10
 """Buckets with fewer scored answers are drawn hollow, where the collector does not say itself which are thin."""
@@ -34,6 +34,8 @@ LABELS: Final = {
 """What metrics of traffic are called where a chart has several."""
 WIDTH: Final = 120
 """Points a chart asks for at most: a card is about 500 px wide, and a point with an interval needs 4."""
+SHORT: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
+"""Ranges that a young store is shown by."""
 _EXPLAINED: Final = {"latency": "latency_ms", "ttft": "ttft_ms", "error": "error_rate", "errors": "error_rate"}
 """What Explain calls the figure that a family of metrics is made of."""
 
@@ -189,6 +191,16 @@ async def read_metrics(
     params |= {"max_age": max_age} if max_age else {}
     answer = await site.api("GET metrics", params | ({"corrected": "true"} if corrected else {}))
     return {name: {**one, "name": name} for name, one in zip(names, answer["metrics"], strict=True)}
+
+
+def fitting(asked: View, requests: Mapping[str, Any]) -> View:
+    """The range the URL asks for; where it asks for none, the shortest one that holds all there is of the day."""
+    times = [parse_time(point.get("t")) for one in requests["series"] for point in one["points"] if point["n"]]
+    oldest, end = min((time for time in times if time), default=None), parse_time(requests.get("to"))
+    if asked.given or oldest is None or end is None:
+        return asked
+    fit = (start for start, long in SHORT if end - oldest <= long)
+    return replace(asked, start=next(fit, asked.start))
 
 
 def _bounds(targets: Sequence[Mapping[str, Any]], metrics: Sequence[str], unit: str) -> list[Bound]:

@@ -6,6 +6,7 @@ Between a number and its unit stands a space at which no line breaks.
 import json
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ __all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "read
 
 DASH = "–"
 NBSP = "\u00a0"
-_DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL"}
+_DIMENSIONS = {"name": "operation", "q": "text", "where": "SQL", "user_id": "user", "session_id": "session"}
 _SHARES = {"refusal": "answered"}
 """Evaluators whose 1 means that something was done: their mean is a share, in the word for it."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
@@ -245,6 +246,16 @@ def dimension(name: Any) -> str:
     return _DIMENSIONS.get(str(name)) or str(name).replace("_", " ")
 
 
+def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A score as pages mark it: a person's thumb passes or fails an answer as a check does."""
+    return {**score, "passing": (score.get("normalized") or 0.0) > 0.0} if name == "thumbs" else score
+
+
+def sentence(text: Any) -> str:
+    """A text of the API as a sentence: with a capital and a full stop."""
+    return f"{str(text)[:1].upper()}{str(text)[1:]}."
+
+
 def counted(number: Any, thing: str) -> str:
     """A number with what it counts: 1 trace, 2 traces."""
     return f"{count(number)} {thing}{'' if _number(number) == 1 else 's'}"
@@ -299,6 +310,7 @@ TEMPLATE_FILTERS = {
             unit_of,
             metric_name,
             dimension,
+            sentence,
             counted,
             spaced,
         )

@@ -3,21 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragpulse_dashboards.charts import Chart
 from ragpulse_dashboards.formats import by_unit, clock, counted, interval, metric_name, ms, percent, unit_of, usd
 from ragpulse_dashboards.view import View
 
 __all__ = ["in_words"]
 
 
-def in_words(
-    view: View, strip: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], efficiency: Sequence[Chart]
-) -> dict[str, Any]:
+def in_words(view: View, strip: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the first screen says in words: the sentences, the surest first, and the steady facts."""
     shifts = strip.get("changes") or []
     return {
         "sentences": [_sentence(view, one) for one in shifts],
-        "steady": _steady(view, strip, targets, efficiency),
+        "steady": _steady(view, strip, targets),
         "shift": next((one for one in shifts if one["metric"].startswith("quality:") and one["worse"]), None),
     }
 
@@ -43,24 +40,15 @@ def _sentence(view: View, shift: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _steady(
-    view: View, strip: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], efficiency: Sequence[Chart]
-) -> list[dict[str, Any]]:
+def _steady(view: View, strip: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Cost, errors, p95 and traffic, each toned by its target, else by its change."""
-    latency = next((one.latest for one in efficiency if one.key == "latency"), None)
     unknown, errors = strip.get("cost_unknown_share"), strip.get("error_interval")
     cost_url = view.url("/figures", from_=view.start, metric="cost_usd", title="Cost")
     failing = interval(errors[0], errors[1], "share") if errors else ""
     facts = [
         ("Cost", "cost_usd", usd(strip["cost_usd"]), f"unknown for {percent(unknown)}" if unknown else "", cost_url),
         ("Errors", "error_rate", percent(strip["error_rate"]), failing, view.url("/traces", error="true")),
-        (
-            "p95",
-            "latency_p95",
-            ms(latency and latency["value"]),
-            latency and f"since {clock(latency['t'])}",
-            view.url("/traces", sort="slow"),
-        ),
+        ("p95", "latency_p95", ms(strip["latency_p95"]), "", view.url("/traces", sort="slow")),
         ("Traffic", "requests", counted(strip["n_traces"], "answer"), "", view.url("/traces")),
     ]
     shifts = {one["metric"]: one["worse"] for one in strip.get("changes") or []}

@@ -112,6 +112,7 @@ def _known(request: Request) -> dict[str, Any]:
         "layout": "partial.html" if partial else WHOLE,
         "view": read_view(request),
         "path": request.url.path,
+        "asked": request.query_params.multi_items(),
         "posted": request.method == "POST",
         "theme": request.cookies.get("theme", ""),
     }

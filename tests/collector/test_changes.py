@@ -53,6 +53,27 @@ def fill(store: EmbeddedStore, *, before: float, passing: float, slow: float, fa
     units.save()
 
 
+def test_a_few_expensive_requests_are_no_change(store: EmbeddedStore) -> None:
+    """Twelve of the second half cost a hundred times the others: the mean rises, what an answer costs did not."""
+    units = Units(store)
+    for number in range(TOTAL):
+        dear = number >= TOTAL // 2 and number % 20 == 0
+        cost = (0.001 + 0.001 * uniform(number, "cost")) * (100.0 if dear else 1.0)
+        units.scored(number, "judge", 1.0, at=T0 + timedelta(minutes=number), facts={"cost_usd": cost})
+    units.save()
+    answer = overview(store, {"from": "-8h", "width": 32}, clock=now)
+    assert answer["changes"] == []
+
+
+def test_the_fact_of_latency_is_that_of_the_range(store: EmbeddedStore) -> None:
+    """p95 over all requests, as cost and errors are; not that of the last bucket."""
+    units = Units(store)
+    for number in range(100):
+        units.scored(number, "judge", 1.0, at=T0 + timedelta(minutes=number), facts={"latency_ms": float(100 - number)})
+    units.save()
+    assert overview(store, {"from": "-8h"}, clock=now)["latency_p95"] == pytest.approx(95.05)
+
+
 @pytest.mark.parametrize(
     ("after", "expected"),
     [

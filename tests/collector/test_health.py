@@ -61,6 +61,8 @@ def test_a_judge_that_is_down_and_a_missing_price_are_in_status_metrics_and_doct
     """A judge at a closed port, a model without a price: named in all three places, and unknown is never 0."""
     running = collector(judge={"model": "http://127.0.0.1:9/v1#m"}, rules=[("live", "faithfulness", 1.0)])
     send(running.url, rag_trace(0, model="in-house-7b"))
+    silent = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
+    send(running.url, rag_trace(1, model="gpt-5-mini", error=True, **silent))  # a price would not help
     client = connect(running.url)
     status = eventually(lambda: client.call("GET status"), lambda status: status["judge"]["down_since"])
     assert [one["name"] for one in status["problems"]] == ["judge", "unknown_price"]

@@ -165,9 +165,12 @@ def test_health_is_not_green_with_a_backlog(evaluations: dict[str, object], word
 
 def test_a_table_twin_comes_when_it_is_opened() -> None:
     """The newest rows with interval, n and what was not scored; the rest is one link away, under the same range."""
-    html = unescape(client().get("/").text)
+    api = FakeApi()
+    html = unescape(client(api).get("/").text)
     (link,) = re.findall(r'data-later="(/figures/rows[^"]+quality%3Acitation_check[^"]*)"', html)
-    rows = client().get(link, headers={"hx-request-type": "partial"}).text
+    (drawn,) = re.findall(r"step=(\d+)", link)
+    rows = client(api).get(link, headers={"hx-request-type": "partial"}).text
+    assert [params["step"] for name, params in api.calls if name == "GET metrics"][-1] == drawn  # as the chart has it
     assert rows.count("<tr>") == 25
     assert "Not scored" in rows
     assert "/figures?from=-24h&metric=quality%3Acitation_check" in unescape(rows)
@@ -294,16 +297,17 @@ def test_headers_sort_and_columns_are_chosen() -> None:
     assert "sort=worst" in unescape(client().get("/traces").text)
 
 
-def test_a_bad_condition_keeps_its_text() -> None:
-    """The list says what is wrong beside the field that still holds what was typed."""
+@pytest.mark.parametrize("path", ["/traces", "/", "/explain"])
+def test_a_bad_condition_keeps_its_text(path: str) -> None:
+    """Each page says what is wrong beside the field that still holds what was typed."""
 
     class Refusing(FakeApi):
-        def get_traces(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
             if params.get("where"):
                 raise ApiError(400, "where: unexpected 'and'")
-            return super().get_traces(params)
+            return await super().__call__(operation, params)
 
-    response = client(Refusing()).get("/traces?where=latency_ms+>+and&model=gpt-5-mini")
+    response = client(Refusing()).get(f"{path}?where=latency_ms+>+and&model=gpt-5-mini")
     assert response.status_code == 400
     assert 'name="where" value="latency_ms &gt; and"' in response.text
     assert "unexpected 'and'" in text_of(response.text)
@@ -318,6 +322,33 @@ def test_a_trace_id_in_the_search_opens_the_trace() -> None:
     assert client(api).get("/traces?q=backups").status_code == 200
 
 
+def test_a_thumb_of_a_person_is_marked_as_a_check_is() -> None:
+    """Down is red, in the conversation and on the trace; it is not told twice. Examples name scores as pages do."""
+
+    class Disliked(FakeApi):
+        def get_sessions_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_sessions_one(name, params)
+            thumb = {"thumbs": {"normalized": 0.0, "status": "ok", "passing": None, "label": None}}
+            turns = [{**one, "feedback": -1.0, "scores": one["scores"] | thumb} for one in answer["turns"]]
+            return answer | {"turns": turns}
+
+    html = client(Disliked()).get("/sessions/session-3").text
+    assert html.count("✕</span> thumbs down") == html.count('class="turn failing"') > 0
+    assert "feedback" not in text_of(html)
+
+    class Liked(FakeApi):
+        def get_exemplars(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            thumb = {"thumbs": {"normalized": 1.0, "status": "ok", "passing": None, "label": None}}
+            found = super().get_exemplars(params)
+            return {part: [{**one, "scores": one["scores"] | thumb} for one in rows] for part, rows in found.items()}
+
+    examples = text_of(client(Liked()).get("/exemplars?metric=latency_p95&t=2026-11-21T04:00:00Z&step=900").text)
+    assert "thumbs up" in examples
+    assert "thumbs down" not in examples
+    assert "groundedness 0." in examples
+    assert "context_utilization" not in examples
+
+
 def test_a_session_is_a_conversation() -> None:
     """The first turn first, with answers, scores and cost; from a trace one click, as a user's over all sessions."""
     api = FakeApi()
@@ -328,7 +359,9 @@ def test_a_session_is_a_conversation() -> None:
     assert turns[1]["response"].split(". ")[0] in text
     assert "groundedness" in text
     assert "$" in text
-    assert 'href="/sessions/session-3"' in client(api).get("/sessions").text
+    listed = client(api).get("/sessions").text
+    assert 'href="/sessions/session-3"' in listed
+    assert "✕ 0.31 failing" in text_of(listed)
     assert 'href="/sessions/session-3"' in client(api).get(f"/traces/{turns[0]['trace_id']}").text
     asked = re.findall(r'<p class="asked"[^>]*><a href="/traces/([0-9a-f]{32})', client(api).get("/users/user-2").text)
     assert asked == [row["trace_id"] for row in api.rows if row["user_id"] == "user-2"][::-1]
@@ -550,7 +583,9 @@ def test_blame_is_drawn_over_time() -> None:
 def test_an_alert_is_made_in_the_page() -> None:
     """A preset fills in a limit from the last week; the preview counts firings before anything is kept."""
     api = FakeApi()
-    assert "quality-2" not in client(api).get("/alerts/new?preset=latency").text
+    slow = client(api).get("/alerts/new?preset=latency").text
+    assert "quality-2" not in slow
+    assert re.search(r'name="limit" value="\d+"', slow)  # a condition has no exponent
     form = unescape(client(api).get("/alerts/new?preset=quality").text)
     assert 'name="name" value="quality-2"' in form  # the name is taken
     assert '<option value="quality:groundedness" selected>' in form
@@ -558,7 +593,7 @@ def test_an_alert_is_made_in_the_page() -> None:
     draft = {"name": "mine", "metric": "quality:groundedness", "sign": "<", "limit": limit, "window": "1h"}
     seen = text_of(client(api).get("/alerts/preview", params={**draft, "where": "error"}).text)
     assert "It would have fired 1 time in the last 7 days" in seen
-    assert "a drop of 0.10 is seen after about 50 minutes" in seen
+    assert "a drop of 0.10 is seen after about 50 minutes." in seen
     assert client(api).post("/alerts", data={**draft, "notify": ["team"]}).headers["location"].endswith("name=mine")
     operation, kept = api.calls[-1]
     assert operation == "POST monitors"
@@ -607,6 +642,35 @@ def test_the_heatmap_has_a_table_that_marks_without_a_mouse() -> None:
     link = re.findall(r'href="(/explain[^"]+)"', table)[-1]
     assert "sel_from=2026-11-20T12%3A00%3A00Z&sel_to=2026-11-20T12%3A30%3A00Z" in link
     assert "83 slow requests against" in text_of(client().get(link).text)
+
+
+def test_why_begins_with_what_explains_most() -> None:
+    """A model of all expensive requests leads, a rare document of greater lift does not; the table goes by lift."""
+
+    class Expensive(FakeApi):
+        def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            return super().get_explain(params) | {
+                "attributes": [
+                    {"attribute": name, "value": value, "lift": lift, "p_adjusted": 1e-4, "explained_by": None,
+                     "selected": {"n": 9, "share": share}, "baseline": {"n": 1, "share": base}}
+                    for name, value, lift, share, base in (("document", "rare.md", None, 0.05, 0.0),
+                        ("document", "some.md", 12.0, 0.18, 0.015), ("model", "large", 4.7, 1.0, 0.21))
+                ]
+            }  # fmt: skip
+
+    sentences, _, table = text_of(client(Expensive()).get("/explain?metric=cost_usd").text).partition("What differs")
+    places = [part.index(name) for part in (sentences, table) for name in ("large", "some.md", "rare.md")]
+    assert places[:3] == sorted(places[:3])
+    assert places[3:] == sorted(places[3:], reverse=True)
+
+
+def test_explain_without_a_range_shows_the_one_that_holds_the_data() -> None:
+    """As the overview does; a range in the address is kept."""
+    api = FakeApi()
+    api.young = True
+    for path, start in (("/explain", "-1h"), ("/explain?from=-7d", "-7d")):
+        client(api).get(path)
+        assert [params["from"] for operation, params in api.calls if operation == "GET explain"][-1] == start
 
 
 def test_why_is_said_in_sentences_and_leads_on() -> None:

@@ -8,6 +8,7 @@ import pytest
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+import ragpulse
 from ragpulse_dashboards.assets import load_assets
 from ragpulse_dashboards.mount import environment
 
@@ -26,6 +27,14 @@ def test_nothing_switches_escaping_off(pattern: str) -> None:
     assert [path.name for path in SOURCES if re.search(pattern, path.read_text(), re.IGNORECASE)] == ["markdown.py"] * (
         pattern == r"\bMarkup\b"
     )
+
+
+def test_pages_name_what_the_sdk_has() -> None:
+    """Whoever copies `ragpulse.attributes(...)` from a page finds it."""
+    text = " ".join(path.read_text() for path in SOURCES if path.suffix == ".html")
+    named = set(re.findall(r"\bragpulse\.([a-z_]+)", text)) - {"toml"}
+    assert {"rag", "attributes"} <= named
+    assert [name for name in sorted(named) if not hasattr(ragpulse, name)] == []
 
 
 def test_there_is_one_environment_and_it_is_sandboxed() -> None:

@@ -78,6 +78,7 @@ def _traffic(asked: Snapshot) -> dict[str, Any]:
         "n_traces": n,
         "error_rate": errors / n if n else None,
         "error_interval": None if failing is None else [failing.lo, failing.hi],
+        "latency_p95": asked.p95(asked.window.first, asked.window.last) if n else None,
         "cost_usd": math.fsum(costs) if costs else None,
         "cost_unknown_share": 1.0 - known / n if n else None,
         "tokens": sum(one["tokens"] or 0 for one in buckets),

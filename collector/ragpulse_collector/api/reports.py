@@ -136,6 +136,8 @@ class Overview(Answer):
     n_traces: int
     error_rate: float | None
     error_interval: list[float | None] | None
+    latency_p95: float | None
+    """Milliseconds."""
     cost_usd: float | None
     cost_unknown_share: float | None
     tokens: int

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from decimal import Decimal
 from statistics import median
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -140,7 +141,8 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
         points = [point for one in answer["series"] for point in one.get("points") or []]
         usual = [point["value"] for point in points if isinstance(point.get("value"), int | float)]
         limit = max(median(usual) * factor, LEAST.get(metric, 0.0)) if usual and median(usual) else limit
-    return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {limit:.2g}"}
+    rounded = Decimal(f"{limit:.2g}")  # a condition has no exponent
+    return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {rounded:f}"}
 
 
 async def _form(

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ragpulse_dashboards.charts import fitting, read_metrics
 from ragpulse_dashboards.formats import iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import FILTERS, View, read_view
@@ -21,6 +22,8 @@ SHADES: Final = 4
 METRICS: Final = ("latency_ms", "ttft_ms", "cost_usd", "input_tokens", "output_tokens", "error_rate")
 MOST: Final = 8
 CHANCE: Final = 0.05
+_NONE: Final = 0.001
+"""The share that stands for none, of which a lift is no number."""
 VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
 """Attributes that `/compare` takes, and its word for them."""
 VERBS: Final = {
@@ -68,8 +71,10 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def explain(site: Site, request: Request) -> Response:
-    """Bars or heatmap with the marked stretch, the causes in sentences, and the attributes in the order of lift."""
+    """Bars or heatmap with the marked stretch, the largest causes in sentences, the attributes in the order of lift."""
     view, query = read_view(request), request.query_params
+    if not view.given:
+        view = fitting(view, (await read_metrics(site, view, ["requests"]))["requests"])
     scores = [f"quality:{name}" for name in await site.in_use()]
     metric = query.get("metric") or (*scores, *METRICS)[0]
     selection = {name: query[name] for name in SELECTION if query.get(name)}
@@ -80,6 +85,7 @@ async def explain(site: Site, request: Request) -> Response:
     box = selection or _edges(answer.get("dip"))
     found = [one for one in answer["attributes"] if _sure(one)]
     causes = [one for one in found if not one.get("explained_by")][:MOST]
+    first = sorted(causes, key=lambda one: -_telling(one))
     context = {
         "view": view,
         "metric": metric,
@@ -91,7 +97,8 @@ async def explain(site: Site, request: Request) -> Response:
         "bars": _bars(answer["bars"]) if ":" in metric or metric.startswith("error") else None,
         "heatmap": build_heatmap(answer["heatmap"]),
         "causes": [_cause(view, metric, box, one, found) for one in causes],
-        "alert_url": _alert_url(metric, causes),
+        "first": [_cause(view, metric, box, one, found) for one in first],
+        "alert_url": _alert_url(metric, first),
         "unit": unit_of(metric),
     }
     return site.render(request, "explain.html", context)
@@ -105,6 +112,12 @@ def _sure(one: Mapping[str, Any]) -> bool:
     """More common among the marked, and hardly by chance."""
     lift = one.get("lift")
     return one.get("p_adjusted", 1.0) <= CHANCE and (lift is None or lift > 1)
+
+
+def _telling(one: Mapping[str, Any]) -> float:
+    """How much a cause explains: a lift of ten that a tenth of the marked share tells less than one of five of all."""
+    share = float(one["selected"]["share"])
+    return share * math.log(share / (one["baseline"]["share"] or _NONE))
 
 
 def _bad_words(metric: str, *, bounded: bool) -> str:

@@ -48,7 +48,7 @@ async def _alone(site: Site, request: Request) -> dict[str, Any]:
     corrected = query.get("corrected") == "true"
     watched, answers = await asyncio.gather(
         site.api("GET targets", view.params()),
-        read_metrics(site, view, names, group_by=view.group_by, corrected=corrected),
+        read_metrics(site, view, names, group_by=view.group_by, corrected=corrected, step=query.get("step") or "auto"),
     )
     labelled = [
         (LABELS.get(name, name.partition(":")[2]) if len(names) > 1 else "", one) for name, one in answers.items()

@@ -3,15 +3,15 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, read_metrics
+from ragpulse_dashboards.charts import LABELS, PER, WIDTH, Chart, fitting, read_metrics
 from ragpulse_dashboards.formats import metric_name, parse_time
 from ragpulse_dashboards.happened import in_words
 from ragpulse_dashboards.site import Site, see_other
@@ -24,8 +24,6 @@ BUCKETS: Final = (WIDTH, 48, 24, 12)
 PER_BUCKET: Final = 30
 """Answers that a point should rest on."""
 MAX_QUALITY: Final = 8
-SHORT: Final = tuple((f"-{hours}h", timedelta(hours=hours)) for hours in (1, 6, 12))
-"""Ranges that a young store is shown by."""
 MAX_AGE_S: Final = 300.0
 """Figures up to this age are shown at once; the page says so and asks for newer ones when it is painted."""
 FRESH_S: Final = 5.0
@@ -85,11 +83,10 @@ async def overview(site: Site, request: Request) -> Response:
         return site.render(request, "welcome.html", {"view": figures.view, "origin": _origin(request)})
     context = {
         **vars(figures),
-        **in_words(figures.view, figures.strip, figures.targets, figures.efficiency),
+        **in_words(figures.view, figures.strip, figures.targets),
         "keep": {"corrected": "true"} if corrected else {},
         "age_s": _age(figures.strip),
         "coverage_of": {one["evaluator"]: one for one in figures.strip.get("coverage") or []},
-        "width": _width(figures.strip["n_traces"] or 0),
         "tables": "whole" in query,
         "whole_url": "/?" + request.url.include_query_params(whole="true").query,
     }
@@ -122,7 +119,7 @@ async def _first(site: Site, asked: View, max_age: float) -> _Figures | None:
     requests = (await read_metrics(site, asked, ["requests"], max_age=max_age))["requests"]
     if time.monotonic() - begun < SLOW_S or not any(one["points"] for one in requests["series"]):
         return None
-    view = _fitting(asked, requests)
+    view = fitting(asked, requests)
     strip = await site.api("GET overview", {**view.params(), "only": "traffic", "max_age": max_age})
     charts = _efficiency(
         view, await read_metrics(site, view, _traffic_names(view), group_by=view.group_by, max_age=max_age), ()
@@ -133,7 +130,7 @@ async def _first(site: Site, asked: View, max_age: float) -> _Figures | None:
 async def _read(site: Site, asked: View, *, pinned: Sequence[str], corrected: bool, max_age: float) -> _Figures:
     """Traffic first, because it says which range and how many points fit."""
     requests = (await read_metrics(site, asked, ["requests"], max_age=max_age))["requests"]
-    view, width = _fitting(asked, requests), _width(_total(requests))
+    view, width = fitting(asked, requests), _width(_total(requests))
     strip, answer = await asyncio.gather(
         site.api("GET overview", {**view.params(), "max_age": max_age}),  # a change is looked for in finer buckets
         site.api("GET targets", view.params()),
@@ -227,15 +224,11 @@ async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: fl
 
 async def steady(site: Site, request: Request) -> Response:
     """The sentences and facts alone, for a page that stays open."""
-    view, width = read_view(request), request.query_params.get("width") or BUCKETS[0]
-    strip, answer, latency = await asyncio.gather(
-        site.api("GET overview", view.params()),
-        site.api("GET targets", view.params()),
-        read_metrics(site, view, ["latency_p95"], width=int(width)),
+    view = read_view(request)
+    strip, answer = await asyncio.gather(
+        site.api("GET overview", view.params()), site.api("GET targets", view.params())
     )
-    targets = answer["targets"]
-    chart = Chart(key="latency", name="", answers=[("", latency["latency_p95"])], metric="latency_p95")
-    return site.render(request, "steady.html", {"view": view, **in_words(view, strip, targets, [chart])})
+    return site.render(request, "steady.html", {"view": view, **in_words(view, strip, answer["targets"])})
 
 
 async def waiting(site: Site, request: Request) -> Response:
@@ -261,16 +254,6 @@ async def remove_demo(site: Site, request: Request) -> Response:
 
 def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
-
-
-def _fitting(asked: View, requests: Mapping[str, Any]) -> View:
-    """The range the URL asks for; where it asks for none, the shortest one that holds all there is of the day."""
-    times = [parse_time(point.get("t")) for one in requests["series"] for point in one["points"] if point["n"]]
-    oldest, end = min((time for time in times if time), default=None), parse_time(requests.get("to"))
-    if asked.given or oldest is None or end is None:
-        return asked
-    fitting = (start for start, long in SHORT if end - oldest <= long)
-    return replace(asked, start=next(fitting, asked.start))
 
 
 def _quality(

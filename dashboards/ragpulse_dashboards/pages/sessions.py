@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.errors import ApiError
+from ragpulse_dashboards.formats import as_judged
 from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.site import Site
 from ragpulse_dashboards.view import read_view
@@ -90,7 +91,7 @@ def _whole(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
-    scores = row["scores"]
+    scores = {name: as_judged(name, one) for name, one in row["scores"].items()}
     failing = sorted(name for name, one in scores.items() if one.get("passing") is False)
     return {
         "row": row,

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.evidence import context_views, find_sentences
-from ragpulse_dashboards.formats import readable
+from ragpulse_dashboards.formats import as_judged, readable
 from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.site import Site, read_form, see_other
@@ -79,7 +79,7 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         "contexts": [one for one in contexts if not one.row.get("superseded")],
         "superseded": [one for one in contexts if one.row.get("superseded")],
         "reranked": any(one.get("kind") == "reranker" for one in spans),
-        "scores": scores,
+        "scores": sorted(scores, key=lambda one: (one.get("passing") is not False, one.get("status") != "ok")),
         "chips": _chips(scores),
         "decisions": answer["decisions"],
         "labels": answer["labels"],
@@ -94,7 +94,8 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The newest score of each evaluator: those that fail first, then those that pass, then the others."""
-    newest = {score.get("evaluator"): score for score in scores if score.get("status") == "ok"}
+    known = (as_judged(str(score.get("evaluator")), score) for score in scores if score.get("status") == "ok")
+    newest = {score.get("evaluator"): score for score in known}
     order = {False: 0, True: 1, None: 2}
     return sorted(newest.values(), key=lambda score: (order.get(score.get("passing"), 2), str(score.get("evaluator"))))
 

@@ -71,8 +71,8 @@ async def traces(site: Site, request: Request) -> Response:
     view, own, query = read_view(request), _own(request), request.query_params
     if TRACE_ID.fullmatch(view.filters.get("q", "").strip().lower()):
         return see_other(f"/traces/{view.filters['q'].strip().lower()}")
-    answer, problem = await _listed(site, {**view.params(), **own, "limit": PAGE, "total": "true"})
-    rows = answer.get("traces") or []
+    answer = await site.api("GET traces", {**view.params(), **own, "limit": PAGE, "total": "true"})
+    rows = answer["traces"]
     wanted = [name for name in COLUMNS if name in query.getlist("columns")]
     context = {
         "view": view,
@@ -89,20 +89,9 @@ async def traces(site: Site, request: Request) -> Response:
         "outcomes": OUTCOMES,
         "rows": rows,
         "evaluators": _evaluators(rows, own.get("evaluator")),
-        "problem": problem,
         **{name: answer.get(name) for name in ("next", "total", "newest")},
     }
-    return site.render(request, "traces.html", context, status=400 if problem else 200)
-
-
-async def _listed(site: Site, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The list; or nothing, and what is wrong with the filters: the page keeps what was typed."""
-    try:
-        return await site.api("GET traces", params), ""
-    except ApiError as error:
-        if error.status != 400 or "where" not in params:
-            raise
-        return {}, error.message
+    return site.render(request, "traces.html", context)
 
 
 async def facets(site: Site, request: Request) -> Response:

@@ -38,6 +38,7 @@ _RESULTS = """
 _UNPRICED = """
     SELECT coalesce(model, 'no model name') AS model, count(*) FROM raw.spans
     WHERE start_time >= $since AND kind IN ('llm', 'embedding', 'reranker') AND cost_unknown_reason IS NOT NULL
+      AND coalesce(input_tokens, output_tokens) IS NOT NULL
     GROUP BY 1 ORDER BY 2 DESC LIMIT 20"""
 _GROWTH = "SELECT count(*), count(*) FILTER (received_at >= $since), min(received_at) FROM raw.spans"
 
@@ -78,7 +79,7 @@ def results_since(store: Store, since: datetime) -> dict[str, Any]:
 
 
 def unpriced_calls(store: Store, since: datetime) -> dict[str, int]:
-    """Return how many calls since then have no known cost, by model."""
+    """Return how many calls since then that state their usage have no known cost, by model."""
     return dict(store.read(_UNPRICED, {"since": since}).rows)
 
 

@@ -2,13 +2,16 @@
 import { load, openDrawer } from "./app.js";
 import { drawPlot, forgetStyles } from "./plot.js";
 
+/** An instant as forms have room for it. */
+const instant = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
+
 /** The page's URL with another range; `back` keeps the relative range to return to. */
 function zoomUrl(from, to) {
   const url = new URL(location.href);
   const before = url.searchParams.get("from") || "-24h";
   if (before.startsWith("-")) url.searchParams.set("back", before);
-  url.searchParams.set("from", new Date(from * 1000).toISOString());
-  url.searchParams.set("to", new Date(to * 1000).toISOString());
+  url.searchParams.set("from", instant(from));
+  url.searchParams.set("to", instant(to));
   url.searchParams.delete("cursor");
   return url;
 }
@@ -24,8 +27,8 @@ function resetUrl() {
 /** Why? of a stretch: the chart's own link, which keeps metric and filters, with the stretch marked. */
 function whyUrl(link, from, to) {
   const url = new URL(link.href);
-  url.searchParams.set("sel_from", new Date(from * 1000).toISOString());
-  url.searchParams.set("sel_to", new Date(to * 1000).toISOString());
+  url.searchParams.set("sel_from", instant(from));
+  url.searchParams.set("sel_to", instant(to));
   return url;
 }
 

@@ -7,7 +7,7 @@ function edge(edges, at) {
   return at < edges.length ? edges[at] : edges[edges.length - 1] + step;
 }
 
-const instant = (time) => new Date(time).toISOString().replace(".000Z", "Z");
+const instant = (time) => `${new Date(time).toISOString().slice(0, 19)}Z`;
 
 function cellAt(svg, event, columns, rows) {
   const box = svg.getBoundingClientRect();
