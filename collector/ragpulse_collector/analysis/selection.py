@@ -11,7 +11,7 @@ from typing import Any
 from ragpulse_collector.store.queries.datasets import DATASET_ITEMS
 from ragpulse_collector.store.queries.traces import Filter, bound_to, holds_words, metadata_column
 from ragpulse_collector.store.sql.where import condition, holds
-from ragpulse_evaluators.registry import nearest
+from ragpulse_evaluators.errors import nearest
 
 STEPS = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2_592_000)
 """Bucket widths that `auto` chooses from, in seconds."""

@@ -17,7 +17,7 @@ from ragpulse_collector.store.queries.jobs import unfinished
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, facts_of, prompt_starts, with_columns
 from ragpulse_collector.store.rows import utc_now
-from ragpulse_evaluators.registry import nearest
+from ragpulse_evaluators.errors import nearest
 from ragpulse_evaluators.statistics import Moments
 
 
