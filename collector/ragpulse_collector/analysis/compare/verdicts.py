@@ -51,7 +51,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     """Answer `GET compare`: `a`, `b`, `evaluator`, `by`, `from` (default 7 days), filters; difference is b minus a.
 
     Versions, judges or runs over the same requests are paired, and shown over these: the interval is that of the mean
-    difference, the test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
+    difference, the test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups (prompt, model, variant) are compared
     sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
     count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
     looked at all of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one
