@@ -45,6 +45,8 @@ def test_two_judges_and_a_replay_are_sides_too(store: EmbeddedStore) -> None:
         units.scored(number, "judge", 1.0, judge="old temperature=0.0", facts={"query": f"q{number}", "service": "a"})
         key = units.score(number, "judge", float(number >= 20), judge="new", source="replay", run_id="r1")
         units.add("run_items", run_id="r1", u=number / 200, score_key=key)
+    for number in range(200, 240):
+        units.scored(number, "judge", 0.0, judge="old temperature=0.0", facts={"query": f"q{number}", "service": "a"})
     units.add("runs", run_id="r1", evaluator="judge", version="v1", judge="new", spec='{"matching": 200}',
               status="done", total=200, created_at=T0)  # fmt: skip
     units.save()
@@ -52,6 +54,7 @@ def test_two_judges_and_a_replay_are_sides_too(store: EmbeddedStore) -> None:
         told = compare(store, {"a": a, "b": b, "evaluator": "judge", "by": "service"}, clock=now)
         assert (told["paired"], told["shared"], told["verdict"]) == (True, 200, "stricter")
         assert [one["verdict"] for one in told["strata"]] == ["stricter"]
+        assert (told["a"]["value"], told["a"]["n"], told["b"]["value"]) == (1.0, 200, 0.9)  # of the shared answers
     with pytest.raises(LookupError, match="no scores"):
         compare(store, {"a": "judge:ol", "b": "judge:new", "evaluator": "judge"}, clock=now)
 

@@ -50,8 +50,8 @@ _STRATA = 50
 def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET compare`: `a`, `b`, `evaluator`, `by`, `from` (default 7 days), filters; difference is b minus a.
 
-    Versions, judges or runs over the same requests are paired: the interval is that of the mean difference, the
-    test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups of requests (prompt, model, variant) are compared
+    Versions, judges or runs over the same requests are paired, and shown over these: the interval is that of the mean
+    difference, the test McNemar's (verdicts of 0 and 1) or Wilcoxon's. Groups (prompt, model, variant) are compared
     sequentially, so that looking every day does not raise false alarms. Answers of one user (else session, else trace)
     count as dependent. `by` (a dimension) adds the same for each of its values, with p-values adjusted for having
     looked at all of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one
@@ -73,10 +73,11 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     also = _effects(store, sides, window, keep, by)
     before, after = (a, b) if outcome["paired"] else _same_questions(a, b)
     both = before.keys() & after.keys()
+    shown = [{unit: side[unit] for unit in both} for side in (a, b)] if outcome["paired"] else (a, b)
     return {
         "evaluator": evaluator,
-        "a": {"name": sides[0].name, **_point(a.values())},
-        "b": {"name": sides[1].name, **_point(b.values())},
+        "a": {"name": sides[0].name, **_point(shown[0].values())},
+        "b": {"name": sides[1].name, **_point(shown[1].values())},
         **outcome,
         "shared": len(both),
         "flips": _flips(store, before, after, both),
