@@ -121,8 +121,11 @@ class Snapshot:
     def p95(self, first: datetime, last: datetime) -> float:
         """The 95th percentile of latency between two instants of the range."""
         first, last = max(first, self.window.first), min(last, self.window.last)
-        found: float = self.once(("p95", first, last), lambda: p95(self.store, Window(first, last, 0), self.keep))
-        return found
+        known: dict[tuple[datetime, datetime], float] = self.once("p95", dict)
+        with self._lock:
+            if (first, last) not in known:
+                known[first, last] = p95(self.store, Window(first, last, 0), self.keep)
+            return known[first, last]
 
     def queued(self) -> int:
         """The number of pending jobs; jobs that an older snapshot saw finished are not counted again."""
