@@ -44,7 +44,7 @@ ASKED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GET", "overview", {"only": "traffic"}),
     ("GET", "coverage", {"from": "-1d"}),
     ("GET", "exemplars", {"metric": "quality:groundedness"}),
-    ("GET", "explain", {"metric": "latency_ms", "sel_lo": 1000}),
+    ("GET", "explain", {"metric": "latency_p95", "sel_lo": 1000}),
     ("GET", "compare", {"a": "prompt:v7", "b": "prompt:v8", "by": "model"}),
     ("GET", "check", {"evaluator": "groundedness", "min": 0.1}),
     ("GET", "plan", {"evaluator": "groundedness", "half_width": 0.05}),
