@@ -23,7 +23,7 @@ demo: $(VENV)/.collector
 	$(BIN)/ragpulse demo
 
 test: $(VENV)/.development
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The genuine metrics of other packages, each in a cached environment of its own; FOREIGN=ragas for one.
 foreign: $(VENV)/.development
