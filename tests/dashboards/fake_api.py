@@ -258,7 +258,11 @@ class FakeApi(FakeFigures):
         """Accepted; `calls` shows what was asked."""
         return {"ok": True}
 
-    post_scores = post_evaluate = post_rules = post_labels
+    post_scores = post_rules = post_labels
+
+    def post_evaluate(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Groundedness is there already."""
+        return {"ok": True, "queued": len(set(params["evaluators"]) - {"groundedness"})}
 
     def put_rules_one(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Rules of the file are read-only."""

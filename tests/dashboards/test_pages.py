@@ -377,6 +377,16 @@ def test_an_error_is_named_with_its_span() -> None:
     assert "Traceback (most recent call last):\n" in page
 
 
+@pytest.mark.parametrize(("asked", "told"), [("groundedness", "Nothing to do"), ("refusal,groundedness", "Queued")])
+def test_evaluating_again_says_whether_anything_is_queued(asked: str, told: str) -> None:
+    """What has a score keeps it: the page must not promise another one."""
+    api = FakeApi()
+    path = f"/traces/{api.rows[0]['trace_id']}"
+    answer = client(api).post(f"{path}/evaluate", data={"evaluators": asked})
+    page = text_of(client(api).get(answer.headers["location"]).text)
+    assert told in page
+
+
 def test_contexts_before_the_reranker_stand_apart() -> None:
     """Three were answered from, six were found; the trace is linked as a file that needs no collector."""
     api = FakeApi()

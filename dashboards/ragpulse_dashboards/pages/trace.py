@@ -185,13 +185,13 @@ def _probability(text: str) -> float:
 
 
 async def evaluate(site: Site, request: Request) -> Response:
-    """Score this trace again, outside every sampling rule."""
+    """Have this trace scored outside every sampling rule; what has a score keeps it."""
     form = await read_form(request)
     names = [name for name in form.get("evaluators", "").split(",") if name]
     if not names:
         names = await site.in_use()
-    await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
-    return see_other(_back(request, "evaluate"))
+    answer = await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
+    return see_other(_back(request, "evaluate" if answer["queued"] else "scored"))
 
 
 def _back(request: Request, done: str) -> str:
