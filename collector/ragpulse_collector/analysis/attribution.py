@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS
-from ragpulse_collector.store.queries.scores import evaluators_in, judge_cost, sample_of
-from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
+from ragpulse_collector.store.queries.scores import evaluators_in, sample_of
+from ragpulse_collector.store.queries.traces import Filter, public_name
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Estimate, Moments
 
@@ -20,7 +19,6 @@ __all__ = [
     "FAITHFUL",
     "KINDS",
     "cost_of_good",
-    "cost_per_good_answer",
     "failure_attribution",
     "first_of",
     "good_by",
@@ -32,47 +30,6 @@ FAITHFUL = ("faithfulness", "statement_faithfulness", "groundedness")
 """Evaluators that say whether an answer is supported, the most trusted first."""
 RELEVANT = ("relevancy", "answer_relevancy", "refusal")
 """Evaluators that say whether it answers the question."""
-
-
-def cost_per_good_answer(
-    store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now
-) -> dict[str, Any]:
-    """USD per answer that passes both a faithfulness and a relevancy evaluator, with interval, by `group_by`.
-
-    Judge cost is a line of its own; `unknown_share` is the share of requests whose cost is not known.
-    """
-    window = window_of({"width": 1, **params}, now=clock()).whole
-    keep, groups = filter_of(params), dimensions(params)
-    listed = "".join(f", {group}" for group in groups)
-    rows = store.read(
-        f"SELECT sum(cost_usd), count(*), avg((cost_usd IS NULL)::INTEGER){listed}"
-        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first"
-        f" AND start_time < $last AND {keep.sql} GROUP BY ALL ORDER BY ALL",
-        {**window.parameters, **keep.parameters},
-    ).rows
-    names = good_by(evaluators_in(store, window.parameters))
-    shares = _good_shares(store, window, keep, groups, names)
-    found = []
-    for cost, n, unknown, *group in rows:
-        share = shares.get(tuple(group))
-        cost_good = cost_of_good(cost, n, share)
-        found.append(
-            {
-                "group": dict(zip(map(public_name, groups), group, strict=True)),
-                **(cost_good or {"value": None, "lo": None, "hi": None}),
-                "good_share": None if share is None else share.estimate,
-                "n": 0 if share is None else share.n,
-                "cost_usd": cost,
-                "requests": n,
-                "unknown_share": unknown,
-            }
-        )
-    return {"evaluators": names, "groups": found, "judge_cost_usd": judge_cost(store, window.parameters)}
-
-
-def good_share(store: Store, window: Window, keep: Filter, names: Sequence[str]) -> Estimate | None:
-    """The estimated share of good answers in the whole window, by the evaluators at hand; None where unknown."""
-    return _good_shares(store, window, keep, (), good_by(names)).get(())
 
 
 def cost_of_good(cost: float | None, n: int, share: Estimate | None) -> dict[str, Any] | None:
@@ -101,13 +58,15 @@ def good_by(known: Sequence[str]) -> list[str]:
     return [name for name in chosen if name is not None]
 
 
-def _good_shares(
-    store: Store, window: Window, keep: Filter, groups: tuple[str, ...], names: Sequence[str]
-) -> dict[tuple[Any, ...], Estimate]:
-    """The estimated share of good answers per group: both verdicts pass; draws are nested, so the smaller pi counts."""
+def good_share(store: Store, window: Window, keep: Filter, known: Sequence[str]) -> Estimate | None:
+    """The estimated share of good answers in the window: both verdicts pass; draws are nested, the smaller pi counts.
+
+    None where no evaluator at hand says whether an answer is supported.
+    """
+    names = good_by(known)
     if not names or names[0] not in FAITHFUL:
-        return {}
-    first = sample_of(store, names[0], window.parameters, keep, columns=groups)
+        return None
+    first = sample_of(store, names[0], window.parameters, keep)
     good, joined, pi, parameters = _GOOD.format("a"), "", "a.pi", first.parameters
     if len(names) == 2:
         second = sample_of(store, names[1], window.parameters, keep, prefix="second_")
@@ -117,17 +76,14 @@ def _good_shares(
             " ON hash(b.trace_id, b.span_id) = hash(a.trace_id, a.span_id)"
         )
         good, pi = f"{good} AND {_GOOD.format('b')}", "least(a.pi, b.pi)"
-    listed = "".join(f", a.{group}" for group in groups)
-    rows = store.read(
-        f"SELECT {MOMENTS}{listed.replace(', a.', ', ')} FROM ("
-        f"SELECT cluster, {CLUSTER_SUMS.format(y='y')}{listed.replace(', a.', ', ')} FROM ("
-        f"SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster{listed} FROM ({first.sql}) a{joined}"
-        " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL) GROUP BY ALL",
+    (sums,) = store.read(
+        f"SELECT {MOMENTS} FROM (SELECT cluster, {CLUSTER_SUMS.format(y='y')} FROM ("
+        f"SELECT ({good})::INTEGER AS y, {pi} AS pi, a.cluster FROM ({first.sql}) a{joined}"
+        " WHERE a.status = 'ok' AND a.pi > 0) GROUP BY ALL)",
         parameters,
     ).rows
-    sums = len(fields(Moments))
-    found = {tuple(row[sums:]): Moments.of(row[:sums]) for row in rows}
-    return {group: moments.estimate() for group, moments in found.items() if moments is not None}
+    moments = Moments.of(sums)
+    return None if moments is None else moments.estimate()
 
 
 _GOOD = "coalesce({0}.passing, {0}.normalized >= 0.5)"

@@ -36,7 +36,6 @@ __all__ = (
     "Groundedness",
     "SentenceEvidence",
     "assess",
-    "explain_groundedness",
     "judge_claim",
     "judge_sentences",
     "readable_contexts",
@@ -103,11 +102,6 @@ class Assessment:
     """Score of the response as one claim: wording by length, objections of the worst sentence."""
     sentences: tuple[SentenceEvidence, ...]
     code: tuple[CodeEvidence, ...]
-
-
-def explain_groundedness(response: str, contexts: Sequence[str]) -> list[SentenceEvidence]:
-    """Tie every sentence of a response to its best evidence in the contexts (see `assess` for limits)."""
-    return list(assess(response, contexts).sentences)
 
 
 def assess(response: str, contexts: Sequence[str], ids: Sequence[str | None] = ()) -> Assessment:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from stored_units import T0, Units, trace_id
 
-from ragpulse_collector.analysis.attribution import cost_per_good_answer, failure_attribution, verdict_on
+from ragpulse_collector.analysis.attribution import failure_attribution, verdict_on
 from ragpulse_collector.analysis.documents import documents
 from ragpulse_collector.analysis.explain import exemplars, explain
 from ragpulse_collector.analysis.overview import overview
@@ -312,10 +312,11 @@ def test_cost_per_good_answer(store: EmbeddedStore) -> None:
     for number in range(100):
         units.scored(number, "groundedness", float(number % 5 > 0), facts={"cost_usd": 0.01})
     units.save()
-    (row,) = cost_per_good_answer(store, DAY, clock=now)["groups"]
-    assert row["value"] == pytest.approx(0.0125)
-    assert row["lo"] < 0.0125 < row["hi"]
-    assert (row["good_share"], row["unknown_share"]) == (0.8, 0.0)
+    told = overview(store, DAY, clock=now)
+    cost = told["cost_per_good_answer"]
+    assert cost["value"] == pytest.approx(0.0125)
+    assert cost["lo"] < 0.0125 < cost["hi"]
+    assert (cost["evaluators"], told["cost_unknown_share"]) == (["groundedness"], 0.0)
 
 
 def test_explain_finds_the_stretch_of_bad_answers_and_folds_what_follows_from_it(store: EmbeddedStore) -> None:

@@ -147,7 +147,6 @@ def test_costs_and_names_of_evaluators(store: EmbeddedStore, units: Units) -> No
     units.score(3, "person", 1.0, source="human", cost_usd=None)
     units.save()
     assert scores.evaluators_in(store, DAY) == ["judge"]
-    assert scores.judge_cost(store, DAY) == pytest.approx(0.02)
     assert scores.mean_cost(store, "judge") == (pytest.approx(0.02), 0.5)
     assert scores.mean_cost(store, "nobody") == (None, None)
 

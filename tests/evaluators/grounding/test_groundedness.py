@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragpulse_evaluators import Case, EvaluationResult, get_evaluator
-from ragpulse_evaluators.grounding import explain_groundedness
+from ragpulse_evaluators.grounding.groundedness import assess
 
 TOWER = "The Eiffel Tower is 330 metres tall. It was completed in 1889 by the company of Gustave Eiffel."
 PARIS = "Paris is the capital of France and not the largest city of Europe."
@@ -63,7 +63,7 @@ async def test_offsets_point_into_the_texts() -> None:
     response = "Well. The tower was completed in 1889! 🙂 Bananas are rich in potassium"
     contexts = (FRUIT, TOWER)
     result = await check("groundedness", response, *contexts)
-    said = [s.evidence for s in explain_groundedness(response, contexts)]
+    said = [s.evidence for s in assess(response, contexts).sentences]
     for part, evidence in list(zip(result.parts["sentences"], said, strict=True))[1:]:
         assert response[part["start"] : part["end"]] == part["text"]
         assert contexts[part["rank"] - 1][part["evidence_start"] : part["evidence_end"]] == evidence

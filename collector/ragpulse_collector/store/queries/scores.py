@@ -181,13 +181,6 @@ def holds_versions(store: Store, evaluator: str, labels: Iterable[str]) -> bool:
     return bool(rows)
 
 
-def judge_cost(store: Store, within: Mapping[str, Any]) -> float | None:
-    """What the verdicts about the requests of the range cost in USD; None where no cost is known."""
-    sql = "SELECT sum(cost_usd) FROM raw.scores WHERE request_time >= $first AND request_time < $last"
-    cost: float | None = store.read(sql, within).rows[0][0]
-    return cost
-
-
 def mean_cost(store: Store, evaluator: str) -> tuple[float | None, float | None]:
     """The mean cost in USD of a verdict of this evaluator, and the share of verdicts with unknown cost."""
     cost, unknown = store.read(
