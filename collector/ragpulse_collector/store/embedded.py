@@ -53,7 +53,7 @@ class EmbeddedStore(Writing):
         *,
         threads: int = 1,
         memory_limit: str = "128MB",
-        wal_limit: str = "64MB",
+        wal_limit: str = "32MB",
         **ways: Any,
     ) -> None:
         self._config = settings(threads=threads, memory_limit=memory_limit, wal_limit=wal_limit)
