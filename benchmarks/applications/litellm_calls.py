@@ -34,7 +34,8 @@ async def stream(question: str) -> Any:
 async def answer(question: str) -> AsyncIterator[str]:
     whole(question)
     async for chunk in await stream(question):
-        yield chunk.choices[0].delta.content or ""
+        if chunk.choices:  # the last chunk may have only the usage
+            yield chunk.choices[0].delta.content or ""
 
 
 async def main() -> None:
