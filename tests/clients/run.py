@@ -35,8 +35,10 @@ CACHE = Path.home() / ".cache" / "ragpulse"
 RECORDED = Path(os.environ.get("RECORDED", HERE.parent / "collector" / "fixtures" / "recorded"))
 ANSWER = "Five working days."
 DOCUMENT = "Refunds take five working days."
-V2 = ("openai", "httpx<1", "opentelemetry-util-genai==0.4b0")
+V2 = ("openai", "opentelemetry-util-genai==0.4b0")
 """What openai-v2 needs beside itself: it imports a module that later versions of util-genai do not have."""
+HAYSTACK = ("haystack-ai", "opentelemetry-haystack")
+"""From 3.5 on Haystack's own tracer is a package beside it."""
 OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 
 
@@ -66,7 +68,7 @@ CLIENTS = {
         "llama_index",
     ),
     "openinference_haystack": Client(
-        ("openinference-instrumentation-haystack", "haystack-ai", *OTEL), "ask_haystack.py", "haystack"
+        ("openinference-instrumentation-haystack", *HAYSTACK, *OTEL), "ask_haystack.py", "haystack"
     ),
     "openinference_openai_agents": Client(
         ("openinference-instrumentation-openai-agents", "openai-agents", *OTEL), "ask_openai_agents.py", "openai_agents"
@@ -87,7 +89,7 @@ CLIENTS = {
         ("openinference-instrumentation-agno", "agno", "openai", *OTEL), "ask_agno.py", "agno"
     ),
     "openinference_mcp": Client(("openinference-instrumentation-mcp", "mcp", *OTEL), "ask_mcp.py", "mcp"),
-    "haystack_own": Client(("haystack-ai", *OTEL), "ask_haystack_own.py", "haystack"),
+    "haystack_own": Client((*HAYSTACK, *OTEL), "ask_haystack_own.py", "haystack"),
     "openai_v2": Client(("opentelemetry-instrumentation-openai-v2", *V2, *OTEL)),
     "genai_openai": Client(("opentelemetry-instrumentation-genai-openai", "openai", *OTEL)),
     "fastapi": Client(
@@ -187,7 +189,8 @@ def install(name: str, client: Client, *, update: bool) -> Path:
         uv = shutil.which("uv") or "uv"
         subprocess.run([uv, "venv", "--quiet", folder], check=True)
         command = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), "--prerelease", "allow"]
-        subprocess.run([*command, *client.packages], check=True)
+        # Instrumentations are pre-releases; httpx 1.0, which is one, too, lacks what every client imports.
+        subprocess.run([*command, *client.packages, "httpx<1"], check=True)
     return folder
 
 
