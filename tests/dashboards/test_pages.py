@@ -112,6 +112,41 @@ def test_what_is_not_there_leads_to_the_list(path: str, lists: str) -> None:
     assert (said[0], said[-1]) == (said[0].upper(), ".")
 
 
+def test_what_failed_comes_first_on_a_trace() -> None:
+    """In the header and among the verdicts: failed, then passed, then without a bound; by name; skipped ones last.
+
+    A thumb down is a failure, an earlier verdict of the same evaluator is not in the header.
+    """
+
+    class Judged(FakeApi):
+        def get_traces_one(self, name: str, params: Mapping[str, Any], *rest: str) -> dict[str, Any]:
+            answer = super().get_traces_one(name, params, *rest)
+            if "scores" in answer:
+                base = {**answer["scores"][0], "parts": None, "normalized": 0.0}
+                found = [
+                    ("bleu", "ok", None),
+                    ("citations", "skipped", None),
+                    ("words", "ok", True),
+                    ("zeal", "ok", False),
+                    ("thumbs", "ok", None),
+                    ("tone", "ok", False),
+                ]
+                answer["scores"] = [
+                    {**base, "evaluator": one, "status": status, "passing": passing} for one, status, passing in found
+                ]
+                older = {**base, "evaluator": "tone", "passing": True, "created_at": "2026-11-20T00:00:00Z"}
+                answer["scores"].append(older)
+            return answer
+
+    api = Judged()
+    html = client(api).get(f"/traces/{api.rows[2]['trace_id']}").text
+    chips = re.findall(r'<a class="chip[^"]*" href="#verdict-(\w+)"', html)
+    verdicts = re.findall(r'verdict-card".*?<h3>(\w+)</h3>', html, re.DOTALL)
+    assert chips == ["thumbs", "tone", "zeal", "words", "bleu"]
+    assert all(f'id="verdict-{name}"' in html for name in chips)
+    assert verdicts == ["thumbs", "tone", "zeal", "tone", "words", "bleu", "citations"]
+
+
 def test_no_text_is_turned_round() -> None:
     """What forces a direction is shown as a sign, in contexts, answers and JSON as in titles."""
     pages = client(FakeApi(hostile=True))
