@@ -102,6 +102,8 @@ def test_the_width_of_a_window_is_used(browser: Browser, site: str) -> None:
         )
         assert asked["x"] + asked["width"] < answered["x"] < answered["x"] + answered["width"] < known["x"]
         assert (answered["width"] < 1000, known["x"] + known["width"] > 0.9 * 2560) == (True, True)
+        visit.open("/label")
+        assert width(visit, ".label-answer") < 1200, "an answer has the width of a page that is read"
         visit.open("/alerts/new?preset=quality")
         assert width(visit, "[name=name]") < 1000
 
