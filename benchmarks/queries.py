@@ -10,6 +10,9 @@ questions of each kind (60). The floor is `/healthz`. The last column is the CPU
 `--documents` asks for the documents of 102,000 traces that retrieved 400,000 different ones, in each order, and for
 their page; the goal of the page is 1.5 s.
 
+`--explain` asks why answers are bad, and requests slow, expensive or failed, over a week of 102,000 traces with 2,000
+documents, tags and 10,000 metadata keys: the answer and its page; the goal is 2 s.
+
 `--tags` asks for the trace list of two stores in turn: one plain, one whose traces carry tags, a release and metadata
 with 10,000 different keys; the goal is 1.1 for the plain list, and the filters are shown beside it.
 """
@@ -151,6 +154,11 @@ DOCUMENTS = {
     **{f"GET documents, {sort}": f"/api/v1/documents?sort={sort}" for sort in ("retrieved", "worst", "best", "unused")},
     "page /documents, 7 d": "/documents?from=-7d",
 }
+EXPLAIN = {
+    f"{name} of {metric}": f"{path}?from=-7d&metric={metric}&bad=true"
+    for metric in ("quality:groundedness", "latency_p95", "cost_usd", "errors")
+    for name, path in (("GET explain", "/api/v1/explain"), ("page /explain", "/explain"))
+}
 
 
 def main() -> None:
@@ -159,12 +167,15 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--api", action="store_true")
     parser.add_argument("--documents", action="store_true")
+    parser.add_argument("--explain", action="store_true")
     parser.add_argument("--tags", action="store_true")
     parser.add_argument("--spans", type=int, default=200_000, help="with --api")
     parser.add_argument("--runs", type=int, default=60, help="with --api")
     options = parser.parse_args()
     if options.documents:
-        return documents(7)
+        return of_documents(400_000, DOCUMENTS, 7)
+    if options.explain:
+        return of_documents(2_000, EXPLAIN, 7, labels=True)
     if options.tags:
         return tags(options.spans, options.runs)
     if not options.api:
@@ -219,8 +230,9 @@ def over_http(db: Path, spans: int, runs: int, roles: tuple[str, ...]) -> None:
         print(f"{name:26}{shown}{goal or '':>6}{cpu[name]:>8.1f}")
 
 
-def documents(runs: int) -> None:
-    """Serve 102,000 traces with 400,000 documents; ask for the documents and for their page."""
+def of_documents(different: int, asked: dict[str, str], runs: int, *, labels: bool = False) -> None:
+    """Serve 102,000 traces that retrieved so many different documents; ask each question in turn."""
+    contexts = FILL_DOCUMENTS | {"contexts": FILL_DOCUMENTS["contexts"].replace("400000", str(different))}
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "t.duckdb"
         store = _opened(db)
@@ -228,15 +240,17 @@ def documents(runs: int) -> None:
             store,
             408_000,
             end=datetime.now(UTC).replace(tzinfo=None),
-            tables=(*FILL.values(), *FILL_DOCUMENTS.values()),
+            tables=(*FILL.values(), *contexts.values()),
         )
+        if labels:
+            store.write(lambda t: t.execute(LABELS)).result()
         held = store.read("SELECT count(DISTINCT trace_id), count(DISTINCT id) FROM raw.contexts").rows[0]
         store.close()
         server = Server(db)
         with closing(server.connection()) as connection:
             found = {
                 name: [_timed(lambda path=path: _get(connection, path)) * 1e3 for _ in range(runs)]
-                for name, path in DOCUMENTS.items()
+                for name, path in asked.items()
             }
         server.stop()
     print(f"{held[0]:,} traces, {held[1]:,} documents; ms of {runs} answers")

@@ -63,7 +63,7 @@ class Person:
     def arrives(self, part: str) -> None:
         """Wait for the page whose address has this part, with its scripts."""
         self.page.wait_for_url(lambda url: part in url, wait_until="load")
-        self.page.wait_for_function("document.documentElement.classList.contains('js')")
+        self.page.locator("html.js").wait_for(state="attached")
 
 
 def worst_answers(person: Person) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from jinja2 import Undefined
 
-__all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "readable", "unit_of"]
+__all__ = ["TEMPLATE_FILTERS", "by_unit", "interval", "iso", "parse_time", "readable", "unforced", "unit_of"]
 
 DASH = "–"
 NBSP = "\u00a0"
@@ -22,6 +22,7 @@ _SHARES = {"refusal": "answered"}
 """Evaluators whose 1 means that something was done: their mean is a share, in the word for it."""
 _CONTROLS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0], "\ufffd")
 """Characters that reverse the text after them, and NUL."""
+_FORCED = dict.fromkeys((0x202D, 0x202E), "\ufffd")
 
 
 def _number(value: Any) -> float | None:
@@ -138,18 +139,19 @@ def interval(low: Any, high: Any, kind: str = "ratio") -> str:
     if _number(low) is None or _number(high) is None:
         return DASH
     show = BY_UNIT.get(kind.lower(), ratio)
-    return f"{show(low)}–{show(high)}"
+    below, above = show(low), show(high)
+    return above if above.startswith("<") else f"{below}–{above}"
 
 
 def estimate(one: Any, kind: str = "ratio") -> str:
     """An estimate with half its 95 % interval: `0.87 ± 0.03`, `91 % ± 2 %`; the value alone where none is known."""
-    show = by_unit if kind != "ratio" else lambda value, _: f"{value:.2f}"
     value, low, high = (_number(one.get(name)) for name in ("value", "lo", "hi"))
     if value is None:
         return DASH
-    if low is None or high is None:
-        return show(value, kind)
-    return f"{show(value, kind)}{NBSP}±{NBSP}{show((high - low) / 2, kind)}"
+    half = None if low is None or high is None else (high - low) / 2
+    digits = 3 if half is not None and 0 < half < 0.005 else 2
+    show = by_unit if kind != "ratio" else lambda number, _: f"{number:.{digits}f}"
+    return show(value, kind) if half is None else f"{show(value, kind)}{NBSP}±{NBSP}{show(half, kind)}"
 
 
 def rests_on(one: Any, eligible: Any = None) -> str:
@@ -220,6 +222,11 @@ def snippet(value: Any, length: int = 120) -> str:
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
+def unforced(value: Any) -> Any:
+    """A text with what forces its direction made visible: such a text reads otherwise than it is."""
+    return value.translate(_FORCED) if isinstance(value, str) and not value.isascii() else value
+
+
 def short(value: Any, length: int = 8) -> str:
     """The head of an id or hash."""
     return "" if value is None or isinstance(value, Undefined) else str(value)[:length]
@@ -253,7 +260,8 @@ def as_judged(name: str, score: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def sentence(text: Any) -> str:
     """A text of the API as a sentence: with a capital and a full stop."""
-    return f"{str(text)[:1].upper()}{str(text)[1:]}."
+    whole = str(text)
+    return whole[:1].upper() + whole[1:] + ("" if whole.endswith((".", "?")) else ".")
 
 
 def counted(number: Any, thing: str) -> str:

@@ -16,7 +16,7 @@ from starlette.types import Scope
 from ragpulse_dashboards.assets import HTMX, UPLOT, Assets, load_assets
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.evidence import context_views, find_sentences
-from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval
+from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, unforced
 from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.site import Api, Site
@@ -82,6 +82,7 @@ def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
         loader=PackageLoader("ragpulse_dashboards"),
         autoescape=True,
         undefined=ChainableUndefined,
+        finalize=unforced,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,

@@ -1,5 +1,6 @@
 """What every page is handed: the JSON function, the templates, and the way a request becomes a page."""
 
+import logging
 import math
 import re
 import time
@@ -10,9 +11,11 @@ from typing import Any, Final
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from ragpulse_dashboards.assets import Assets
 from ragpulse_dashboards.errors import ApiError
@@ -24,7 +27,9 @@ __all__ = ["Api", "Handler", "Site", "read_form", "see_other", "segment"]
 Api = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """`await api("GET traces", params)`: the operations and shapes of `/api/v1`."""
 Handler = Callable[["Site", Request], Awaitable[Response]]
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
+_log = logging.getLogger("ragpulse.dashboards")
 MAX_FORM_BYTES: Final = 64 * 1024
 USUAL: Final = ("faithfulness", "groundedness")
 """What people ask about first: a judge's verdict, else the offline check of the same question."""
@@ -56,12 +61,18 @@ class Site:
                 if post:
                     self.posted_at = time.monotonic()
                 return await handler(self, request)
-            except ApiError as error:
-                answer = self.render(request, "error.html", {"error": error}, status=error.status)
-                answer.headers.update(error.headers)
-                return answer
+            except HTTPException:  # the application answers a program
+                raise
+            except Exception as error:  # noqa: BLE001 - a person gets a page
+                return self.refuse(request, _foreseen(request, error))
 
-        return Route(path, endpoint, methods=["POST"] if post else ["GET"])
+        return _Page(path, endpoint, methods=["POST"] if post else ["GET"], site=self)
+
+    def refuse(self, request: Request, error: ApiError) -> Response:
+        """A page that says why there is none."""
+        answer = self.render(request, "error.html", {"error": error}, status=error.status)
+        answer.headers.update(error.headers)
+        return answer
 
     def render(self, request: Request, template: str, context: Mapping[str, Any], *, status: int = 200) -> Response:
         """One template as a response: a whole page, or only its content when htmx asks for a fragment."""
@@ -84,8 +95,8 @@ class Site:
             yield self.linked("".join(head)).encode()
             try:
                 page = self._page(known, template, await context())
-            except ApiError as error:
-                page = self._page(known, "error.html", {"error": error})
+            except Exception as error:  # noqa: BLE001 - a person gets a page
+                page = self._page(known, "error.html", {"error": _foreseen(request, error)})
             yield page[page.index(TITLE.encode()) :]
 
         return StreamingResponse(pieces(), media_type="text/html", headers=_HEADERS)
@@ -103,6 +114,32 @@ class Site:
     def linked(self, page: str) -> str:
         """Put the root path in front of the page's own links; quotes in texts are escaped, so none looks like one."""
         return _OWN_LINK.sub(rf"\g<1>{self.root}/", page) if self.root else page
+
+
+class _Page(Route):
+    """A route that has a page for a person who opens the address of a form."""
+
+    def __init__(self, path: str, endpoint: _Endpoint, *, methods: list[str], site: Site) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self._site = site
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or say that a form is sent here."""
+        request = Request(scope)
+        person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
+        if not person or "GET" in (self.methods or ()):
+            return await super().handle(scope, receive, send)
+        error = ApiError(405, "A form is sent to this address; there is no page to look at.")
+        error.headers["Allow"] = "POST"
+        await self._site.refuse(request, error)(scope, receive, send)
+
+
+def _foreseen(request: Request, error: Exception) -> ApiError:
+    """An error as a page tells it; the traceback of one that nobody foresaw goes to the log."""
+    if isinstance(error, ApiError):
+        return error
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return ApiError(500, "The collector failed to answer; its log has the reason.")
 
 
 def _known(request: Request) -> dict[str, Any]:

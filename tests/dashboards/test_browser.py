@@ -86,14 +86,43 @@ def test_the_width_of_a_window_is_used(browser: Browser, site: str) -> None:
     def small(visit: Visit) -> None:
         visit.open("/traces")
         assert width(visit, ".list tbody .question") >= 300
+        visit.open("/")
+        visit.page.locator(".worst .offending").first.wait_for()
+        card = visit.page.locator(".lead .chart").bounding_box()
+        foot = visit.page.locator(".lead .chart .legend").bounding_box()
+        assert card["y"] + card["height"] - foot["y"] - foot["height"] < 60, "a hole below the chart"
 
     def wide(visit: Visit) -> None:
         for path in ("/", "/traces"):
             visit.open(path)
             assert width(visit, ".lead" if path == "/" else "main .scroll") >= (0.85 if path == "/" else 0.75) * 2560
+        visit.open("/sessions/session-3")
+        asked, answered, known = (
+            visit.page.locator(f".turn {part}").first.bounding_box() for part in (".asked", ".answered", ".turn-line")
+        )
+        assert asked["x"] + asked["width"] < answered["x"] < answered["x"] + answered["width"] < known["x"]
+        assert (answered["width"] < 1000, known["x"] + known["width"] > 0.9 * 2560) == (True, True)
+        visit.open("/label")
+        assert width(visit, ".label-answer") < 1200, "an answer has the width of a page that is read"
+        visit.open("/alerts/new?preset=quality")
+        assert width(visit, "[name=name]") < 1000
 
     browser.visit(site, small, width=1024)
     browser.visit(site, wide, width=2560)
+
+
+def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str) -> None:
+    """The lift, by which the rows are ordered, stands in the window; so do both buttons of a label, side by side."""
+
+    def steps(visit: Visit) -> None:
+        visit.open("/explain")
+        lift = visit.page.locator("td.figure", has_text="×").first.bounding_box()
+        assert lift["x"] + lift["width"] <= 390
+        visit.open(TRACE)
+        good, bad = (visit.page.locator(f"[name=verdict][value={one}]").bounding_box() for one in ("good", "bad"))
+        assert good["y"] == bad["y"]
+
+    browser.visit(site, steps, width=390)
 
 
 def test_empty_pages_are_accessible_and_fit(browser: Browser, empty_site: str) -> None:

@@ -14,10 +14,11 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ragpulse_dashboards import CONTENT_SECURITY_POLICY, ApiError, routes
-from ragpulse_dashboards.formats import by_unit
+from ragpulse_dashboards.formats import by_unit, estimate, interval
 
 from .fake_api import FakeApi
 from .fake_day import hexid
+from .test_browser import PAGES
 
 
 def client(api: FakeApi | None = None) -> TestClient:
@@ -71,6 +72,102 @@ def test_a_change_is_explained_from_its_second_on() -> None:
 
     (link, *_) = re.findall(r"sel_from=[^\"]*", client(Within()).get("/").text)
     assert link.endswith("%3A00Z")
+
+
+class Broken(FakeApi):
+    """A collector that fails in a way nobody foresaw."""
+
+    async def __call__(self, operation: str, params: Mapping[str, Any]) -> Any:
+        raise RuntimeError(f"{operation} of /secret/file.duckdb")
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions", "/alerts"])
+def test_a_failure_that_nobody_foresaw_is_a_page(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The reason is in the log, not on the page."""
+    answer = client(Broken()).get(path)
+    assert answer.status_code == 500
+    assert "That did not work The collector failed to answer; its log has the reason." in text_of(answer.text)
+    assert answer.text.rstrip().endswith("</html>")
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+def test_the_address_of_a_form_is_no_blank_page() -> None:
+    """For a person; a program is answered by the application."""
+    answer = client().get("/demo/remove", headers={"accept": "text/html,*/*"})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "A form is sent to this address; there is no page to look at." in text_of(answer.text)
+    assert "<html" not in client().get("/demo/remove").text
+
+
+@pytest.mark.parametrize(
+    ("path", "lists"), [("/users/nobody-", "sessions"), ("/datasets/none-", "datasets"), ("/traces/zz", "traces")]
+)
+def test_what_is_not_there_leads_to_the_list(path: str, lists: str) -> None:
+    """A page that does not exist says so in a sentence, with a way on."""
+    answer = client(FakeApi(empty=True)).get(path)
+    assert answer.status_code == 404
+    assert f'href="/{lists}">{lists.capitalize()}</a>' in answer.text
+    (said,) = re.findall(r"<h1>Not found</h1>\s*<p>(.*?)</p>", answer.text, re.DOTALL)
+    assert (said[0], said[-1]) == (said[0].upper(), ".")
+
+
+def test_what_failed_comes_first_on_a_trace() -> None:
+    """In the header and among the verdicts: failed, then passed, then without a bound; by name; skipped ones last.
+
+    A thumb down is a failure, an earlier verdict of the same evaluator is not in the header.
+    """
+
+    class Judged(FakeApi):
+        def get_traces_one(self, name: str, params: Mapping[str, Any], *rest: str) -> dict[str, Any]:
+            answer = super().get_traces_one(name, params, *rest)
+            if "scores" in answer:
+                base = {**answer["scores"][0], "parts": None, "normalized": 0.0}
+                found = [
+                    ("bleu", "ok", None),
+                    ("citations", "skipped", None),
+                    ("words", "ok", True),
+                    ("zeal", "ok", False),
+                    ("thumbs", "ok", None),
+                    ("tone", "ok", False),
+                ]
+                answer["scores"] = [
+                    {**base, "evaluator": one, "status": status, "passing": passing} for one, status, passing in found
+                ]
+                older = {**base, "evaluator": "tone", "passing": True, "created_at": "2026-11-20T00:00:00Z"}
+                answer["scores"].append(older)
+            return answer
+
+    api = Judged()
+    html = client(api).get(f"/traces/{api.rows[2]['trace_id']}").text
+    chips = re.findall(r'<a class="chip[^"]*" href="#verdict-(\w+)"', html)
+    verdicts = re.findall(r'verdict-card".*?<h3>(\w+)</h3>', html, re.DOTALL)
+    assert chips == ["thumbs", "tone", "zeal", "words", "bleu"]
+    assert all(f'id="verdict-{name}"' in html for name in chips)
+    assert verdicts == ["thumbs", "tone", "zeal", "tone", "words", "bleu", "citations"]
+
+
+def test_no_text_is_turned_round() -> None:
+    """What forces a direction is shown as a sign, in contexts, answers and JSON as in titles."""
+    pages = client(FakeApi(hostile=True))
+    for path in PAGES:
+        html = pages.get(path).text
+        assert not {"\u202d", "\u202e"} & set(html), path
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [(0.4, 0.5, "0.45 ± 0.05"), (0.494, 0.502, "0.498 ± 0.004"), (0.5, 0.5, "0.50 ± 0.00")],
+)
+def test_a_narrow_interval_is_not_shown_as_none(low: float, high: float, shown: str) -> None:
+    """A third digit where two would say that nothing is uncertain."""
+    told = estimate({"value": (low + high) / 2, "lo": low, "hi": high})
+    assert told.replace("\u00a0", " ") == shown
+
+
+def test_an_interval_below_the_smallest_share_is_said_once() -> None:
+    """Not `0 %–< 0.1 %`."""
+    assert interval(0, 0.0004, "share").replace("\u00a0", " ") == "< 0.1 %"
 
 
 def test_the_worst_answers_name_the_sentence_and_the_document() -> None:

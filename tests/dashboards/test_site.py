@@ -57,14 +57,18 @@ async def test_the_head_goes_out_before_the_content_is_read(site: Site) -> None:
     assert (head + rest).split() == bytes(site.render(asked(), "error.html", ERROR).body).split()
 
 
-async def test_a_failure_after_the_head_is_told_on_the_page(site: Site) -> None:
-    """What goes wrong while the content is read takes the content's place."""
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(ApiError(503, "Busy for a moment."), b"Busy for a moment."), (KeyError("t"), b"its log has the reason.")],
+)
+async def test_a_failure_after_the_head_is_told_on_the_page(site: Site, error: Exception, told: bytes) -> None:
+    """What goes wrong while the content is read takes the content's place, also what nobody foresaw."""
 
     async def context() -> Mapping[str, Any]:
-        raise ApiError(503, "Busy for a moment.")
+        raise error
 
     page = b"".join(await pieces(site, context))
-    assert b"Busy for a moment." in page
+    assert told in page
     assert (page.count(b"<title>"), page.count(b"</html>")) == (1, 1)
 
 

@@ -21,6 +21,7 @@ __all__ = ["routes"]
 VERDICTS: Final = {"good": 1.0, "bad": 0.0}
 MOST: Final = 200
 """As many as the API suggests at once."""
+_FIRST: Final[Mapping[bool | None, int]] = {False: 0, True: 1}
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -63,7 +64,8 @@ async def trace(site: Site, request: Request) -> Response:
 
 def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     row = answer["trace"]
-    scores = sorted(answer["scores"], key=lambda score: (str(score.get("evaluator")), str(score.get("created_at"))))
+    judged = (as_judged(str(score.get("evaluator")), score) for score in answer["scores"])
+    scores = sorted(judged, key=lambda score: (str(score.get("evaluator")), str(score.get("created_at"))))
     sentences = find_sentences(reversed(scores))
     spans = answer["spans"]
     most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
@@ -79,7 +81,7 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         "contexts": [one for one in contexts if not one.row.get("superseded")],
         "superseded": [one for one in contexts if one.row.get("superseded")],
         "reranked": any(one.get("kind") == "reranker" for one in spans),
-        "scores": sorted(scores, key=lambda one: (one.get("passing") is not False, one.get("status") != "ok")),
+        "scores": sorted(scores, key=lambda one: (one.get("status") != "ok", _FIRST.get(one.get("passing"), 2))),
         "chips": _chips(scores),
         "decisions": answer["decisions"],
         "labels": answer["labels"],
@@ -94,10 +96,8 @@ def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The newest score of each evaluator: those that fail first, then those that pass, then the others."""
-    known = (as_judged(str(score.get("evaluator")), score) for score in scores if score.get("status") == "ok")
-    newest = {score.get("evaluator"): score for score in known}
-    order = {False: 0, True: 1, None: 2}
-    return sorted(newest.values(), key=lambda score: (order.get(score.get("passing"), 2), str(score.get("evaluator"))))
+    newest = {score.get("evaluator"): score for score in scores if score.get("status") == "ok"}
+    return sorted(newest.values(), key=lambda score: (_FIRST.get(score.get("passing"), 2), str(score.get("evaluator"))))
 
 
 async def _span(site: Site, request: Request, span_id: str) -> Mapping[str, Any]:

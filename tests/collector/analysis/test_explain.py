@@ -355,6 +355,17 @@ def test_explain_takes_errors_as_what_failed(store: EmbeddedStore) -> None:
     assert (found["attributes"][0]["attribute"], found["attributes"][0]["value"]) == ("model", "b")
 
 
+@pytest.mark.parametrize("failed", [0, 100])
+def test_explain_of_requests_that_are_all_alike_names_nothing(store: EmbeddedStore, failed: int) -> None:
+    """None failed: none is marked. All failed: all are, and there is nothing to compare them with."""
+    units = Units(store)
+    for number in range(100):
+        units.unit(number, error=number < failed, model="b" if number < 20 else "a")
+    units.save()
+    found = explain(store, {"metric": "errors", "bad": True, **DAY}, clock=now)
+    assert (found["n_selected"], found["n_baseline"], found["attributes"]) == (failed, 100 - failed, [])
+
+
 def test_explain_takes_requests_of_one_user_as_dependent(store: EmbeddedStore) -> None:
     """Three of twenty users fail always; that two of them, and five others, use one model is chance."""
     units = Units(store)

@@ -69,6 +69,15 @@ def test_the_first_version_of_a_prompt_is_no_start(store: EmbeddedStore, units: 
     assert found == [("v2", timedelta(minutes=5)), ("v3", timedelta(minutes=7))]
 
 
+def test_a_version_that_was_in_use_before_the_range_does_not_start_in_it(store: EmbeddedStore, units: Units) -> None:
+    """Two versions side by side, then a third: only the third starts, in a short range as well."""
+    for number, (version, minute) in enumerate([("v1", -90), ("v2", -80), ("v2", 1), ("v1", 2), ("v3", 7)]):
+        units.unit(number, at=T0 + timedelta(minutes=minute), prompt_name="p", prompt_version=version)
+    units.save()
+    asked = {"first": T0, "last": T0 + timedelta(hours=1)}
+    assert [row[1] for row in store.read(traces.prompt_starts(Filter()), asked).rows] == ["v3"]
+
+
 def test_the_newest_span_and_a_service_are_found(store: EmbeddedStore, units: Units) -> None:
     """Of an empty store there are none."""
     assert traces.newest_span(store) == (None, None)

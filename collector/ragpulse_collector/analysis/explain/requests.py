@@ -167,7 +167,8 @@ def _bad(values: Sequence[tuple[float, bool | None]], *, scored: bool) -> Callab
         return lambda _, passing: passing is False
     ordered = sorted((value for value, _ in values), reverse=not scored)
     if not ordered or ordered[0] == ordered[-1]:
-        return lambda value, _: not scored and set(ordered) == {1.0} and value == 1.0
+        all_bad = not scored and ordered[:1] == [1.0]
+        return lambda *_: all_bad
     limit = ordered[int(len(ordered) * _WORST)]
     if limit == ordered[-1]:  # most are alike: those that are not
         return lambda value, _: value < limit if scored else value > limit

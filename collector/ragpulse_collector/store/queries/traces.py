@@ -201,11 +201,15 @@ def facts_of(keep: Filter, columns: Sequence[str] = ()) -> str:
 
 
 def prompt_starts(keep: Filter) -> str:
-    """One row per prompt version that began in the range, without the first version of each prompt."""
+    """One row per prompt version that began in the range, without the first version of each prompt.
+
+    A version that was in use in the day before, or in the range of the same length before, did not begin in it.
+    """
     return f"""
         SELECT prompt_name, prompt_version, min(start_time) AS t FROM ({FACTS})
-        WHERE prompt_version IS NOT NULL AND start_time >= $first AND start_time < $last AND {keep.sql}
-        GROUP BY prompt_name, prompt_version QUALIFY row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
+        WHERE prompt_version IS NOT NULL AND start_time >= $first - greatest($last - $first, INTERVAL 1 DAY)
+        AND start_time < $last AND {keep.sql} GROUP BY prompt_name, prompt_version
+        QUALIFY t >= $first AND row_number() OVER (PARTITION BY prompt_name ORDER BY t) > 1
         ORDER BY t"""
 
 

@@ -120,7 +120,6 @@ function drawMarkers(plot, spec) {
   const { ctx } = plot;
   const ratio = devicePixelRatio || 1;
   ctx.save();
-  ctx.fillStyle = css("--muted");
   ctx.font = `${11 * ratio}px ${css("--sans")}`;
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
@@ -142,10 +141,9 @@ function drawMarkers(plot, spec) {
     const row = free.findIndex((end) => left > end);
     if (row < 0) continue;
     const y = isHigh(plot, spec, left, left + width) ? plot.bbox.top + plot.bbox.height - (4 + row * 13) * ratio : plot.bbox.top + (10 + row * 13) * ratio;
-    ctx.strokeStyle = css("--card"); // legible over bars and bands as well
-    ctx.lineWidth = 3 * ratio;
-    ctx.setLineDash([]);
-    ctx.strokeText(text, left, y);
+    ctx.fillStyle = css("--card"); // legible over bars and bands as well
+    ctx.fillRect(left - 2 * ratio, y - 10 * ratio, width + 4 * ratio, 13 * ratio);
+    ctx.fillStyle = css("--muted");
     ctx.fillText(text, left, y);
     free[row] = left + width + 6 * ratio;
   }
