@@ -143,6 +143,12 @@ def clustered_coverage(seeds: int) -> list[Promise]:
         found.append(Promise(f"{name}mean over cells", float(np.mean([one.covered for _, one in band])), 0.94))
         if goal > 0.92:
             found.append(Promise(f"{name}wrong at the limit", rate, high=0.03 + slack * 0.17, note=wrong[0].told))
+    for users, pi in ((60, "pi 1"), (300, "pi 1/0.05")):  # the kind of cell that was decided wrongly most often
+        cell = CLUSTERED.Cell(users, 3, "one asks a quarter", 0.2, "yes or no", 0.9, pi)
+        one = CLUSTERED.look(chance, cell, 10_000)
+        found.append(
+            Promise("one user asks a quarter: wrong at the limit", max(one.above, one.below), high=0.03, note=cell.told)
+        )
     return found
 
 

@@ -41,6 +41,7 @@ READINGS: tuple[tuple[str, str, float | None], ...] = (
     ("judge", '{"score": "True"}', 1.0),
     ("judge", "{'score': 0.25, 'reason': None,}", 0.25),
     ("rubric", '{"mark": "0.5"}', 0.5),
+    ("rubric", '{"result": {"reason": "r", "score": 0.5}}', 0.5),
     ("grouse_completeness", '{"Answer_2": {"Completeness": "4 out of 5"}}', 4.0),
     ("grouse_completeness", '{"output": {"completeness": "N/A"}}', None),
     ("pairwise", '{"winner": "answer_1"}', 1.0),

@@ -141,7 +141,7 @@ class Chart:
 
     @cached_property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """The figures of all lines, newest first: t, line, value, lo, hi, n, users, not_scored."""
+        """The figures of all lines, newest first: t, line, value, lo, hi, n, users, asked, missing, not_scored."""
         return _rows(self.lines)[:MAX_ROWS]
 
     @cached_property
@@ -353,6 +353,8 @@ def _row(moment: int, line: Mapping[str, Any], point: Mapping[str, Any]) -> dict
         "hi": _finite(point.get("hi")),
         "n": point.get("n"),
         "users": point.get("users"),
+        "asked": point.get("asked"),
+        "missing": point.get("missing"),
         "not_scored": _not_scored(point),
     }
 

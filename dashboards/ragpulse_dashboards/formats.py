@@ -156,12 +156,12 @@ def estimate(one: Any, kind: str = "ratio") -> str:
 
 def rests_on(one: Any, eligible: Any = None) -> str:
     """What an estimate rests on, as far as it is known: `412 of 9,800 answers · 58 users · 169 missing`."""
-    n, of = _number(one.get("n")), _number(eligible)
-    answers = f"{count(n or 0)} of {counted(of, 'answer')}" if of is not None and of != n else counted(n or 0, "answer")
+    n, of = _number(one.get("n")) or 0, round(_number(eligible) or 0)
+    answers = f"{count(n)} of {counted(of, 'answer')}" if of and of != n else counted(n, "answer")
     users, missing = _number(one.get("users")), _number(one.get("missing"))
-    return " · ".join(
-        [answers, *([counted(users, "user")] if users else []), *([f"{count(missing)} missing"] if missing else [])]
-    )
+    whose = counted(users, "user") if users else "taken as independent" if _number(one.get("lo")) is not None else ""
+    lost = f"{count(missing)} missing" if missing else ""
+    return " · ".join(filter(None, (answers, whose, lost)))
 
 
 def signed(value: Any, kind: str = "ratio") -> str:

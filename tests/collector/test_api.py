@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +243,23 @@ def test_mistakes_are_named(collector: Start, operation: str, params: dict[str, 
         ("GET plan", {"evaluator": "groundednes", "half_width": 0.02}, "groundedness"),
         ("GET compare", {"a": "faithfulnes@1", "b": "faithfulness@2"}, "faithfulness"),
         ("GET calibration", {"evaluator": "groundednes"}, "groundedness"),
+        ("GET explain", {"name": "eror_rate"}, "error_rate"),
+        ("GET traces", {"evaluator": "groundednes", "sort": "worst"}, "groundedness"),
+        ("GET traces", {"sort": "wrst"}, "worst"),
+        ("GET traces", {"evaluator": "refusal", "outcome": "droped"}, "dropped"),
+        ("GET export/traces", {"evaluator": "refusl"}, "refusal"),
+        ("GET export/evaluations", {"evaluator": "refusl"}, "refusal"),
+        ("GET sessions", {"evaluator": "refusl", "sort": "worst"}, "refusal"),
+        ("GET documents", {"evaluator": "refusl"}, "refusal"),
+        ("GET documents", {"sort": "unusd"}, "unused"),
+        ("GET labels/suggest", {"evaluator": "refusl"}, "refusal"),
+        ("GET drift", {"evaluator": "faithfulnes"}, "faithfulness"),
+        ("GET blame", {"group_by": "servise"}, "service"),
+        ("GET compare", {"a": "servise:x", "b": "service:y"}, "service"),
+        ("GET compare", {"a": "service:x", "b": "service:y", "by": "modle"}, "model"),
+        ("POST datasets/d", {"evaluator": "refusl", "max_score": 0.5}, "refusal"),
+        ("POST drift/anchors", {"evaluator": "faithfulnes"}, "faithfulness"),
+        ("POST drift/run", {"evaluator": "faithfulnes"}, "faithfulness"),
         ("GET traces", {"where": "servce = 'a'"}, "service"),
         ("POST rules", {"name": "x", "evaluators": ["refusl"], "rate": 1}, "refusal"),
         ("POST rules", {"name": "x", "evaluators": ["refusal"], "rate": 1, "where": "servce = 'a'"}, "service"),
@@ -255,6 +274,41 @@ def test_a_slip_is_refused_with_the_nearest_name(
     with pytest.raises(ClientError, match=f"did you mean '{near}'") as raised:
         connect(collector().url).call(operation, params)
     assert raised.value.status == 400
+
+
+def test_every_question_about_an_evaluator_knows_its_name(collector: Start) -> None:
+    """A new operation that takes an evaluator's name refuses an unknown one as problem+json."""
+    url = collector().url
+    paths = json.loads(urllib.request.urlopen(f"{url}/openapi.json").read())["paths"]
+    asked = {
+        path: {one["name"] for one in about["get"]["parameters"] if one.get("required")}
+        for path, about in paths.items()
+        if any(one["name"] == "evaluator" for one in about.get("get", {}).get("parameters", ()))
+    }
+    assert len(asked) >= 9
+    for path, needed in asked.items():
+        given = {**dict.fromkeys(needed, "0.5"), "evaluator": "QQQ"}
+        with pytest.raises(urllib.error.HTTPError, match="400") as raised:
+            urllib.request.urlopen(f"{url}{path}?{urllib.parse.urlencode(given)}")
+        with raised.value as answer:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert "no evaluator 'QQQ'; there are: " in json.loads(answer.read())["detail"]
+
+
+def test_names_are_known_by_scores_labels_and_rules(collector: Start) -> None:
+    """What has scores, a label or a rule can be asked for although no evaluator of the registry is called so."""
+    running = collector()
+    client = connect(running.url)
+    assert client.call("GET traces", {"evaluator": "feedback"})["traces"] == []
+    send(running.url, rag_trace(0))
+    until(client, "select 1 from traces where decided")
+    client.call("POST labels", {"trace_id": f"{1:032x}", "evaluator": "polite", "passing": False})
+    client.call("POST scores", {"trace_id": f"{1:032x}", "name": "thumbs", "score": 1})
+    until(client, "select 1 from scores where evaluator = 'thumbs'")
+    for name in ("polite", "thumbs", "refusal"):
+        client.call("GET traces", {"evaluator": name})
+    with pytest.raises(ClientError, match="did you mean 'thumbs'"):
+        client.call("GET traces", {"evaluator": "thums"})
 
 
 def test_scores_that_somebody_sends_may_have_a_name_like_an_evaluators(collector: Start) -> None:

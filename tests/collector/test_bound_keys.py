@@ -145,6 +145,21 @@ def test_no_operation_shows_a_bound_key_what_is_not_its_own(mixed: Collector) ->
     assert SECRET in ask(mixed.url, "GET", "/api/v1/traces", "everything")[1]
 
 
+def test_names_of_evaluators_of_other_services_stay_theirs(mixed: Collector) -> None:
+    """Whether another service has scores of this name is not told, nor its name."""
+    post_score = {"trace_id": IDS[OTHER], "name": SECRET, "score": 1.0}
+    assert ask(mixed.url, "POST", "/api/v1/scores", "everything", post_score)[0] == 200
+    theirs, near = f"/api/v1/traces?evaluator={SECRET}", f"/api/v1/traces?evaluator={SECRET[:-1]}"
+    eventually(lambda: SECRET in ask(mixed.url, "GET", near, "everything")[1])
+    assert ask(mixed.url, "GET", theirs, "everything")[0] == 200
+    for path in (theirs, near):
+        status, text = ask(mixed.url, "GET", path, "ours")
+        assert status == 400
+        assert "did you mean" not in text
+    status, text = ask(mixed.url, "GET", "/api/v1/traces?evaluator=QQQ", "ours")
+    assert SECRET not in text
+
+
 def test_no_other_route_answers_a_bound_key(mixed: Collector) -> None:
     """Pages, exports and Prometheus are refused; nothing but health, the login and OTLP is left."""
     for method, path in routes_of(mixed):

@@ -41,9 +41,7 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
     keep = filter_of(params)
     evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
-    order = _SORTS.get(str(params.get("sort") or "retrieved"))
-    if order is None:
-        raise ValueError(f"sort: possible are {', '.join(_SORTS)}")
+    order = _SORTS[params.get("sort") or "retrieved"]
     scored = sample_of(store, evaluator, window.parameters, keep)
     used = sample_of(store, "context_utilization", window.parameters, keep, prefix="used_")
     sql = _QUERY.format(scored=scored.sql, used=used.sql, held=documents_of(keep), order=order)

@@ -53,9 +53,11 @@ NAMES: dict[str, Traffic] = {
 """The metrics beside `quality:`, `score:` and `pass_rate:` of an evaluator."""
 
 _FAMILIES = (*MEASURES, "coverage")
+FEEDBACK = "feedback"
+"""What a score is called whose sender does not name it."""
 
 
-def check_metric(metric: str, known: Collection[str], scored: Callable[[], Collection[str]] = tuple) -> None:
+def check_metric(metric: str, known: Collection[str], met: Callable[[], Collection[str]] | None = None) -> None:
     """Raise ValueError with the nearest name unless it is a metric; see `check_evaluator`."""
     family, colon, evaluator = metric.partition(":")
     if not colon and metric in NAMES:
@@ -64,18 +66,21 @@ def check_metric(metric: str, known: Collection[str], scored: Callable[[], Colle
         possible = (*NAMES, *(f"{name}:<evaluator>" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise ValueError(f"no metric {metric!r}{hint}")
-    check_evaluator(evaluator, known, scored)
+    check_evaluator(evaluator, known, met)
 
 
-def check_evaluator(name: str, known: Collection[str], scored: Callable[[], Collection[str]] = tuple) -> None:
-    """Raise ValueError where a name looks like a slip of one that is `known`, and has no scores.
+def check_evaluator(name: str, known: Collection[str], met: Callable[[], Collection[str]] | None = None) -> None:
+    """Raise ValueError with the nearest name unless an evaluator is `known` or one that the store has `met`.
 
-    Another name is taken as that of scores which somebody sends.
+    Without `met` only a slip of a known name is refused: another may be that of scores which somebody will send.
     """
     bare = name.partition("@")[0]
-    slip = "" if bare in known else nearest(bare, known, cutoff=0.8)
-    if slip and bare not in scored():
-        raise ValueError(f"no evaluator {bare!r}{slip}")
+    if bare in known or bare == FEEDBACK:
+        return
+    stored = () if met is None else met()
+    slip = nearest(bare, {*known, *stored}, cutoff=0.6 if met else 0.8)
+    if bare not in stored and (slip or met):
+        raise ValueError(f"no evaluator {bare!r}{slip or '; there are: ' + ', '.join(sorted(stored or known))}")
 
 
 _TOTALS = {

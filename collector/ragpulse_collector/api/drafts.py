@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from ragpulse_collector.analysis.traffic import FEEDBACK
 from ragpulse_collector.api.models import ById, Filters, OfEvaluator, TraceList
 from ragpulse_collector.api.params import Duration, JsonList, Names, Params, Since, SpanId, TraceId, TraceIds, Unit
 from ragpulse_collector.settings import MonitorSettings
@@ -86,7 +87,7 @@ class Score(Params):
 
     trace_id: TraceId
     span_id: SpanId | None = None
-    name: Text = "feedback"
+    name: Text = FEEDBACK
     score: float | None = None
     label: Text | None = None
     comment: Text | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -155,6 +156,10 @@ class Metrics(Cached):
     corrected: bool = Field(False, description="Correct quality by people's labels.")
     assisted_by: str | None = Field(None, description="An evaluator that scored everything; makes intervals narrower.")
 
+    def metrics(self) -> Sequence[str]:
+        """Return the metrics by name."""
+        return [self.name] if isinstance(self.name, str) else self.name
+
 
 class Overview(Cached):
     """`GET overview`."""
@@ -175,6 +180,10 @@ class Exemplars(Filters):
         given = super().given()
         return given | {"name": given.pop("metric", None) or self.name}
 
+    def metrics(self) -> Sequence[str]:
+        """Return the metric that is asked for, if any."""
+        return [one for one in (self.metric or self.name,) if one]
+
 
 class Explain(Buckets):
     """`GET explain`; `name` is another name of `metric`."""
@@ -186,6 +195,10 @@ class Explain(Buckets):
     sel_lo: float | None = None
     sel_hi: float | None = None
     bad: bool = Field(False, description="Only failing answers, failed requests, or the highest tenth of a number.")
+
+    def metrics(self) -> Sequence[str]:
+        """Return the metric that is asked for, if any."""
+        return [one for one in (self.metric or self.name,) if one]
 
 
 class Compare(Filters):
@@ -215,7 +228,7 @@ class Documents(Filters):
     """`GET documents`."""
 
     evaluator: str | None = None
-    sort: str | None = None
+    sort: Literal["worst", "best", "retrieved", "unused"] = "retrieved"
     limit: int | None = None
 
 

@@ -72,6 +72,10 @@ class Params(BaseModel):
         """Return the parameters that were given, by their public names, with converted values."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
+    def metrics(self) -> Sequence[str]:
+        """Return the names of the metrics that are asked for."""
+        return ()
+
     @classmethod
     def names(cls) -> list[str]:
         """Return the public names of all parameters."""
@@ -115,7 +119,8 @@ def _words(one: ErrorDetails) -> str:
         return f"{name} takes one value, not a list or an object"
     if one["type"] == "value_error":
         return f"{name}: {text}" if name else text
-    return f"{name}: {text[:1].lower()}{text[1:]}, not {str(one['input'])[:80]!r}"
+    possible = re.findall("'([^']*)'", text) if one["type"] == "literal_error" else ()
+    return f"{name}: {text[:1].lower()}{text[1:]}, not {str(one['input'])[:80]!r}{nearest(str(one['input']), possible)}"
 
 
 def _time(value: Any) -> datetime | timedelta | str:

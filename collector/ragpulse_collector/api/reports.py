@@ -31,6 +31,8 @@ class Measured(Estimate):
     """An estimate with what is missing from it: selected answers without a verdict."""
 
     missing: int = 0
+    asked: float = 0.0
+    """The answers that it speaks for: those scored, by what each represents, and those missing."""
     replayed: int = 0
     """Scores that a replay made, of `n`."""
     missing_share: float = 0.0

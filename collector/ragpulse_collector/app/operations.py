@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +45,7 @@ from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
-from ragpulse_collector.store.queries.scores import scored_names
+from ragpulse_collector.store.queries.scores import met_evaluators
 
 Force = Callable[[str, str | None, Sequence[str]], int]
 """The sampler's way to queue evaluations that a person asked for."""
@@ -65,20 +66,19 @@ def operations(
     wake: Callable[[], None],
 ) -> Operations:
     """Join each operation to its function."""
-    reads = (*_reads(store, settings, status), *_measures(store, catalog), _evaluators(store, catalog, rules))
-    return Operations(
-        (
-            *reads,
-            *_rules(rules),
-            *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
-            *_replays(replays, External(store)),
-            *_drift(drift),
-            *_datasets(store),
-            *_monitors(monitors, Targets(store, settings.target, known=lambda: catalog.registry.names)),
-            *_data(store, settings, prices),
-            *offered(store),
-        )
+    reads = (*_reads(store, settings, status), *_measures(store), _evaluators(store, catalog, rules))
+    table = (
+        *reads,
+        *_rules(rules),
+        *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
+        *_replays(replays, External(store)),
+        *_drift(drift),
+        *_datasets(store),
+        *_monitors(monitors, Targets(store, settings.target, known=lambda: catalog.registry.names)),
+        *_data(store, settings, prices),
+        *offered(store),
     )
+    return Operations(_refusing_slips(one, store, lambda: catalog.registry.names) for one in table)
 
 
 _admin = partial(Operation, scope="admin")
@@ -89,23 +89,29 @@ def _given(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
     return lambda params: ask(params.given())
 
 
-def _measure(
-    store: Store, catalog: Catalog, ask: Callable[..., Any], *, metric: str = "metric", **more: Any
-) -> Callable[[models.Filters], Any]:
-    """Return the operation of a function of `analysis`; a slip in the name of a metric or an evaluator is refused."""
-    scored = partial(scored_names, store)
+def _refusing_slips(operation: Operation, store: Store, known: Callable[[], Collection[str]]) -> Operation:
+    """Refuse a metric or an evaluator that there is not: an empty answer would look as if nothing had been bad."""
+    if operation.params is drafts.Label:  # people label answers before an evaluator of that name scores any
+        return operation
 
-    def run(params: models.Filters) -> Any:
-        given, known = params.given(), catalog.registry.names
-        asked = given.get(metric) or ()
-        for name in [asked] if isinstance(asked, str) else asked:
-            check_metric(name, known, scored)
-        for side in ("evaluator", "assisted_by", "a", "b"):
-            if ":" not in str(given.get(side) or ":"):
-                check_evaluator(given[side], known, scored)
-        return ask(params.limited(store), given, **more)
+    def run(params: Params) -> Any:
+        met = partial(met_evaluators, store, params.caller.binding)
+        for metric in params.metrics():
+            check_metric(metric, known(), met)
+        for name in (str(getattr(params, one, None) or "") for one in _EVALUATORS):
+            if name and ":" not in name:
+                check_evaluator(name, known(), met)
+        return operation.run(params)
 
-    return run
+    return replace(operation, run=run)
+
+
+_EVALUATORS = ("evaluator", "assisted_by", "a", "b")
+
+
+def _measure(store: Store, ask: Callable[..., Any], **more: Any) -> Callable[[models.Filters], Any]:
+    """Return the operation of a function of `analysis`."""
+    return lambda params: ask(params.limited(store), params.given(), **more)
 
 
 def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation, ...]:
@@ -128,16 +134,16 @@ def _reads(store: Store, settings: Settings, status: Status) -> tuple[Operation,
     )  # fmt: skip
 
 
-def _measures(store: Store, catalog: Catalog) -> tuple[Operation, ...]:
-    over, snapshots = partial(_measure, store, catalog), Snapshots(store)
+def _measures(store: Store) -> tuple[Operation, ...]:
+    over, snapshots = partial(_measure, store), Snapshots(store)
     return (
-        Operation("GET metrics", over(series, metric="name", snapshots=snapshots), "A metric over request time.",
+        Operation("GET metrics", over(series, snapshots=snapshots), "A metric over request time.",
                   models.Metrics, reports.Metrics | reports.ManyMetrics, bound=True),
         Operation("GET overview", over(overview, snapshots=snapshots), "The headline of a range.", models.Overview,
                   reports.Overview),
         Operation("GET coverage", over(coverage), "What was eligible, selected, scored and dropped.", models.Filters,
                   reports.Coverage),
-        Operation("GET exemplars", over(exemplars, metric="name"), "The worst, median and best traces behind a point.",
+        Operation("GET exemplars", over(exemplars), "The worst, median and best traces behind a point.",
                   models.Exemplars, reports.Exemplars, bound=True),
         Operation("GET explain", over(explain), "What differs in a selection.", models.Explain, reports.Explanation),
         Operation("GET compare", over(compare), "Two sides: difference, interval, test, worst flips.", models.Compare,

@@ -67,7 +67,7 @@ def _variance(far: str) -> str:
 _KINDS = """
         kinds AS (
             SELECT *, low < 0 OR high > 1 AS unbounded, least(1.0, greatest(0.0, m)) AS p, clusters >= n AS alone,
-                   CASE WHEN clusters > 1 THEN error / (1 - cluster_squares) ELSE error END AS shown,
+                   CASE WHEN clusters > 1 THEN error / (1 - largest) ELSE error END AS shown,
                    CASE WHEN alone THEN 0.0 WHEN variance * (1 - own) <= 0 THEN 1.0
                         ELSE least(1.0, greatest(0.0, (between * clusters / (clusters - 1) - variance * own)
                                                       / (variance * (1 - own)))) END AS rho,

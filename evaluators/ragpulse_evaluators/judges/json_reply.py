@@ -94,11 +94,11 @@ def folded_key(key: str) -> str:
 def unwrapped(reply: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The reply with folded keys; an object under the only key of another ("result", "evaluation") is read itself."""
     folded = {folded_key(key): value for key, value in reply.items()}
-    while len(folded) == 1 and not folded.keys() & set(known):
-        [inner] = folded.values()
-        if not isinstance(inner, dict):
+    while len(folded) == 1 and isinstance(inner := next(iter(folded.values())), dict):
+        within = {folded_key(key): value for key, value in inner.items()}
+        if folded.keys() & set(known) and not within.keys() & set(known):
             break
-        folded = {folded_key(key): value for key, value in inner.items()}
+        folded = within
     return folded
 
 

@@ -304,8 +304,11 @@ class WeightedMean:
 
     @property
     def _shown(self) -> float:
-        """`error`, corrected for the residuals being taken from the mean of the same answers."""
-        return self.error / (1.0 - self.cluster_squares) if self.clusters > 1 else self.error
+        """`error`, corrected for the residuals being taken from the mean of the same answers.
+
+        The answers of the largest user pull that mean most: CR2 with their leverage (McCaffrey and Bell 2002).
+        """
+        return self.error / (1.0 - self.largest) if self.clusters > 1 else self.error
 
     @property
     def likeness(self) -> float:

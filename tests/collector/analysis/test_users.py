@@ -5,10 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 import statistics
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
 from ragpulse_collector.analysis.calibration import _drawn, _Judged, calibration
@@ -17,10 +22,12 @@ from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check
 from ragpulse_collector.analysis.selection import Window
 from ragpulse_collector.analysis.series import series
+from ragpulse_collector.api.http import plain
 from ragpulse_collector.monitoring.measure import Condition, readings
 from ragpulse_collector.monitoring.targets import Targets
 from ragpulse_collector.settings import TargetSettings
 from ragpulse_collector.store.embedded import EmbeddedStore
+from ragpulse_dashboards import routes
 from ragpulse_evaluators.statistics import hajek
 
 SERVICES = 40
@@ -176,6 +183,35 @@ def test_missing_answers_decide_in_every_bucket(
     (line,) = series(store, {**DAY, "name": "quality:judge", "step": "1h"})["series"]
     afternoon = [one for one in line["points"] if one["missing"]]
     assert [(one["value"], one["bounds"], one["missing"]) for one in afternoon] == [(None, [0.0, 1.0], 120)]
+
+
+@pytest.mark.parametrize(("known", "whose"), [(True, "58 users"), (False, "taken as independent")])
+def test_the_line_above_a_chart_says_what_it_rests_on(store: EmbeddedStore, known: bool, whose: str) -> None:
+    """The same figures as the estimator's words, read from the page; corrected by labels, too."""
+    units = Units(store)
+    for number in range(200):
+        facts = {"user_id": f"u{number % 58}"} if known else {}
+        units.scored(number, "judge", float(number % 10 > 0), pi=0.5, u=0.25, facts=facts)
+        if number < 60:
+            units.add("labels", trace_id=trace_id(number), span_id=0xAA, request_time=T0, evaluator="judge",
+                      score=float(number % 10 > 1), passing=number % 10 > 1, annotator="a", label_pi=0.5,
+                      created_at=T0)  # fmt: skip
+    for number in range(200, 220):
+        units.unit(number, **({"user_id": "u1"} if known else {}))
+        units.decision(number, "judge", pi=0.5, u=0.25, reason="budget", capped=True)
+    units.save()
+
+    async def api(operation: str, params: Mapping[str, Any]) -> Any:
+        return plain(series(store, params)) if operation == "GET metrics" else {"targets": []}
+
+    pages = TestClient(Starlette(routes=routes(api)), base_url="http://127.0.0.1")
+    for corrected in ("", "&corrected=true"):
+        path = f"/figures?metric=quality:judge&from={DAY['from']}&to={DAY['to']}&step=all{corrected}"
+        page = " ".join(re.sub("<[^>]+>", " ", pages.get(path).text).split())
+        assert f"200 of 440 answers · {whose} · 20 missing · " in page
+    (line,) = series(store, {**DAY, "name": "quality:judge", "step": "all", "corrected": True})["series"]
+    assert line["corrected"]
+    assert f"200 of 440 answers · {whose} · 20 missing" in line["points"][0]["words"]
 
 
 def test_an_evaluator_without_any_verdict_is_in_the_headline(store: EmbeddedStore) -> None:

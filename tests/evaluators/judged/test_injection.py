@@ -5,9 +5,13 @@ program would, by their marks. With static delimiters, as other packages use the
 reaches it; with marks derived from the case none does.
 """
 
+import importlib.util
 import json
 import re
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -95,6 +99,39 @@ async def test_a_reply_that_echoes_two_verdicts_is_invalid() -> None:
 
     result = await get_evaluator("faithfulness", judge=Echo(marked_away))(attacked("response", ORDERS[-2]))
     assert (result.status, result.score) == ("invalid", None)
+
+
+@pytest.fixture(scope="module")
+def versions() -> ModuleType:
+    """The benchmark that compares versions of the prompts, as a module."""
+    path = Path(__file__).parents[3] / "benchmarks" / "prompt_versions.py"
+    spec = importlib.util.spec_from_file_location("prompt_versions", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_no_evaluators_prompt_lets_orders_out_and_every_way_of_writing_is_read(versions: ModuleType) -> None:
+    """In three languages; the order never stands in the message that sets the task."""
+    found = await versions.measured()
+    met = {name: one for name, one in found.items() if one["cases"]}
+    assert len(met) >= 29
+    assert {name for name, one in met.items() if one["outside"] or one["beside"]} == set()
+    assert {name for name, one in met.items() if one["read"] < one["ways"]} == set()
+
+
+def test_prompts_are_compared_with_those_of_an_earlier_version(versions: ModuleType) -> None:
+    """The first build had one message, data of users' own prompts without marks, and a stricter reader."""
+    root = Path(__file__).parents[3]
+    if subprocess.run(["git", "cat-file", "-e", f"{versions.FIRST}^{{commit}}"], cwd=root, check=False).returncode:
+        pytest.skip("this checkout does not have the history")
+    before = versions.of_commit(versions.FIRST)
+    assert before["custom_yaml"]["outside"] == before["custom_yaml"]["cases"] > 0
+    assert before["faithfulness"]["outside"] == 0 < before["faithfulness"]["beside"]
+    assert 0 < before["faithfulness"]["read"] < before["faithfulness"]["ways"]
+    assert "| `custom_yaml` | 90 / 90 of 90 |" in versions.table(before, before)
 
 
 class CopyingJudge(NaiveJudge):

@@ -13,6 +13,7 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import latest_runs
 from ragpulse_collector.store.queries.scores import RUN_SCORES, evaluators_in, sample_of
 from ragpulse_collector.store.queries.traces import Filter
+from ragpulse_evaluators.errors import nearest
 
 __all__ = ["DIMENSIONS", "Scored", "Side", "Units", "dimension_of", "evaluator_of", "read", "side_of"]
 
@@ -83,9 +84,10 @@ def side_of(store: Store, text: str) -> Side:
         return Side(text, column=dimensions({"group_by": [kind]})[0], value=value)
     name, at, version = text.partition("@")
     if not at or not name or not version:
+        slip = nearest(kind, (*DIMENSIONS, "judge", "run", "tag")) if colon else ""
         raise ValueError(
             f"{text!r}: write NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., "
-            "release:..., tag:... or metadata.KEY:..."
+            f"release:..., tag:... or metadata.KEY:...{slip}"
         )
     return Side(text, evaluator=name, version=version)
 

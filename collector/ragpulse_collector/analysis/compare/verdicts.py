@@ -60,7 +60,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
     keep = filter_of(params)
     sides = [side_of(store, str(params.get(key) or "")) for key in ("a", "b")]
-    evaluator, by = evaluator_of(store, sides, params, window), dimension_of(params.get("by"))
+    by, evaluator = dimension_of(params.get("by")), evaluator_of(store, sides, params, window)
     a, b = (read(store, side, evaluator, window, keep, by) for side in sides)
     for side, found in zip(sides, (a, b), strict=True):
         if not found:

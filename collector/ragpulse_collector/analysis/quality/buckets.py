@@ -115,8 +115,12 @@ class Bucket:
     @property
     def missing_share(self) -> float:
         """The share of the selected traffic that has no verdict."""
-        seen = self.moments.w if self.moments else 0.0
-        return self.missing.weight / (seen + self.missing.weight) if self.missing.weight else 0.0
+        return self.missing.weight / self.asked if self.missing.weight else 0.0
+
+    @property
+    def asked(self) -> float:
+        """The answers that the estimate speaks for: those scored, by what each represents, and those missing."""
+        return (self.moments.w if self.moments else 0.0) + self.missing.weight
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -154,6 +158,7 @@ class Bucket:
             "dropped": self.missing.dropped,
             "pending": self.missing.pending,
             "missing": self.missing.n,
+            "asked": self.asked,
             "missing_share": self.missing_share,
             "replayed": max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
             "bounds": None if self.bounds is None else list(self.bounds),
@@ -165,20 +170,19 @@ class Bucket:
     @property
     def words(self) -> str:
         """The figures as one line: value, answers, users, what is missing."""
-        seen = self.moments.w if self.moments else 0.0
         return in_words(
-            point(self.estimate, identified=self.identified), asked=seen + self.missing.weight, note=self.missing.note
+            point(self.estimate, identified=self.identified) | {"asked": self.asked}, note=self.missing.note
         )
 
 
 NO_POINT: dict[str, Any] = {
-    **point(None), "counts": dict.fromkeys(FAILURES, 0), "dropped": 0, "pending": 0, "missing": 0,
+    **point(None), "counts": dict.fromkeys(FAILURES, 0), "dropped": 0, "pending": 0, "missing": 0, "asked": 0.0,
     "missing_share": 0.0, "replayed": 0, "bounds": None, "least": None, "most": None, "words": "nothing scored",
 }  # fmt: skip
 """The point of a bucket in which nothing was selected."""
 
 
-def in_words(figures: Mapping[str, Any], *, asked: float | None = None, note: str | None = None) -> str:
+def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
     """Say what a point rests on: `0.87 ± 0.03 · 412 of 9,800 answers · 58 users · 169 missing: 169 pending`."""
     value, lo, hi, n = (figures[name] for name in ("value", "lo", "hi", "n"))
     if value is None:
@@ -189,7 +193,8 @@ def in_words(figures: Mapping[str, Any], *, asked: float | None = None, note: st
         quality = f"{value:.2f} ± {(hi - lo) / 2.0:.2f}"
     else:
         quality = f"{value:.2f} ({lo:.2f} to {hi:.2f})"
-    of = f" of {asked:,.0f}" if asked is not None and round(asked) > n else ""
+    asked = round(figures.get("asked") or 0)
+    of = f" of {asked:,}" if asked > n else ""
     whose = "taken as independent" if figures["users"] is None else f"{figures['users']:,} users"
     return " · ".join(part for part in (quality, f"{n:,}{of} answers", whose, note) if part)
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ragpulse_collector.settings import Binding
 from ragpulse_collector.store.estimates import CLUSTER, IDENTIFIED
 from ragpulse_collector.store.protocol import Store
 from ragpulse_collector.store.queries.decisions import BARE_NAME, LIVE
 from ragpulse_collector.store.queries.runs import shares
-from ragpulse_collector.store.queries.traces import FACTS, Filter, with_columns
+from ragpulse_collector.store.queries.traces import FACTS, Filter, bound_to, with_columns
 from ragpulse_collector.store.views import hex_span, hex_trace
 
 MEASURES = {"quality": "normalized", "score": "score", "pass_rate": "passing::INTEGER"}
@@ -156,9 +157,12 @@ def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
     return [name for (name,) in rows]
 
 
-def scored_names(store: Store) -> list[str]:
-    """The evaluators with any score, those of people and of code included."""
-    return [name for (name,) in store.read("SELECT DISTINCT evaluator FROM raw.scores").rows]
+def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
+    """The evaluators with any score, label or decision among what a key is bound to, those of people included."""
+    keep = bound_to(binding) if binding else Filter()
+    own = f" WHERE trace_id::UUID IN (SELECT trace_id::UUID FROM traces WHERE {keep.sql})" if binding else ""
+    each = (f"SELECT DISTINCT evaluator FROM raw.{table}{own}" for table in ("scores", "labels", "decisions"))
+    return [name.partition("@")[0] for (name,) in store.read(" UNION ".join(each), keep.parameters).rows]
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
