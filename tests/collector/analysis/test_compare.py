@@ -258,3 +258,44 @@ def test_a_plan_for_no_possible_width_is_refused(store: EmbeddedStore, half: Any
     """Words, nothing, and widths that no number of scores reaches: the message says which ones are possible."""
     with pytest.raises(ValueError, match="half_width is"):
         plan(store, {"evaluator": "judge", "half_width": half}, clock=now)
+
+
+def constant(store: EmbeddedStore, count: int, *, cost_usd: tuple[float, float], passing: tuple[float, float]) -> None:
+    """Two prompt versions; cost and score are the same for every answer of a version."""
+    units = Units(store)
+    for number in range(count):
+        side = number % 2
+        facts = {"prompt_version": ("v7", "v8")[side], "user_id": f"u{number}", "cost_usd": cost_usd[side]}
+        units.scored(number, "judge", passing[side], facts=facts)
+    units.save()
+
+
+@pytest.mark.parametrize(
+    ("cost_usd", "verdict"), [((0.0, 0.0), "no difference"), ((0.002, 0.002), "no difference"), ((0.002, 0.004), "worse")]
+)
+def test_constant_costs_are_compared(store: EmbeddedStore, cost_usd: tuple[float, float], verdict: str) -> None:
+    """Equal costs are equal, and another constant is a difference: no spread does not mean no data."""
+    constant(store, 80, cost_usd=cost_usd, passing=(1.0, 1.0))
+    answer = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    cost = next(one for one in answer["also"] if one["metric"] == "cost")
+    assert (cost["verdict"], cost["need_more"]) == (verdict, None)
+    assert cost["difference"]["value"] == pytest.approx(cost_usd[1] - cost_usd[0])
+
+
+def test_constant_scores_are_compared(store: EmbeddedStore) -> None:
+    """Every answer fails after a change: worse, although no side has any spread."""
+    constant(store, 80, cost_usd=(0.0, 0.0), passing=(1.0, 0.0))
+    sides = {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}
+    answer = compare(store, sides, clock=now)
+    assert (answer["verdict"], answer["difference"]["value"]) == ("worse", -1.0)
+    assert answer["test"]["p"] < 1e-9
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(20, "not enough data"), (80, "not enough data"), (400, "no difference")])
+def test_equal_constant_scores_need_answers(store: EmbeddedStore, count: int, verdict: str) -> None:
+    """All answers of both sides pass: so few could still hide a difference of 0.05, so many could not."""
+    constant(store, count, cost_usd=(0.0, 0.0), passing=(1.0, 1.0))
+    answer = compare(store, {"a": "prompt:v7", "b": "prompt:v8", "evaluator": "judge"}, clock=now)
+    assert answer["verdict"] == verdict
+    assert (answer["need_more"] is None) == (verdict == "no difference")
+    assert answer["also"][0]["verdict"] == ("not enough data" if count == 20 else "no difference")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from ragpulse_collector.analysis.selection import Window
@@ -10,27 +11,20 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, with_columns
 from ragpulse_evaluators.statistics import (
     Estimate,
+    Interval,
     benjamini_hochberg,
     compare_arms,
     hajek,
-    verdict,
+    minus,
+    needed_n,
 )
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 
-__all__ = ["ALPHA", "TAU", "WHOLE", "Group", "effects", "more_needed", "needed"]
+__all__ = ["ALPHA", "TAU", "WHOLE", "Group", "compare_sides", "effects", "more_needed"]
 
 TAU = 0.1
 """The size of difference the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
 ALPHA = 0.05
-
-
-def needed(call: str, short: int, more: int | None) -> dict[str, Any]:
-    """How many more decide it, and of what: an arm with too few users has no verdict, however many answers it has."""
-    if call != "not enough data":
-        return {"need_more": None, "need_more_of": "answers"}
-    return (
-        {"need_more": short, "need_more_of": "users"} if short else {"need_more": more or 1, "need_more_of": "answers"}
-    )
 
 
 def more_needed(mean: float, half: float, n: int) -> int | None:
@@ -57,7 +51,7 @@ def effects(
     for column, (name, _) in _COLUMNS.items():
         a, b = (_arms(store, column, side, window, keep, by) for side in (a_is, b_is))
         for stratum in a.keys() & b.keys():
-            one = _also_one(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
+            one = _effect(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
             found.setdefault(stratum, []).append(one)
     parts = [one for stratum, outcome in found.items() if stratum != WHOLE for one in outcome]
     for one, p in zip(parts, benjamini_hochberg([one["p"] for one in parts]), strict=True):
@@ -88,25 +82,48 @@ def _arms(
     return {key: arm for key, arm in found.items() if arm is not None}
 
 
-def _also_one(name: str, a: Estimate, b: Estimate, *, lower_is_better: bool) -> dict[str, Any]:
+def _effect(name: str, a: Estimate, b: Estimate, *, lower_is_better: bool) -> dict[str, Any]:
     scale = max(abs(a.estimate), abs(b.estimate), 1e-9)
-    found = compare_arms(b, a, tau=TAU * scale)
-    outcome = verdict([b, a], found)
-    if lower_is_better and outcome in ("better", "worse"):
-        outcome = "worse" if outcome == "better" else "better"
-    call = "not enough data" if outcome == "undecided" else str(outcome)
-    if found is not None and call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05 * scale:
-        call = "no difference"
-    short = max(0, ENOUGH_CLUSTERS - min(a.clusters, b.clusters))
-    half = 0.0 if found is None else (found.hi - found.lo) / 2.0
-    more = None if found is None else more_needed(found.difference / scale, half / scale, a.n + b.n)
-    return {
-        "metric": name,
-        "unit": next(unit for told_as, unit in _COLUMNS.values() if told_as == name),
-        "a": a.estimate,
-        "b": b.estimate,
-        "difference": None if found is None else {"value": found.difference, "lo": found.lo, "hi": found.hi},
-        "p": 1.0 if found is None else found.p,
-        "verdict": call,
-        **needed(call, short, more),
-    }
+    outcome = compare_sides(a, b, scale=scale, bounded=False)
+    p = outcome.pop("test")["p"]
+    if lower_is_better:
+        outcome["verdict"] = {"better": "worse", "worse": "better"}.get(outcome["verdict"], outcome["verdict"])
+    unit = next(unit for label, unit in _COLUMNS.values() if label == name)
+    return {"metric": name, "unit": unit, "a": a.estimate, "b": b.estimate, "p": p, **outcome}
+
+
+def compare_sides(a: Estimate, b: Estimate, *, scale: float, bounded: bool) -> dict[str, Any]:
+    """Return the difference b minus a, its test, the verdict, and how many more answers or users would decide.
+
+    The test is sequential. Where the values of each side are constant, it is the exact permutation test of users.
+    `scale` is the size of the values, `bounded` says that they lie in 0..1. Below 30 users a side there is no verdict.
+    """
+    sequence = compare_arms(b, a, tau=TAU * scale)
+    value = b.estimate - a.estimate
+    difference: dict[str, float | None] = {"value": value, "lo": None, "hi": None}
+    more: int | None = None
+    if sequence is not None:
+        name, p = "sequential, by user", sequence.p
+        difference |= {"lo": sequence.lo, "hi": sequence.hi}
+        more = more_needed(value / scale, (sequence.hi - sequence.lo) / 2.0 / scale, a.n + b.n)
+    else:
+        name, p = "exact, by user", min(1.0, 2.0 / math.comb(a.clusters + b.clusters, a.clusters)) if value else 1.0
+        before, after = Interval.of(a), Interval.of(b)
+        if bounded and before and after:
+            difference = asdict(minus(after, before))
+            more = needed_n(0.95, 0.05) - min(a.n, b.n)
+    missing_users = max(0, ENOUGH_CLUSTERS - min(a.clusters, b.clusters))
+    verdict = "not enough data"
+    if not (missing_users or a.thin or b.thin):
+        if p <= ALPHA:
+            verdict = "better" if value > 0.0 else "worse"
+        elif max(abs(end or 0.0) for end in (difference["lo"], difference["hi"])) < 0.05 * scale:
+            verdict = "no difference"
+    need: dict[str, Any] = {"need_more": None, "need_more_of": "answers"}
+    if verdict == "not enough data":
+        need = (
+            {"need_more": missing_users, "need_more_of": "users"}
+            if missing_users
+            else need | {"need_more": max(1, more or 1)}
+        )
+    return {"difference": difference, "test": {"name": name, "p": p}, "verdict": verdict, **need}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from statistics import pvariance
 from typing import Any
 
-from ragpulse_collector.analysis.compare.effects import ALPHA, TAU, WHOLE, effects, more_needed, needed
+from ragpulse_collector.analysis.compare.effects import ALPHA, WHOLE, compare_sides, effects, more_needed
 from ragpulse_collector.analysis.compare.sides import (
     Scored,
     Side,
@@ -26,14 +25,9 @@ from ragpulse_collector.store.queries.traces import Filter, public_name, trace_r
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import (
     Estimate,
-    Interval,
     benjamini_hochberg,
-    compare_arms,
     hajek,
     mcnemar,
-    minus,
-    needed_n,
-    verdict,
     wilcoxon,
 )
 from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
@@ -187,30 +181,10 @@ def _paired(a: Units, b: Units, shared: Sequence[tuple[str, int]]) -> dict[str, 
 
 
 def _unpaired(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
-    arms = [_estimate(side) for side in (b, a)]
-    found = compare_arms(arms[0], arms[1], tau=TAU)
-    outcome = verdict(arms, found)
-    if found is None:
-        return _without_spread(a, b)
-    call = {"undecided": "not enough data"}.get(outcome, outcome)
-    if call == "not enough data" and max(abs(found.lo), abs(found.hi)) < 0.05:
-        call = "no difference"
-    short = max(0, ENOUGH_CLUSTERS - min(arm.clusters for arm in arms if arm is not None))
-    more = more_needed(found.difference, (found.hi - found.lo) / 2.0, len(a) + len(b))
-    return {
-        "difference": {"value": found.difference, "lo": found.lo, "hi": found.hi},
-        "test": {"name": "sequential, by user", "p": found.p},
-        "verdict": call,
-        **needed(call, short, more),
-    }
-
-
-def _without_spread(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
-    """Both sides are constant: what their own intervals leave room for is all that can be said."""
-    one, other = (Interval.of(_estimate(side)) for side in (b, a))
-    shown = None if one is None or other is None else asdict(minus(one, other))
-    need = max(1, needed_n(0.95, 0.05) - min(len(a), len(b)))
-    return {"difference": shown, "test": None, "verdict": "not enough data", "need_more": need}
+    before, after = _estimate(a), _estimate(b)
+    assert before is not None
+    assert after is not None
+    return compare_sides(before, after, scale=1.0, bounded=True)
 
 
 def _flips(store: Store, a: Units, b: Units, shared: Any) -> list[dict[str, Any]]:
