@@ -323,6 +323,33 @@ def test_scores_that_somebody_sends_may_have_a_name_like_an_evaluators(collector
     assert client.call("GET metrics", {"name": "quality:refusals"})["series"] == []
 
 
+def test_the_chart_of_a_name_whose_scores_are_gone_is_empty(collector: Start) -> None:
+    """A link to it may live longer than the scores; a slip of the name is refused still."""
+    running = collector()
+    client = connect(running.url)
+    send(running.url, rag_trace(0))
+    client.call("POST scores", {"trace_id": f"{1:032x}", "name": "thumbs", "score": 1})
+    until(client, "select 1 from scores where evaluator = 'thumbs'")
+    client.call("POST prune", {"trace": f"{1:032x}"})
+    assert client.call("POST sql", {"query": "select count(*) from scores"})["rows"] == [[0]]
+    for operation in ("GET metrics", "GET explain"):
+        client.call(operation, {"name": "quality:thumbs"})
+    with pytest.raises(ClientError, match="did you mean 'thumbs'"):
+        client.call("GET metrics", {"name": "quality:thums"})
+    with pytest.raises(ClientError, match="no evaluator 'stars'"):
+        client.call("GET metrics", {"name": "quality:stars"})
+
+
+def test_the_chart_of_a_monitor_is_empty_before_its_first_score(collector: Start) -> None:
+    """A monitor or target may name an evaluator whose scores somebody will send."""
+    client = connect(collector(settings={"target": [{"metric": "quality:helpful", "min": 0.9}]}).url)
+    client.call("POST monitors", {"name": "m", "metric": "quality:stars", "condition": "< 0.9"})
+    for name in ("stars", "helpful"):
+        assert client.call("GET metrics", {"name": f"quality:{name}"})["series"] == []
+    with pytest.raises(ClientError, match="did you mean 'stars'"):
+        client.call("GET metrics", {"name": "quality:star"})
+
+
 def test_a_busy_store_tells_readers_when_to_come_again() -> None:
     """503 with Retry-After and the reason, from the API and from a page."""
 

@@ -78,7 +78,16 @@ def operations(
         *_data(store, settings, prices),
         *offered(store),
     )
-    return Operations(_refusing_slips(one, store, lambda: catalog.registry.names) for one in table)
+
+    def watched() -> set[str]:
+        """Return the evaluators of monitors and targets: their charts are empty until the first score."""
+        metrics = [
+            *(monitor.settings.metric for monitor in monitors.definitions),
+            *(target.metric for target in settings.target),
+        ]
+        return {metric.partition(":")[2].partition("@")[0] for metric in metrics}
+
+    return Operations(_refusing_slips(one, store, lambda: catalog.registry.names, watched) for one in table)
 
 
 _admin = partial(Operation, scope="admin")
@@ -89,13 +98,22 @@ def _given(ask: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
     return lambda params: ask(params.given())
 
 
-def _refusing_slips(operation: Operation, store: Store, known: Callable[[], Collection[str]]) -> Operation:
-    """Refuse a metric or an evaluator that there is not: an empty answer would look as if nothing had been bad."""
+def _refusing_slips(
+    operation: Operation, store: Store, known: Callable[[], Collection[str]], watched: Callable[[], set[str]]
+) -> Operation:
+    """Refuse a metric or an evaluator that does not exist: an empty answer would look as if nothing had been bad.
+
+    `known` returns the registered evaluators, `watched` those of monitors and targets.
+    """
     if operation.params is drafts.Label:  # people label answers before an evaluator of that name scores any
         return operation
 
     def run(params: Params) -> Any:
-        met = partial(met_evaluators, store, params.caller.binding)
+        binding = params.caller.binding
+
+        def met() -> set[str]:
+            return {*met_evaluators(store, binding), *(() if binding else watched())}
+
         for metric in params.metrics():
             check_metric(metric, known(), met)
         for name in (str(getattr(params, one, None) or "") for one in _EVALUATORS):

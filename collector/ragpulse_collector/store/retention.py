@@ -19,6 +19,7 @@ import orjson
 from ragpulse_collector.store.connection import first_line, open_file, quoted
 from ragpulse_collector.store.log import log_bytes
 from ragpulse_collector.store.protocol import Store, StoreError, Transaction
+from ragpulse_collector.store.queries.scores import REMEMBER_EVALUATORS
 from ragpulse_collector.store.reading import outbox_folder
 from ragpulse_collector.store.schema import LONG_TEXTS, TABLES, TIME_COLUMNS, in_file
 
@@ -190,6 +191,8 @@ def _forget(transaction: Transaction, subject: Subject, identity: str, also: Map
 def _deleted(transaction: Transaction, table: str, where: str, parameters: Mapping[str, Any] | None = None) -> int:
     count = int(transaction.execute(f"SELECT count(*) FROM raw.{table} WHERE {where}", parameters or ()).rows[0][0])
     if count:
+        if table == "scores":
+            transaction.execute(REMEMBER_EVALUATORS.format(where=where), parameters or ())
         transaction.execute(f"DELETE FROM raw.{table} WHERE {where}", parameters or ())
     return count
 

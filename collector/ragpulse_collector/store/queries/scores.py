@@ -157,12 +157,31 @@ def evaluators_in(store: Store, within: Mapping[str, Any]) -> list[str]:
     return [name for (name,) in rows]
 
 
+REMEMBER_EVALUATORS = """
+    INSERT INTO raw.meta (key, value) SELECT DISTINCT 'evaluator', split_part(evaluator, '@', 1) AS name
+    FROM raw.scores WHERE {where} AND name NOT IN (SELECT value FROM raw.meta WHERE key = 'evaluator')
+    LIMIT greatest(0, 1000 - (SELECT count(*) FROM raw.meta WHERE key = 'evaluator'))"""
+"""Keeps the names of evaluators whose scores are deleted: a link to their charts stays valid, also without scores."""
+
+
 def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
-    """The evaluators with any score, label or decision among what a key is bound to, those of people included."""
-    keep = bound_to(binding) if binding else Filter()
-    own = f" WHERE trace_id::UUID IN (SELECT trace_id::UUID FROM traces WHERE {keep.sql})" if binding else ""
-    each = (f"SELECT DISTINCT evaluator FROM raw.{table}{own}" for table in ("scores", "labels", "decisions"))
-    return [name.partition("@")[0] for (name,) in store.read(" UNION ".join(each), keep.parameters).rows]
+    """Return the evaluators that ever had scores here, and those of labels and decisions.
+
+    With a binding only those of traces that a key is bound to.
+    """
+    tables = ("scores", "labels", "decisions")
+    if binding is None:
+        selects = [f"SELECT DISTINCT evaluator FROM raw.{table}" for table in tables]
+        selects.append("SELECT value FROM raw.meta WHERE key = 'evaluator'")
+        parameters: dict[str, Any] = {}
+    else:
+        bound = bound_to(binding)
+        traces = f"SELECT trace_id::UUID FROM traces WHERE {bound.sql}"
+        selects = [
+            f"SELECT DISTINCT evaluator FROM raw.{table} WHERE trace_id::UUID IN ({traces})" for table in tables
+        ]
+        parameters = bound.parameters
+    return [name.partition("@")[0] for (name,) in store.read(" UNION ".join(selects), parameters).rows]
 
 
 def last_revision(store: Store, evaluator: str, version: str) -> str | None:
