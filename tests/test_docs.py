@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.cli import cli
 from ragpulse_collector.client import connect
 from ragpulse_collector.configuration import load_settings
@@ -73,10 +74,10 @@ def test_commands_parse(text: str) -> None:
 
 @pytest.mark.parametrize("text", fences("toml"))
 def test_configuration_loads(text: str, tmp_path: Path) -> None:
-    """Each configuration example is accepted."""
+    """Each configuration example is accepted, and its evaluators are made."""
     path = tmp_path / "ragpulse.toml"
     path.write_text(text, encoding="utf-8")
-    load_settings(path)
+    Catalog(load_settings(path)).check()
 
 
 def test_sql_is_answered(collector: Callable[..., Collector]) -> None:

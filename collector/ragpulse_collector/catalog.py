@@ -47,6 +47,7 @@ class Catalog:
         self._priced, self._wrap = priced, wrap
         self._isolate = isolate
         self._judge_given = judge
+        self._own_judges = {spec.name: spec.judge for spec in self._settings.evaluator if spec.judge}
         self._made: dict[tuple[str, str | None, str | None, tuple[str, ...]], Evaluator] = {}
         self._lock = Lock()
 
@@ -68,7 +69,10 @@ class Catalog:
         for number, spec in enumerate(settings.evaluator):
             with self._placed("evaluator", number):
                 made = {"name": spec.name, "use": spec.use, **spec.params}
-                registry = configure_evaluators([made], registry=registry, judge=self.judge)
+                judge = self.judge if spec.judge is None else self._judge(spec.judge)
+                registry = configure_evaluators([made], registry=registry, judge=judge)
+                if spec.judge and "judge" not in registry.accepts(spec.use):
+                    raise ValueError(f"evaluator {spec.name!r}: {spec.use} asks no judge")
         return registry
 
     def check(self) -> None:
@@ -91,6 +95,12 @@ class Catalog:
         """The configured judge, recorded where a wrapper was given; None where no model is configured."""
         return None if self.judge_model is None else self._judge(self.judge_model)
 
+    @property
+    def judges(self) -> list[Judge]:
+        """The judge of `[judge]` and those of single evaluators."""
+        own = [self._judge(model) for model in dict.fromkeys(self._own_judges.values())]
+        return own if self.judge is None else [self.judge, *own]
+
     @cached_property
     def unrecorded(self) -> Catalog:
         """The same evaluators with judges that are really asked each time, whatever is recorded."""
@@ -102,8 +112,10 @@ class Catalog:
     ) -> Evaluator:
         """Return the evaluator called so, made once per judge model, prompt folder and loaded files.
 
-        `judge` None stands for the configured one. Raises ValueError or LookupError with the nearest name.
+        `judge` None stands for the evaluator's own, else for that of `[judge]`. Raises ValueError or LookupError with
+        the nearest name.
         """
+        judge = judge or self._own_judges.get(name.partition("@")[0])
         wanted = (name, judge, prompts, tuple(loads))
         with self._lock:
             if wanted not in self._made:

@@ -62,6 +62,19 @@ def test_a_configured_evaluator_goes_by_its_own_name(tmp_path: Path) -> None:
     assert Catalog(settings).resolve("short").name == "short"
 
 
+OWN_JUDGE = '[[evaluator]]\nname = "second"\nuse = "faithfulness"\njudge = "http://127.0.0.1:9/v1#large"\n'
+
+
+@pytest.mark.parametrize("configuration", ["", '[judge]\nmodel = "http://127.0.0.1:8/v1#small"\n'])
+def test_an_evaluator_may_have_a_judge_of_its_own(tmp_path: Path, configuration: str) -> None:
+    """It is asked instead of the judge of `[judge]`; a replay that names another judge asks that."""
+    catalog = Catalog(configured(tmp_path, configuration + OWN_JUDGE))
+    assert str(catalog.resolve("second").judge_id).startswith("large ")
+    assert str(catalog.resolve("second", judge="http://127.0.0.1:7/v1#other").judge_id).startswith("other ")
+    assert str(catalog.unrecorded.resolve("second").judge_id).startswith("large ")
+    assert (catalog.resolve("faithfulness").judge is None) == (not configuration)
+
+
 @pytest.mark.parametrize(
     ("evaluator", "told"), [("groundednes", "did you mean 'groundedness'"), ("faithfulness", "needs a judge")]
 )
@@ -97,6 +110,10 @@ WRONG = {
     "parameter": (
         '[[evaluator]]\nname = "a"\nuse = "refusal"\n\n[[evaluator]]\nname = "b"\nuse = "regex"\npatern = "x"\n',
         "ragpulse.toml:5: evaluator 'b': regex has no parameter 'patern'; did you mean 'pattern'?",
+    ),
+    "needless judge": (
+        '[[evaluator]]\nname = "a"\nuse = "refusal"\njudge = "http://127.0.0.1:9/v1#m"\n',
+        "ragpulse.toml:1: evaluator 'a': refusal asks no judge",
     ),
     "rule": (
         '[[rule]]\nname = "r"\nrate = 1.0\nevaluators = ["groundednes"]\n',

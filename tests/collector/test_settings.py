@@ -52,6 +52,7 @@ def test_every_section_of_a_good_file_is_read(tmp_path: Path) -> None:
         ("[collector]\nport = 'x'\n", 2, "collector.port"),
         ("[[rule]]\nname='a'\nevaluators=['x']\nrate=0.1\n[[rule]]\nname='b'\nevaluators=['x']\nrate=7\n", 8, "rate"),
         ("[[rule]]\nname='a'\nevaluators=['x']\nrat=0.1\n", 4, "did you mean 'rate'"),
+        ("\n[[rule]]\nname='a'\nevaluators=['x']\nrate=0.1\njudge='m'\n", 2, "add an [[evaluator]] with"),
     ],
 )
 def test_mistakes_are_named_with_line_and_nearest_name(tmp_path: Path, text: str, line: int, message: str) -> None:

@@ -105,15 +105,16 @@ def _configuration(settings: Settings) -> str:
 
 
 def _leaving(settings: Settings) -> str:
-    judge = settings.judge
-    if judge.model is None:
+    if not settings.judges:
         return "nothing (no judge is configured)"
-    if settings.judge.is_local:
-        return f"nothing (the judge {judge.model} is on this computer)"
-    place = settings.judge.address or "its provider"
+    remote = [judge for judge in settings.judges if not judge.is_local]
+    if not remote:
+        models = ", ".join(str(judge.model) for judge in settings.judges)
+        return f"nothing (the judge {models} is on this computer)"
+    receivers = " and ".join(f"{judge.model} at {judge.address or 'its provider'}" for judge in remote)
     return (
-        f"questions, contexts and answers of sampled traces go to {judge.model} at {place}, "
-        f"at most {judge.budget_usd_per_day:g} USD a day{_of_rules(settings)}"
+        f"questions, contexts and answers of sampled traces go to {receivers}, "
+        f"at most {settings.judge.budget_usd_per_day:g} USD a day{_of_rules(settings)}"
     )
 
 

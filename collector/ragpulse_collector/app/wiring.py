@@ -66,11 +66,9 @@ class Components:
 
     @property
     def unpriced(self) -> str | None:
-        """The configured judge where it has a cap and no price: it is never asked."""
-        judge = self._catalog.judge
-        if judge is None or not self._price.limited or self._price(model_of(judge), 1, 1) is not None:
-            return None
-        return model_of(judge)
+        """The first judge that has a cap and no price: it is never asked."""
+        models = map(model_of, self._catalog.judges if self._price.limited else ())
+        return next((model for model in models if self._price(model, 1, 1) is None), None)
 
     @cached_property
     def _caps(self) -> Caps:

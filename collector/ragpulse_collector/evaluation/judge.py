@@ -33,7 +33,9 @@ class JudgePrices:
 
     def __init__(self, settings: Settings, prices: Prices) -> None:
         self._settings, self._prices = settings, prices
-        self._free = settings.judge.names if settings.judge.is_local else frozenset[str]()
+        judges = settings.judges
+        self._free = frozenset[str]().union(*(judge.names for judge in judges if judge.is_local))
+        self._all_local = bool(judges) and all(judge.is_local for judge in judges)
 
     def __call__(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
         """Return what a call of these lengths costs."""
@@ -50,8 +52,8 @@ class JudgePrices:
 
     @property
     def limited(self) -> bool:
-        """Whether the day's budget applies to the configured judge: not to one that is free."""
-        return not self._free or any(map(self.given, self._free))
+        """Whether the day's budget applies: not where every configured judge is free."""
+        return not self._all_local or any(map(self.given, self._free))
 
     def settled(self, call: JudgeCall, model: str) -> float | None:
         """Return what a call cost: its tokens at the user's price, else what was reported, else at the table's price.

@@ -85,6 +85,13 @@ class Settings(Section):
                 raise ValueError(f"the name {name!r} is used twice")
         return entries
 
+    @property
+    def judges(self) -> list[JudgeSettings]:
+        """The judge of `[judge]`, if there is one, and those of single evaluators."""
+        models = dict.fromkeys(spec.judge for spec in self.evaluator if spec.judge not in (None, self.judge.model))
+        own = [JudgeSettings(model=model) for model in models]
+        return own if self.judge.model is None else [self.judge, *own]
+
     def path(self) -> Path | None:
         """Return the absolute path of the file these came from; None for defaults."""
         return None if self.source is None else Path(self.source).absolute()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ragpulse_collector.settings.collector import Section
 
@@ -89,10 +89,12 @@ class EvaluatorSpec(BaseModel):
     """The new name."""
     use: str
     """The registered evaluator; all other keys are its parameters."""
+    judge: str | None = None
+    """A judge of its own, named like `[judge] model`; it is paid from the same budget. None: the judge of `[judge]`."""
 
     @property
     def params(self) -> dict[str, Any]:
-        """Everything beside name and use: the evaluator's parameters."""
+        """Everything beside name, use and judge: the evaluator's parameters."""
         return dict(self.model_extra or {})
 
 
@@ -122,6 +124,16 @@ class RuleSettings(Section):
     """`session`: the last turn of each session, once it has been quiet for `[collector] session_quiet_s`."""
     budget_usd_per_day: float | None = Field(None, ge=0)
     """What this rule may spend on judges, within `[judge] budget_usd_per_day`; None: only that limits it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_judge(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "judge" in values:
+            raise ValueError(
+                'a rule names no judge: add an [[evaluator]] with name = "...", use = "faithfulness" and judge = "...",'
+                " and name it in the rule's evaluators"
+            )
+        return values
 
     @field_validator("evaluators")
     @classmethod

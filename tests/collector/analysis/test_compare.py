@@ -271,7 +271,8 @@ def constant(store: EmbeddedStore, count: int, *, cost_usd: tuple[float, float],
 
 
 @pytest.mark.parametrize(
-    ("cost_usd", "verdict"), [((0.0, 0.0), "no difference"), ((0.002, 0.002), "no difference"), ((0.002, 0.004), "worse")]
+    ("cost_usd", "verdict"),
+    [((0.0, 0.0), "no difference"), ((0.002, 0.002), "no difference"), ((0.002, 0.004), "worse")],
 )
 def test_constant_costs_are_compared(store: EmbeddedStore, cost_usd: tuple[float, float], verdict: str) -> None:
     """Equal costs are equal, and another constant is a difference: no spread does not mean no data."""
@@ -291,7 +292,9 @@ def test_constant_scores_are_compared(store: EmbeddedStore) -> None:
     assert answer["test"]["p"] < 1e-9
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(20, "not enough data"), (80, "not enough data"), (400, "no difference")])
+@pytest.mark.parametrize(
+    ("count", "verdict"), [(20, "not enough data"), (80, "not enough data"), (400, "no difference")]
+)
 def test_equal_constant_scores_need_answers(store: EmbeddedStore, count: int, verdict: str) -> None:
     """All answers of both sides pass: so few could still hide a difference of 0.05, so many could not."""
     constant(store, count, cost_usd=(0.0, 0.0), passing=(1.0, 1.0))

@@ -132,6 +132,51 @@ rate = 1
 """
 
 
+OWN_JUDGE = """
+[collector]
+settle_s = 0
+[judge]
+model = "{local}#free"
+budget_usd_per_day = 0.06
+[prices.paid]
+input = 0.25
+output = 2.0
+[[evaluator]]
+name = "second"
+use = "helpfulness"
+judge = "{paid}#paid"
+[[rule]]
+name = "both"
+evaluators = ["helpfulness", "second"]
+rate = 1
+"""
+
+
+def test_the_judge_of_an_evaluator_draws_on_the_budget(tmp_path: Path) -> None:
+    """The configured judge is free and scores everything; the other one is paid, stops at the cap, and is announced."""
+    local, paid = (LoopbackModel(lambda _: VERDICT, writes=2_500) for _ in range(2))
+    config = tmp_path / "ragpulse.toml"
+    config.write_text(OWN_JUDGE.format(local=local.url, paid=paid.url_at("127.1")))
+    with Served(tmp_path / "ragpulse.duckdb", "--config", str(config)) as process:
+        client = connect(process.url)
+        for number in range(20):
+            send(process.url, rag_trace(number, query=f"How tall is tower {number}?"))
+        until(client, "select 1 from scores where evaluator = 'helpfulness'", 20)
+        eventually(lambda: client.call("GET status")["evaluations"]["pending"], lambda pending: pending == 0)
+        costs = client.sql("select evaluator, sum(cost_usd) as usd, min(judge) as judge from scores group by 1").rows()
+        spent = client.call("GET status")["judge"]["spent_today_usd"]
+        process.terminate()
+    for model in (local, paid):
+        model.close()
+    cost = {row["evaluator"]: (row["judge"].split()[0], row["usd"]) for row in costs}
+    assert cost["helpfulness"] == ("free", 0.0)
+    assert cost["second"] == ("paid", pytest.approx(spent))
+    assert len(local.asked) == 20
+    assert 5 <= len(paid.asked) < 20
+    assert 0.025 < spent <= 0.06
+    assert f"go to {paid.url_at('127.1')}#paid at" in process.output
+
+
 def figures(client: Client) -> dict[str, tuple[int, int]]:
     """Evaluations by rule: drawn and not left out, and left out by a budget."""
     sql = (

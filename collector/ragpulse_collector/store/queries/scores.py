@@ -177,9 +177,7 @@ def met_evaluators(store: Store, binding: Binding | None = None) -> list[str]:
     else:
         bound = bound_to(binding)
         traces = f"SELECT trace_id::UUID FROM traces WHERE {bound.sql}"
-        selects = [
-            f"SELECT DISTINCT evaluator FROM raw.{table} WHERE trace_id::UUID IN ({traces})" for table in tables
-        ]
+        selects = [f"SELECT DISTINCT evaluator FROM raw.{table} WHERE trace_id::UUID IN ({traces})" for table in tables]
         parameters = bound.parameters
     return [name.partition("@")[0] for (name,) in store.read(" UNION ".join(selects), parameters).rows]
 
