@@ -262,7 +262,7 @@ def uneven_day(seeds: int) -> list[Promise]:
             ok = int(chance.hypergeometric(good, n - good, judged)) if judged else 0
             strata.append((judged, ok, pi))
             left -= judged
-            controller.update(usd=n * pi, seconds=60, budget_usd=max(0.0, left), left_s=86_400 - 60 * minute)
+            controller.update(usd=n * pi, seconds=60, budget_usd=max(0.0, left), remaining_s=86_400 - 60 * minute)
         found = moments_of([stratum for stratum in strata if stratum[0]])
         assert found is not None
         biases.append(found.mean - right / whole)

@@ -1,6 +1,6 @@
-"""The decision: everything that settled gets its facts, its draws and its jobs, all at once.
+"""The decision: every settled trace gets its facts, decisions and jobs in one transaction.
 
-writer: which traces are due ─▶ this thread: which usage repeats another's ─▶ writer: facts, decisions, jobs
+writer: find settled traces ─▶ this thread: find repeated usage ─▶ writer: facts, decisions, jobs
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ragpulse_collector.conventions.dedupe import Node, silent_spans, token_spans
 from ragpulse_collector.sampling import cascade, sessions
-from ragpulse_collector.sampling.rule import OFFLINE, Rule, drawn, named_in
+from ragpulse_collector.sampling.rule import OFFLINE, Rule, draw_sql, scored_evaluators
 from ragpulse_collector.store.protocol import Store, Transaction
 from ragpulse_collector.store.queries import deciding as sql
 from ragpulse_collector.store.queries import documents, undecided
@@ -23,10 +23,10 @@ from ragpulse_collector.store.queries.undecided import Due
 
 Scale = Callable[[str], tuple[float, str]]
 
-_COMMITS = timedelta(seconds=5)
-"""A score may become visible so much later than it was made; a later one moves no unit, which biases nothing."""
+_COMMIT_DELAY = timedelta(seconds=5)
+"""A score may become visible this much later than it was made. A later score moves no unit, which is no bias."""
 _LOOK_BACK = timedelta(hours=1)
-"""How old scores may be that a new process still heeds."""
+"""How old scores may be that a new process still reads."""
 
 
 def _within(last: datetime | None, now: datetime, interval: timedelta) -> bool:
@@ -57,8 +57,8 @@ class Sampler:
         salt: str = "ragpulse",
         pi_scale: Scale = _unscaled,
         every_s: float = 2.0,
-        most_traces: int = 4_000,
-        most_spans: int = 20_000,
+        max_traces: int = 4_000,
+        max_spans: int = 20_000,
     ) -> None:
         self._store = store
         self._rules = rules
@@ -68,21 +68,21 @@ class Sampler:
         self._salt = salt
         self._pi_scale = pi_scale
         self._every = timedelta(seconds=every_s)
-        self._most, self._most_spans = most_traces, most_spans
+        self._max_traces, self._max_spans = max_traces, max_spans
         self._low: datetime | None = None
         self._last: datetime | None = None
-        self._heeded: datetime | None = None
-        self._sessions_seen: datetime | None = None
+        self._scores_read_at: datetime | None = None
+        self._sessions_read_at: datetime | None = None
 
     def decide(self, now: datetime) -> int:
-        """Decide everything due at `now` (UTC, naive); returns the number of traces decided, and decided once more.
+        """Decide everything due at `now` (UTC, naive); returns the number of traces that were decided or redecided.
 
-        Made for being called often: it is cheap while nothing came, and decides at most once in `every_s` seconds,
-        because planning the statements of a decision takes 30 ms however few traces it is about.
+        Call it often: it is cheap while nothing arrives. It decides at most once in `every_s` seconds, because planning
+        the statements takes 30 ms however few the traces are.
         """
         if self._is_early(now):
             return 0
-        decided = self._heed_scores(now) + self._decide_sessions(now)
+        decided = self._redecide_by_scores(now) + self._decide_sessions(now)
         if self._is_idle(now):
             return decided
         while True:
@@ -98,50 +98,54 @@ class Sampler:
                 return decided
 
     def force(self, trace_id: str, span_id: str | None, evaluators: Sequence[str]) -> int:
-        """Queue evaluations that a person asked for; returns the number of new jobs. Raises LookupError.
+        """Queue evaluations that a person requested; returns the number of new jobs. Raises LookupError.
 
-        They enter estimates only if the draw had chosen them as well.
+        A result enters estimates only if the sampler would have selected the unit.
         """
         u = None if span_id is None else sampling_number(self._salt, trace_id, span_id)
         return self._store.write(lambda t: force(t, trace_id, span_id, evaluators, u=u)).result()
 
-    def _heed_scores(self, now: datetime) -> int:
-        """Draw more of the units whose stored scores put them into such a stratum; no rule names scores: nothing."""
+    def _redecide_by_scores(self, now: datetime) -> int:
+        """Decide units again whose scores put them into another stratum, if any rule names scores."""
         rules = self._rules_of("trace")
-        names = named_in(rules)
-        if not names or _within(self._heeded, now, self._every):
+        names = scored_evaluators(rules)
+        if not names or _within(self._scores_read_at, now, self._every):
             return 0
-        since = now - _LOOK_BACK if self._heeded is None or self._heeded > now else self._heeded - _COMMITS
-        self._heeded, raised = now, 0
-        while (news := cascade.news_since(self._store.read, names, since, self._most)) is not None:
-            raised += self._redecide(rules, lo=news.first - timedelta(days=1), since=since)
-            if news.scores < self._most or news.last <= since:
+        since = (
+            now - _LOOK_BACK
+            if self._scores_read_at is None or self._scores_read_at > now
+            else self._scores_read_at - _COMMIT_DELAY
+        )
+        self._scores_read_at, raised = now, 0
+        while (scores := cascade.new_scores(self._store.read, names, since, self._max_traces)) is not None:
+            raised += self._redecide(rules, lo=scores.first - timedelta(days=1), since=since)
+            if scores.n < self._max_traces or scores.last <= since:
                 break
-            since = news.last
+            since = scores.last
         return raised
 
     def _rules_of(self, unit: str) -> Sequence[Rule]:
         return _of_unit(unit, self._rules())
 
     def _decide_sessions(self, now: datetime) -> int:
-        """Decide the sessions that are quiet; no rule asks for sessions: nothing."""
+        """Decide the quiet sessions, if any rule is for sessions."""
         rules, quiet = self._rules_of("session"), now - self._session_quiet
-        if not rules or _within(self._sessions_seen, now, max(self._every, self._session_quiet / 60)):
+        if not rules or _within(self._sessions_read_at, now, max(self._every, self._session_quiet / 60)):
             return 0
-        self._sessions_seen = now
-        if not sessions.any_quiet(self._store.read, rules, quiet):
+        self._sessions_read_at = now
+        if not sessions.has_quiet(self._store.read, rules, quiet):
             if not sessions.is_marked(self._store.read, quiet):
                 self._store.write(lambda transaction: sessions.mark(transaction, quiet)).result()
             return 0
-        scales, salt, most = self._scales(rules), self._salt, self._most
+        scales, salt, limit = self._scales(rules), self._salt, self._max_traces
         return self._store.write(
-            lambda transaction: sessions.decide(transaction, rules, scales, quiet=quiet, salt=salt, most=most)
+            lambda transaction: sessions.decide(transaction, rules, scales, before=quiet, salt=salt, limit=limit)
         ).result()
 
     def _redecide(self, rules: Sequence[Rule], *, lo: datetime, since: datetime) -> int:
-        scales, most = self._scales(rules), self._most
+        scales, limit = self._scales(rules), self._max_traces
         return self._store.write(
-            lambda transaction: cascade.redecide(transaction, rules, scales, lo=lo, since=since, most=most)
+            lambda transaction: cascade.redecide(transaction, rules, scales, lo=lo, since=since, limit=limit)
         ).result()
 
     def _scales(self, rules: Sequence[Rule]) -> dict[str, tuple[float, str]]:
@@ -158,40 +162,42 @@ class Sampler:
     def _find_due(self, transaction: Transaction, now: datetime) -> Due:
         return undecided.find_due(
             transaction, self._low, now,
-            settle=self._settle, quiet=self._quiet, most=self._most, most_spans=self._most_spans,
+            settle=self._settle, quiet=self._quiet, most=self._max_traces, most_spans=self._max_spans,
         )  # fmt: skip
 
     def _uncounted(self, due: Due) -> Mapping[str, Sequence[Any]]:
-        """Name the spans that do not count as they are; most traces have none and never leave SQL.
+        """Return the spans whose usage does not count; most traces have none and stay in SQL.
 
-        It runs on this thread: bodies are stored meanwhile.
+        This runs outside the transaction, so that bodies are stored meanwhile.
         """
         rows = self._store.read(undecided.DOUBTFUL_USAGE, {"traces": due.traces, **due.bounds()}).rows
-        found = [*_uncounted(rows)]
+        spans = [*_uncounted(rows)]
         return {
-            "traces": [trace_id for trace_id, _, _ in found],
-            "spans": [int(span_id, 16) for _, span_id, _ in found],
-            "silent": [silent for _, _, silent in found],
+            "traces": [trace_id for trace_id, _, _ in spans],
+            "spans": [int(span_id, 16) for _, span_id, _ in spans],
+            "silent": [silent for _, _, silent in spans],
         }
 
     def _write(self, transaction: Transaction, due: Due, uncounted: Mapping[str, Sequence[Any]]) -> None:
         run, lo = transaction.execute, {"lo": due.lo}
-        mine = dict(zip(("traces", "revisions", "known_spans", "known_late"), due.columns, strict=True)) | due.bounds()
-        run(sql.MINE, mine)
+        parameters = (
+            dict(zip(("traces", "revisions", "known_spans", "known_late"), due.columns, strict=True)) | due.bounds()
+        )
+        run(sql.MINE, parameters)
         if run(sql.COUNT_DOUBLES).rows[0][0]:
             for removal in sql.REMOVE_DOUBLES:
                 run(removal, lo)
-            run(sql.MINE, mine)
+            run(sql.MINE, parameters)
         run(sql.PLACED)
         run(sql.INSIDE)
         run(sql.UNIT, {"salt": self._salt})
         run(documents.OWN_TEXTS, lo)
-        self._find_texts_below(transaction, lo)
+        self._add_texts_below(transaction, lo)
         run(sql.UNCOUNTED, uncounted)
         run(sql.FACT)
         if due.late:
             run(sql.RETIRE_FACTS, lo)
-        # What was received since then is late, so that it makes a revision.
+        # Spans received after this are late: they make a revision.
         run(sql.ADD_FACTS, {"until": due.until})
         self._draw(transaction, due)
         if due.feedback:
@@ -199,49 +205,49 @@ class Sampler:
         run(undecided.SET_LOW_WATER, {"low": due.next_low.isoformat(sep=" ")})
 
     def _draw(self, transaction: Transaction, due: Due) -> None:
-        lo, at = {"lo": due.lo}, {"at": transaction.at}
-        sets = [(since, _of_unit("trace", rules)) for since, rules in self._known_rules(transaction, due.until)]
-        # What was decided before keeps the rules of that time: a changed rule must not change the pi of a decision.
-        known = sets if due.late else sets[-1:]
-        names = named_in([rule for _, rules in known for rule in rules])
+        lo, now = {"lo": due.lo}, {"at": transaction.at}
+        sets = [(since, _of_unit("trace", rules)) for since, rules in self._rule_sets(transaction, due.until)]
+        # Earlier decisions keep the rules of their time: a changed rule must not change the pi of a decision.
+        history = sets if due.late else sets[-1:]
+        names = scored_evaluators([rule for _, rules in history for rule in rules])
         if names:
             transaction.execute(sql.scores_seen(names), lo)
-        if len(known) > 1:
-            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in known]})
+        if len(history) > 1:
+            transaction.execute(sql.FIRST_DECIDED, lo | {"times": [since for since, _ in history]})
             transaction.execute(sql.NOTHING_DRAWN)
-            for (place,) in transaction.execute(sql.PLACES).rows:
-                rules = known[max(0, place)][1]
+            for (index,) in transaction.execute(sql.PLACES).rows:
+                rules = history[max(0, index)][1]
                 if rules:
-                    keep = sql.decided_under(max(0, place))
-                    transaction.execute(drawn(rules, self._scales(rules), keep=keep, more=True))
+                    where = sql.decided_under(max(0, index))
+                    transaction.execute(draw_sql(rules, self._scales(rules), where=where, append=True))
         else:
-            rules = known[-1][1]
-            transaction.execute(drawn(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
+            rules = history[-1][1]
+            transaction.execute(draw_sql(rules, self._scales(rules)) if rules else sql.NOTHING_DRAWN)
         if due.late:
             transaction.execute(sql.ORPHANED, lo)
             transaction.execute(sql.RETIRE_DECISIONS, lo)
-        transaction.execute(sql.ADD_DECISIONS, at)
+        transaction.execute(sql.ADD_DECISIONS, now)
         if due.late:
-            transaction.execute(sql.ADD_NEW_JOBS, lo | at)
+            transaction.execute(sql.ADD_NEW_JOBS, lo | now)
         else:
-            transaction.execute(sql.ADD_JOBS, at)
+            transaction.execute(sql.ADD_JOBS, now)
 
-    def _known_rules(self, transaction: Transaction, at: datetime) -> list[tuple[datetime, Sequence[Rule]]]:
-        """Every set of rules that decided, with the time from which on; the last is in force and is kept if new."""
+    def _rule_sets(self, transaction: Transaction, time: datetime) -> list[tuple[datetime, Sequence[Rule]]]:
+        """Return every set of rules that decided, with its start; the last one is in force and is stored if new."""
         now = tuple(self._rules())
         stored = [json.loads(value) for (value,) in transaction.execute(sql.KNOWN_RULES).rows]
         sets: list[tuple[datetime, Sequence[Rule]]] = [
-            (datetime.fromisoformat(one["at"]), [Rule.from_json(rule) for rule in one["rules"]]) for one in stored
+            (datetime.fromisoformat(entry["at"]), [Rule.from_json(rule) for rule in entry["rules"]]) for entry in stored
         ]
         current = [rule.as_json() for rule in now]
         if not stored or stored[-1]["rules"] != json.loads(json.dumps(current)):
-            sets.append((at, now))
-            value = {"at": at.isoformat(timespec="microseconds"), "rules": current}
+            sets.append((time, now))
+            value = {"at": time.isoformat(timespec="microseconds"), "rules": current}
             transaction.execute(sql.ADD_RULES, {"value": json.dumps(value)})
         return [*sets[:-1], (sets[-1][0], now)]
 
-    def _find_texts_below(self, transaction: Transaction, lo: dict[str, Any]) -> None:
-        """Give units whose own span has no query or response those of the spans below."""
+    def _add_texts_below(self, transaction: Transaction, lo: dict[str, Any]) -> None:
+        """Give units without query or response the texts of the spans below."""
         if not transaction.execute(documents.COUNT_SILENT).rows[0][0]:
             transaction.execute(documents.NOTHING_BELOW)
             return
@@ -251,7 +257,7 @@ class Sampler:
 
 
 def _uncounted(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, str, bool]]:
-    """Yield (trace, span, False) for usage that repeats another's, (trace, span, True) for calls that state none."""
+    """Yield (trace, span, False) for repeated usage, (trace, span, True) for calls that state none."""
     for trace_id, group in groupby(rows, key=lambda row: row[0]):
         spans = list(group)
         nodes = [Node(*span[1:7]) for span in spans]

@@ -1,4 +1,4 @@
-"""Rules: which units are evaluated online, by what, at which rate; their SQL is checked before it is relied on."""
+"""Rules: which units are evaluated online, by what, at which rate; their SQL is checked before it is used."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ragpulse_collector import settings
 from ragpulse_collector.store.queries.decisions import TEST_ENVIRONMENT, latest_score, literal
 from ragpulse_collector.store.sql.where import condition, holds, quoted, scores_in
 
-_USUAL = (("unit", "trace"), ("budget_usd_per_day", None))
-"""Keys that came later, with the value that is not written: the policy of older rules stays."""
+_DEFAULTS = (("unit", "trace"), ("budget_usd_per_day", None))
+"""Newer keys with their default, which is not written: the policy of older rules stays the same."""
 
 
 class Stratum(settings.Stratum):
     """A slice of the traffic that is sampled at a rate of its own, where that is higher.
 
-    Its condition may also name scores of evaluators that run on everything (`score.groundedness < 0.5`): it holds from
-    when all the scores that it names are stored.
+    Its condition may also name scores of evaluators that run on everything (`score.groundedness < 0.5`). It holds once
+    all these scores are stored.
     """
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The evaluators whose scores it names."""
+        """The evaluators whose scores the condition names."""
         return scores_in(self.where)
 
     def rate_sql(self) -> str:
-        """Return SQL for its rate at a row of facts, 0 where it does not hold."""
-        there = [f"score.{quoted(name)} IS NOT NULL" for name in self.scores]
-        holding = " AND ".join([*there, holds(condition(self.where, self.scores))])
-        return f"CASE WHEN {holding} THEN {self.rate!r} ELSE 0.0 END"
+        """Return SQL for the rate at a row of facts, 0 where the condition does not hold."""
+        stored = [f"score.{quoted(name)} IS NOT NULL" for name in self.scores]
+        condition_sql = " AND ".join([*stored, holds(condition(self.where, self.scores))])
+        return f"CASE WHEN {condition_sql} THEN {self.rate!r} ELSE 0.0 END"
 
 
 class Rule(settings.RuleSettings):
@@ -53,7 +53,7 @@ class Rule(settings.RuleSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ValueError(_plain(error)) from error
+            raise ValueError(_first_message(error)) from error
 
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
@@ -63,9 +63,9 @@ class Rule(settings.RuleSettings):
             condition(self.where)
         for stratum in self.strata:
             condition(stratum.where, stratum.scores)
-        own = set(self.scores).intersection(self.evaluators)
-        if own:
-            raise ValueError(f"rule {self.name!r}: score.{min(own)} is not there before {min(own)} is drawn")
+        circular = set(self.scores).intersection(self.evaluators)
+        if circular:
+            raise ValueError(f"rule {self.name!r}: score.{min(circular)} is not there before {min(circular)} is drawn")
         return self
 
     def changed(self, **values: Any) -> Rule:
@@ -74,7 +74,7 @@ class Rule(settings.RuleSettings):
 
     @cached_property
     def scores(self) -> tuple[str, ...]:
-        """The evaluators whose scores its strata name; they are to run on everything."""
+        """The evaluators whose scores the strata name; each has to run on everything."""
         return tuple(sorted({name for stratum in self.strata for name in stratum.scores}))
 
     @property
@@ -84,9 +84,9 @@ class Rule(settings.RuleSettings):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the rule as written in `ragpulse.toml`; unit and budget only where they are not the usual ones."""
+        """Return the rule as in `ragpulse.toml`; unit and budget only where they differ from the default."""
         written = self.model_dump(mode="json")
-        return {name: value for name, value in written.items() if (name, value) not in _USUAL}
+        return {name: value for name, value in written.items() if (name, value) not in _DEFAULTS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str = "store") -> Rule:
@@ -118,26 +118,26 @@ OFFLINE = Rule(
     rate=1.0,
     source="built-in",
 )
-"""What runs when no rule is configured: checks that need neither judge nor key."""
+"""The rule without configuration: checks that need neither judge nor key."""
 
 
-def _plain(error: ValidationError) -> str:
+def _first_message(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     reason = first.get("ctx", {}).get("error")
     return str(reason) if reason else f"rule: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-def named_in(rules: Sequence[Rule]) -> tuple[str, ...]:
+def scored_evaluators(rules: Sequence[Rule]) -> tuple[str, ...]:
     """The evaluators whose scores the rules name."""
     return tuple(sorted({name for rule in rules for name in rule.scores}))
 
 
-def drawn(
-    rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *, keep: str = "true", more: bool = False
+def draw_sql(
+    rules: Sequence[Rule], scales: Mapping[str, tuple[float, str]], *, where: str = "true", append: bool = False
 ) -> str:
-    """Return the statement that draws every unit for every evaluator of the rules into the table `drawn`.
+    """Return the statement that decides every unit for every evaluator of the rules, into the table `drawn`.
 
-    `keep` is a condition on the units; with `more` the rows are added to what is there.
+    `where` is a condition on the units; with `append` the rows are added to the table.
 
     `designed` is the rules' probability, `local` what the budget's scale leaves of it; a unit is chosen iff u < local.
     `pi` is local times the upstream sampler's probability: the chance that enters the estimate.
@@ -146,23 +146,23 @@ def drawn(
     for rule in rules:
         for evaluator in rule.evaluators:
             by_evaluator.setdefault(evaluator, []).append(rule)
-    alike: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
-    for evaluator, mine in by_evaluator.items():
-        alike.setdefault((tuple(mine), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
-    selects = [_chance(names, mine, *scale) for (mine, scale), names in alike.items()]
+    groups: dict[tuple[tuple[Rule, ...], tuple[float, str]], list[str]] = {}
+    for evaluator, own_rules in by_evaluator.items():
+        groups.setdefault((tuple(own_rules), scales.get(evaluator, (1.0, ""))), []).append(evaluator)
+    selects = [_chance_sql(names, own_rules, *scale) for (own_rules, scale), names in groups.items()]
     return f"""
-        {"INSERT INTO drawn" if more else "CREATE OR REPLACE TEMP TABLE drawn AS"}
+        {"INSERT INTO drawn" if append else "CREATE OR REPLACE TEMP TABLE drawn AS"}
         WITH chance AS ({" UNION ALL ".join(selects)})
         SELECT x.trace_id, x.span_id, x.start_time AS request_time, unnest(c.evaluators) AS evaluator, c.rule, c.policy,
                c.revision, least(1.0, c.local * c.upstream_pi) AS pi, x.u, x.u < c.local AS sampled,
                CASE WHEN c.environment = '{TEST_ENVIRONMENT}' THEN 'test_run'
                     WHEN c.designed <= 0 THEN 'filtered' WHEN x.u < c.local THEN 'sampled'
                     WHEN x.u < c.designed THEN c.scaled_by ELSE 'not_sampled' END AS reason
-        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id WHERE {keep}"""
+        FROM unit x JOIN chance c ON c.trace_uuid = x.trace_id WHERE {where}"""
 
 
-def _chance(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
-    """One row a trace: the rule with the highest probability wins, the first of equals."""
+def _chance_sql(evaluators: Sequence[str], rules: Sequence[Rule], scale: float, scaled_by: str) -> str:
+    """One row per trace: the rule with the highest probability wins, the first of equals."""
     chances = [f"({rule.chance_sql()})" for rule in rules]
     best = chances[0] if len(chances) == 1 else f"greatest({', '.join(chances)})"
     names = ", ".join(literal(name) for name in evaluators)

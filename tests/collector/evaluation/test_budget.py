@@ -88,7 +88,7 @@ def test_the_controller_spends_the_day_evenly() -> None:
     controller, left = Controller(floor=0.001), 1.0
     for minute in range(1440):
         usd = min(left, 10.0 / 1440 * controller.scale)
-        controller.update(usd=usd, seconds=60, budget_usd=left, left_s=86_400 - 60 * minute)
+        controller.update(usd=usd, seconds=60, budget_usd=left, remaining_s=86_400 - 60 * minute)
         left -= usd
         if minute == 700:
             assert 0.45 < left < 0.55
@@ -98,14 +98,14 @@ def test_the_controller_spends_the_day_evenly() -> None:
 def test_the_controller_keeps_a_floor() -> None:
     """Nothing left: pi stays above zero, paid by the reserve."""
     controller = Controller(floor=0.02)
-    assert controller.update(usd=1.0, seconds=60, budget_usd=0.0, left_s=1000) == 0.02
+    assert controller.update(usd=1.0, seconds=60, budget_usd=0.0, remaining_s=1000) == 0.02
 
 
 def test_updating_twice_changes_nothing() -> None:
     """The demand is followed at full rate, so a second look at the same does not compound."""
     controller = Controller()
-    first = controller.update(usd=1.0, seconds=600, budget_usd=500.0, left_s=36_000)
-    again = controller.update(usd=1.0 * first, seconds=600, budget_usd=500.0, left_s=36_000)
+    first = controller.update(usd=1.0, seconds=600, budget_usd=500.0, remaining_s=36_000)
+    again = controller.update(usd=1.0 * first, seconds=600, budget_usd=500.0, remaining_s=36_000)
     assert again == pytest.approx(first)
 
 

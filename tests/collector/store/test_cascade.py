@@ -161,7 +161,7 @@ def test_a_new_process_heeds_what_the_last_one_left(kit: Any, rows: Any) -> None
     send(kit, store, 3)
     Sampler(store, lambda: RULES).decide(kit.later(3))
     score(kit, store, dict.fromkeys((1, 2, 3), 0.1))
-    assert Sampler(store, lambda: RULES, most_traces=2).decide(kit.later(60)) == 3
+    assert Sampler(store, lambda: RULES, max_traces=2).decide(kit.later(60)) == 3
     assert [row[:2] for row in rows(store, LATEST)] == [(1.0, True)] * 3
 
 

@@ -314,7 +314,7 @@ def test_a_backlog_is_decided_in_parts(kit: Any, rows: Any) -> None:
     """More traces than one transaction takes are decided in several, each once."""
     store = kit.store()
     kit.send(store, *traces(kit, 25))
-    assert Sampler(store, lambda: [ALL], most_traces=10).decide(kit.later(3)) == 25
+    assert Sampler(store, lambda: [ALL], max_traces=10).decide(kit.later(3)) == 25
     assert rows(store, "SELECT count(*), count(DISTINCT trace_id) FROM decisions") == [(25, 25)]
 
 
@@ -453,7 +453,7 @@ def test_a_backlog_of_large_traces_is_decided_in_parts(kit: Any, rows: Any) -> N
     store = kit.store()
     for number in range(1, 5):
         kit.send(store, *(kit.span(n, n - 1 if n > 1 else None, trace_id=trace_of(number)) for n in range(1, 6)))
-    assert Sampler(store, lambda: [ALL], most_spans=3).decide(kit.later(3)) == 4
+    assert Sampler(store, lambda: [ALL], max_spans=3).decide(kit.later(3)) == 4
     assert rows(store, "SELECT count(*), count(DISTINCT decided_at) FROM raw.trace_facts") == [(4, 4)]
 
 
