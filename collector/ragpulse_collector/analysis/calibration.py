@@ -1,4 +1,4 @@
-"""A judge's numbers corrected by people's labels, and made more precise by a check that scored every answer."""
+"""Corrects a judge's numbers by people's labels, and narrows them by a check that scored every answer."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from ragpulse_evaluators.statistics import (
 __all__ = ["assist", "calibration", "correct", "suggest"]
 
 _ENOUGH = 30
-"""Fewer labels than this correct nothing."""
+"""The fewest labels for a correction."""
 _REACH = timedelta(days=90)
-"""Labels of this long before the window still tell how the judge errs."""
+"""Labels of this time before the window also correct."""
 _LEAST_LABEL_PI = 0.05
-"""Every suggested trace had at least this chance: the k most uncertain ones alone would tell nothing of the rest."""
+"""The smallest probability of being suggested: the least certain traces alone say nothing about the others."""
 _ROUNDS = 200
-"""After so many draws hardly a trace is left."""
+"""The most rounds of suggestions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """One judged unit: the judge's value, the chance it was judged, and what a person said where one did."""
+    """One judged unit: the judge's value, its inclusion probability, and the label of a person, if any."""
 
     trace_id: str
-    at: datetime
+    time: datetime
     version: str | None
     judge: str | None
     value: float
@@ -55,8 +55,8 @@ class _Judged:
     label_pi: float | None
 
 
-def _judged(store: Store, evaluator: str, window: Window, keep: Filter) -> list[_Judged]:
-    sample = sample_of(store, evaluator, window.parameters, keep)
+def _judged(store: Store, evaluator: str, window: Window, filters: Filter) -> list[_Judged]:
+    sample = sample_of(store, evaluator, window.parameters, filters)
     rows = store.read(
         "SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, s.cluster, l.human, l.label_pi"
         f" FROM ({sample.sql}) s LEFT JOIN ({LABELS}) l ON l.trace_id = s.trace_id AND l.span_id = s.span_id"
@@ -66,79 +66,80 @@ def _judged(store: Store, evaluator: str, window: Window, keep: Filter) -> list[
     return [_Judged(row[0].hex, *row[1:]) for row in rows]
 
 
-def correct(store: Store, evaluator: str, window: Window, keep: Filter, lines: list[dict[str, Any]]) -> None:
-    """Move each point of a quality series by what people's labels show the judge to be wrong by (PPI++).
+def correct(store: Store, evaluator: str, window: Window, filters: Filter, all_series: list[dict[str, Any]]) -> None:
+    """Move each point of quality series by the judge's error as people's labels show it (PPI++).
 
-    The correction rests on the labels of the line's version in the window and 90 days before it, and is taken to be
-    the same throughout; its own uncertainty enters each interval. Only labels count whose chance of being asked for is
-    known: those that people chose themselves (`labels_chosen`) say nothing about the others. With fewer than 30 labels
-    nothing is moved.
+    The correction uses the labels of the series' version in the window and 90 days before it, and is assumed constant;
+    its own uncertainty enters each interval. Only sampled labels count: labels that people chose themselves
+    (`labels_chosen`) say nothing about the other answers. With fewer than 30 labels nothing is moved.
     """
-    judged = _judged(store, evaluator, _reach(window), keep)
-    for line in lines:
-        mine = [one for one in judged if (one.version, one.judge) == (line["version"], line["judge"])]
-        found = _correction(mine)
-        labels = [one for one in mine if one.human is not None]
-        line["labels"] = sum(one.label_pi is not None for one in labels)
-        line["labels_chosen"] = len(labels) - line["labels"]
-        line["corrected"] = found is not None
-        if found is not None:
-            for shown in line["points"]:
-                _move(shown, found)
+    judged = _judged(store, evaluator, _reach(window), filters)
+    for series in all_series:
+        own = [answer for answer in judged if (answer.version, answer.judge) == (series["version"], series["judge"])]
+        correction = _correction(own)
+        labels = [answer for answer in own if answer.human is not None]
+        series["labels"] = sum(answer.label_pi is not None for answer in labels)
+        series["labels_chosen"] = len(labels) - series["labels"]
+        series["corrected"] = correction is not None
+        if correction is not None:
+            for point in series["points"]:
+                _move(point, correction)
 
 
 def _reach(window: Window) -> Window:
-    """The range whose labels correct the numbers of a window."""
+    """Return the range whose labels correct the numbers of a window."""
     return Window(window.first - _REACH, window.last, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Correction:
-    """How far the judge is trusted, and by how much people differ from what is left of its verdicts."""
+    """The weight λ of the judge, and the mean of person minus λ times judge."""
 
     lam: float
     error: Interval
 
     def __call__(self, judged: Interval) -> Interval:
-        """The corrected number: λ of the judge's, plus the mean of person minus λ of the judge."""
+        """Return the corrected number: λ times the judge's, plus the error."""
         part = Interval(*(self.lam * end for end in (judged.value, judged.lo, judged.hi)))
         return plus(part, self.error).within(0.0, 1.0)
 
 
 def _correction(judged: Sequence[_Judged]) -> _Correction | None:
-    """What the labels with a known chance show; None where they are too few, or of too few users."""
-    labelled = [one for one in judged if one.human is not None and one.label_pi is not None]
+    """Return the correction by sampled labels; None where labels or users are too few."""
+    labelled = [answer for answer in judged if answer.human is not None and answer.label_pi is not None]
     if len(labelled) < _ENOUGH:
         return None
-    pi = [one.pi * float(one.label_pi or 1.0) for one in labelled]
-    human = [float(one.human or 0.0) for one in labelled]
-    guesses = [one.value for one in labelled]
-    found = ppi_mean([one.value for one in judged], guesses, human, [one.pi for one in judged], pi)
-    lam = 1.0 if found is None else found.lam
+    pi = [answer.pi * float(answer.label_pi or 1.0) for answer in labelled]
+    human = [float(answer.human or 0.0) for answer in labelled]
+    guesses = [answer.value for answer in labelled]
+    estimate = ppi_mean([answer.value for answer in judged], guesses, human, [answer.pi for answer in judged], pi)
+    lam = 1.0 if estimate is None else estimate.lam
     errors = [truth - lam * guess for truth, guess in zip(human, guesses, strict=True)]
-    error = Interval.of(hajek(errors, pi, clusters=[one.cluster for one in labelled], bounds=(-1.0, 1.0)))
+    error = Interval.of(hajek(errors, pi, clusters=[answer.cluster for answer in labelled], bounds=(-1.0, 1.0)))
     return None if error is None else _Correction(lam, error)
 
 
-def _move(shown: dict[str, Any], correction: _Correction) -> None:
-    value, lo, hi = (shown[key] for key in ("value", "lo", "hi"))
+def _move(point: dict[str, Any], correction: _Correction) -> None:
+    value, lo, hi = (point[key] for key in ("value", "lo", "hi"))
     if value is None or lo is None or hi is None:
         return
-    shown["uncorrected"] = {"value": value, "lo": lo, "hi": hi}
-    moved(shown, asdict(correction(Interval(value, lo, hi))))
+    point["uncorrected"] = {"value": value, "lo": lo, "hi": hi}
+    moved(point, asdict(correction(Interval(value, lo, hi))))
 
 
 def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """The judge against people's labels: `evaluator`, `from` (default 90 days) and filters.
+    """Answer `GET calibration`: a judge against people's labels; `evaluator`, `from` (default 90 days) and filters.
 
-    Per version and judge: labels (`n`; `drawn` with a known chance), agreement (kappa, sensitivity and specificity at
-    0.5, each with an interval that counts labels on answers of one user as dependent), the judge's mean and the
-    corrected one, which is that of the series over the same range. Where nothing is corrected `note` says why.
+    Per version and judge: labels (`n`; `drawn` by sampling), agreement (kappa, sensitivity and specificity at
+    0.5, each with an interval in which the labels of a user's answers are dependent), the judge's mean and the
+    corrected mean, equal to that of the series over the same range. Without a correction `note` has the reason.
     """
     evaluator = str(params.get("evaluator") or "")
     window = window_of({"width": 1, **params}, now=clock(), back="90d").whole
     judged = _judged(store, evaluator, _reach(window), filter_of(params))
-    versions = dict.fromkeys((one.version, one.judge) for one in sorted(judged, key=lambda one: one.at, reverse=True))
+    versions = dict.fromkeys(
+        (answer.version, answer.judge) for answer in sorted(judged, key=lambda answer: answer.time, reverse=True)
+    )
     reports = (_report(judged, *version, since=window.first) for version in versions)
     return {"evaluator": evaluator, "versions": [report for report in reports if report]}
 
@@ -146,17 +147,21 @@ def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], 
 def _report(
     judged: Sequence[_Judged], version: str | None, judge: str | None, *, since: datetime
 ) -> dict[str, Any] | None:
-    mine = [one for one in judged if (one.version, one.judge) == (version, judge)]
-    labelled = [one for one in mine if one.human is not None]
-    pairs = [(int(one.value >= 0.5), int((one.human or 0.0) >= 0.5)) for one in labelled]
-    now, correction = [one for one in mine if one.at >= since], _correction(mine)
-    if not now:
+    own = [answer for answer in judged if (answer.version, answer.judge) == (version, judge)]
+    labelled = [answer for answer in own if answer.human is not None]
+    pairs = [(int(answer.value >= 0.5), int((answer.human or 0.0) >= 0.5)) for answer in labelled]
+    in_window, correction = [answer for answer in own if answer.time >= since], _correction(own)
+    if not in_window:
         return None
-    found = hajek([one.value for one in now], [one.pi for one in now], clusters=[one.cluster for one in now])
-    measured = Interval.of(found)
+    estimate = hajek(
+        [answer.value for answer in in_window],
+        [answer.pi for answer in in_window],
+        clusters=[answer.cluster for answer in in_window],
+    )
+    measured = Interval.of(estimate)
     kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
-    whose = [one.cluster for one in labelled]
-    lo, hi = _kappa_interval(pairs, whose) if kappa is not None else (None, None)
+    users = [answer.cluster for answer in labelled]
+    lo, hi = _kappa_interval(pairs, users) if kappa is not None else (None, None)
     return {
         "version": version,
         "judge": judge,
@@ -164,39 +169,39 @@ def _report(
         "kappa": kappa,
         "lo": lo,
         "hi": hi,
-        **_share("sensitivity", [(a, user) for (a, b), user in zip(pairs, whose, strict=True) if b]),
-        **_share("specificity", [(1 - a, user) for (a, b), user in zip(pairs, whose, strict=True) if not b]),
-        "drawn": sum(one.label_pi is not None for one in labelled),
-        "judged": None if found is None else found.estimate,
+        **_share("sensitivity", [(a, user) for (a, b), user in zip(pairs, users, strict=True) if b]),
+        **_share("specificity", [(1 - a, user) for (a, b), user in zip(pairs, users, strict=True) if not b]),
+        "drawn": sum(answer.label_pi is not None for answer in labelled),
+        "judged": None if estimate is None else estimate.estimate,
         "corrected": asdict(correction(measured)) if correction and measured else None,
         "note": _note(labelled, corrected=correction is not None and measured is not None),
     }
 
 
 def _note(labelled: Sequence[_Judged], *, corrected: bool) -> str | None:
-    """Why nothing is corrected."""
+    """Return why nothing is corrected."""
     if corrected:
         return None
-    chosen = sum(one.label_pi is None for one in labelled)
+    chosen = sum(answer.label_pi is None for answer in labelled)
     if len(labelled) - chosen >= _ENOUGH:
         return NOT_ENOUGH_USERS
     return "not enough labels" + (f": {chosen} were chosen by people, and correct nothing" if chosen else "")
 
 
 def _share(name: str, hits: Sequence[tuple[int, Any]]) -> dict[str, float | None]:
-    """The share of hits among labels with its interval, in which labels on answers of one user are dependent."""
-    found = hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits])
-    value, lo, hi = (None, None, None) if found is None else (found.estimate, found.lo, found.hi)
+    """Return the share of hits among labels with its interval; the labels of a user's answers are dependent."""
+    estimate = hajek([float(hit) for hit, _ in hits], [1.0] * len(hits), clusters=[user for _, user in hits])
+    value, lo, hi = (None, None, None) if estimate is None else (estimate.estimate, estimate.lo, estimate.hi)
     return {name: value, f"{name}_lo": lo, f"{name}_hi": hi}
 
 
-def _kappa_interval(pairs: Sequence[tuple[int, int]], whose: Sequence[Any]) -> tuple[float | None, float | None]:
-    """Users are drawn again, with all their labels; None where a few users have nearly all of them."""
-    alike = hajek([float(a == b) for a, b in pairs], [1.0] * len(pairs), clusters=whose)
-    if len(pairs) < _ENOUGH or alike is None or alike.lo is None:
+def _kappa_interval(pairs: Sequence[tuple[int, int]], users: Sequence[Any]) -> tuple[float | None, float | None]:
+    """Return the bootstrap interval over users; None where a few users have nearly all labels."""
+    agreement = hajek([float(a == b) for a, b in pairs], [1.0] * len(pairs), clusters=users)
+    if len(pairs) < _ENOUGH or agreement is None or agreement.lo is None:
         return None, None
-    found = bootstrap_ci(pairs, statistic=_kappa_of_rows, groups=whose, resamples=500)
-    return (None, None) if found is None else (found.lo, found.hi)
+    interval = bootstrap_ci(pairs, statistic=_kappa_of_rows, groups=users, resamples=500)
+    return (None, None) if interval is None else (interval.lo, interval.hi)
 
 
 def _kappa_of_rows(rows: Any) -> float:
@@ -205,57 +210,57 @@ def _kappa_of_rows(rows: Any) -> float:
 
 
 def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET labels/suggest`: judged traces worth a person's label, each with the chance it had (`label_pi`).
+    """Answer `GET labels/suggest`: judged traces to label, each with its sampling probability (`label_pi`).
 
-    `evaluator`, `limit` (default 20), `from` (7 days), filters. A trace is drawn the likelier the less sure its
-    verdict is, but never with less than 0.05, so that the corrected estimate stays unbiased. What was not drawn is
-    drawn again in the next round: suggestions go on until every trace is labelled.
+    `evaluator`, `limit` (default 20), `from` (7 days), filters. Less certain verdicts have a higher probability, never
+    below 0.05, so that the corrected estimate stays unbiased. Traces that were not drawn are drawn again in the next
+    round: suggestions continue until every trace is labelled.
     """
     evaluator = str(params.get("evaluator") or "")
     limit = min(200, max(1, int(params.get("limit") or 20)))
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    judged = [one for one in _judged(store, evaluator, window, filter_of(params)) if one.human is None]
-    drawn = {one.trace_id: _drawn(evaluator, one) for one in judged}
-    first = dict(sorted(drawn.items(), key=lambda entry: entry[1])[:limit])
+    judged = [answer for answer in _judged(store, evaluator, window, filter_of(params)) if answer.human is None]
+    draws = {answer.trace_id: _label_draw(evaluator, answer) for answer in judged}
+    first = dict(sorted(draws.items(), key=lambda entry: entry[1])[:limit])
     return {"traces": [row | {"label_pi": first[row["trace_id"]][2]} for row in trace_rows(store, list(first))]}
 
 
-def _drawn(evaluator: str, one: _Judged) -> tuple[int, float, float]:
-    """In which round a trace is drawn, its place in the round (0..1), and the chance of being drawn just then.
+def _label_draw(evaluator: str, answer: _Judged) -> tuple[int, float, float]:
+    """Return the round in which a trace is drawn, its position in the round (0..1), and the probability of that round.
 
-    Both follow from the trace and its verdict: who labels a part of a round has labelled a random part of it.
+    Both depend on trace and verdict only: a part of a round is a random sample of it.
     """
-    pi = _LEAST_LABEL_PI + 0.45 * 4.0 * one.value * (1.0 - one.value)
-    for sitting in range(_ROUNDS):
-        u = _number(f"{evaluator}:{sitting}" if sitting else evaluator, one)
+    pi = _LEAST_LABEL_PI + 0.45 * 4.0 * answer.value * (1.0 - answer.value)
+    for draw_round in range(_ROUNDS):
+        u = _number(f"{evaluator}:{draw_round}" if draw_round else evaluator, answer)
         if u < pi:
-            return sitting, u / pi, pi * (1.0 - pi) ** sitting
+            return draw_round, u / pi, pi * (1.0 - pi) ** draw_round
     return _ROUNDS, 1.0, (1.0 - pi) ** _ROUNDS
 
 
-def _number(draw: str, one: _Judged) -> float:
-    """A number in [0, 1) of its own for each trace and draw, independent of the one that chose it for the judge."""
-    return int(hashlib.sha256(f"label:{draw}:{one.trace_id}".encode()).hexdigest()[:13], 16) / 16.0**13
+def _number(name: str, answer: _Judged) -> float:
+    """Return a number in [0, 1) for each trace and round, independent of the sampler's u."""
+    return int(hashlib.sha256(f"label:{name}:{answer.trace_id}".encode()).hexdigest()[:13], 16) / 16.0**13
 
 
-_NO_HELP = "too few judged (below 30, or 10 of the rarer kind), all judged, or the check does not foresee the verdict"
+_NO_GAIN = "too few judged (below 30, or 10 of the rarer kind), all judged, or the check does not foresee the verdict"
 _SEVERAL = "several versions were asked here, and nothing says which one an answer not drawn would have met"
 _REPLAYED = "a replay judged some of these: their chances are not the rule's"
-Place = tuple[Any, ...]
+Key = tuple[Any, ...]
 """A bucket's start and the values of its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One answer that the judge's rule could have drawn."""
+    """One answer that the judge's rule could have selected."""
 
     unit: int
-    place: Place
+    key: Key
     pi: float
     upstream: float
     drawn: bool
     covered: bool
-    """Whether the check was to score it, whatever the draw."""
+    """Whether the check had to score it, independent of the sampling."""
     check: float | None
     cluster: Any
 
@@ -272,112 +277,126 @@ def assist(
     evaluator: str,
     check: str,
     window: Window,
-    keep: Filter,
+    filters: Filter,
     groups: tuple[str, ...],
-    lines: Iterable[dict[str, Any]],
+    all_series: Iterable[dict[str, Any]],
 ) -> None:
-    """Move and narrow each point of a quality series by what `check` says of all answers that could have been judged.
+    """Move and narrow each point of quality series by the scores of `check` for every answer of the judge's rule.
 
     A point gets `unassisted` (value, lo, hi as they were) and `assisted` (`n_all`, `unchecked`, `lam`, `narrowing`,
-    `note`). Answers without a score of the check stay in and tell nothing. Raises ValueError where either evaluator has
-    no scores from 0 to 1, and where the check was not to score every answer that the judge's rule could draw.
+    `note`). Answers without a score of the check stay in. Raises ValueError where either evaluator has no scores from
+    0 to 1, and where the check did not have to score every answer of the judge's rule.
     """
-    answers = _answers(store, evaluator, check, window, keep, groups)
-    verdicts = _verdicts(store, evaluator, window, keep)
-    _refuse_what_cannot_help(evaluator, check, answers)
-    places: dict[Place, list[_Answer]] = defaultdict(list)
-    for one in answers:
-        places[one.place].append(one)
-    by_time = {(iso(at), *group): found for (at, *group), found in places.items()}
-    for line in lines:
-        line["assisted_by"] = check
-        version = line["version"], line["judge"]
-        others = {unit for other, found in verdicts.items() if other != version for unit in found if found[unit].online}
-        for shown in line["points"]:
-            if shown["value"] is not None:
-                met = by_time.get((shown["t"], *line["group"].values()), [])
-                _narrow(shown, met, [verdicts[version].get(one.unit) for one in met], others)
+    answers = _answers(store, evaluator, check, window, filters, groups)
+    verdicts = _verdicts(store, evaluator, window, filters)
+    _require_full_check(evaluator, check, answers)
+    by_place: dict[Key, list[_Answer]] = defaultdict(list)
+    for answer in answers:
+        by_place[answer.key].append(answer)
+    by_time = {(iso(start), *group): answers_there for (start, *group), answers_there in by_place.items()}
+    for series in all_series:
+        series["assisted_by"] = check
+        version = series["version"], series["judge"]
+        scored_elsewhere = {
+            unit
+            for key, answers_there in verdicts.items()
+            if key != version
+            for unit in answers_there
+            if answers_there[unit].online
+        }
+        for shown_point in series["points"]:
+            if shown_point["value"] is not None:
+                bucket_answers = by_time.get((shown_point["t"], *series["group"].values()), [])
+                _narrow(
+                    shown_point,
+                    bucket_answers,
+                    [verdicts[version].get(answer.unit) for answer in bucket_answers],
+                    scored_elsewhere,
+                )
 
 
 def _narrow(
-    shown: dict[str, Any], answers: Sequence[_Answer], found: Sequence[_Verdict | None], others: set[int]
+    shown_point: dict[str, Any],
+    answers: Sequence[_Answer],
+    verdicts: Sequence[_Verdict | None],
+    scored_elsewhere: set[int],
 ) -> None:
-    pairs = list(zip(answers, found, strict=True))
-    by_rule = sum(got is not None and got.online and got.pi == one.pi for one, got in pairs)
+    pairs = list(zip(answers, verdicts, strict=True))
+    by_rule = sum(verdict is not None and verdict.online and verdict.pi == answer.pi for answer, verdict in pairs)
     assisted, note = None, None
-    if by_rule < shown["n"]:
+    if by_rule < shown_point["n"]:
         note = _REPLAYED
-    elif any(one.unit in others for one in answers):
+    elif any(answer.unit in scored_elsewhere for answer in answers):
         note = _SEVERAL
     else:
         assisted = assisted_mean(
-            [None if got is None else got.value for got in found],
-            [one.check for one in answers],
-            [one.pi for one in answers],
-            [one.upstream for one in answers],
-            drawn=[one.drawn or got is not None for one, got in pairs],
-            clusters=[one.cluster for one in answers],
+            [None if verdict is None else verdict.value for verdict in verdicts],
+            [answer.check for answer in answers],
+            [answer.pi for answer in answers],
+            [answer.upstream for answer in answers],
+            drawn=[answer.drawn or verdict is not None for answer, verdict in pairs],
+            clusters=[answer.cluster for answer in answers],
         )
     if assisted is not None and not assisted.lam:
-        note = _NO_HELP
-    shown["unassisted"] = {key: shown[key] for key in ("value", "lo", "hi")}
-    shown["assisted"] = {
+        note = _NO_GAIN
+    shown_point["unassisted"] = {key: shown_point[key] for key in ("value", "lo", "hi")}
+    shown_point["assisted"] = {
         "n_all": len(answers),
-        "unchecked": sum(one.check is None for one in answers),
+        "unchecked": sum(answer.check is None for answer in answers),
         "lam": assisted.lam if assisted else 0.0,
         "narrowing": assisted.narrowing if assisted else 1.0,
         "note": note,
     }
     if assisted is not None:
-        moved(shown, {key: found for key, found in point(assisted).items() if key != "users"})
+        moved(shown_point, {key: verdicts for key, verdicts in point(assisted).items() if key != "users"})
 
 
-def _refuse_what_cannot_help(evaluator: str, check: str, answers: Sequence[_Answer]) -> None:
-    covered = sum(one.covered for one in answers)
+def _require_full_check(evaluator: str, check: str, answers: Sequence[_Answer]) -> None:
+    covered = sum(answer.covered for answer in answers)
     if covered < len(answers):
         raise ValueError(
             f"{check} was to score only {covered:,} of the {len(answers):,} answers that {evaluator} could have been"
             " asked about: give it a rule at rate 1.0 for all of them, or choose a range or filter in which it has one"
         )
-    if answers and all(one.check is None for one in answers):
+    if answers and all(answer.check is None for answer in answers):
         raise ValueError(f"{check} has no scores from 0 to 1 in this range, so it shares no scale with {evaluator}")
 
 
 def _answers(
-    store: Store, evaluator: str, check: str, window: Window, keep: Filter, groups: tuple[str, ...]
+    store: Store, evaluator: str, check: str, window: Window, filters: Filter, groups: tuple[str, ...]
 ) -> list[_Answer]:
-    """Every unit that the judge's rule could have drawn, with what the check said of it first.
+    """Return every unit that the judge's rule could have selected, with the first score of the check.
 
-    First, since that was said of all alike; what somebody asked again later may depend on the draw.
+    A later score may depend on the sampling.
     """
-    listed = "".join(f", t.{group}" for group in groups)
+    group_sql = "".join(f", t.{group}" for group in groups)
     rows = store.read(
         f"""
-        SELECT hash(d.trace_id, d.span_id, $evaluator::VARCHAR), {window.bucket("d.request_time")}{listed}, d.pi,
+        SELECT hash(d.trace_id, d.span_id, $evaluator::VARCHAR), {window.bucket("d.request_time")}{group_sql}, d.pi,
                coalesce(t.upstream_pi, 1),
                d.sampled OR (d.capped AND d.u * coalesce(t.upstream_pi, 1) < d.pi),
                coalesce(c.pi, 0) >= coalesce(t.upstream_pi, 1) * (1 - 1e-9), s.value, t.cluster
         FROM ({ELIGIBLE}) d
-        JOIN ({facts_of(keep, (*groups, "upstream_pi", f"{CLUSTER} AS cluster"))}) t ON t.trace_id = d.trace_id
+        JOIN ({facts_of(filters, (*groups, "upstream_pi", f"{CLUSTER} AS cluster"))}) t ON t.trace_id = d.trace_id
         LEFT JOIN ({COVERED}) c ON c.trace_id = d.trace_id AND c.span_id = d.span_id
         LEFT JOIN ({FIRST_SCORES}) s ON s.trace_id = d.trace_id AND s.span_id = d.span_id
         """,
-        {"evaluator": evaluator, "check": check, **window.parameters, **keep.parameters},
+        {"evaluator": evaluator, "check": check, **window.parameters, **filters.parameters},
     ).rows
-    place = slice(1, 2 + len(groups))
-    return [_Answer(row[0], row[place], *row[place.stop :]) for row in rows]
+    place_slice = slice(1, 2 + len(groups))
+    return [_Answer(row[0], row[place_slice], *row[place_slice.stop :]) for row in rows]
 
 
 def _verdicts(
-    store: Store, evaluator: str, window: Window, keep: Filter
+    store: Store, evaluator: str, window: Window, filters: Filter
 ) -> dict[tuple[str | None, str | None], dict[int, _Verdict]]:
-    """The judge's verdicts that enter its series, by version and judge, then unit."""
-    sample = sample_of(store, evaluator, window.parameters, keep)
-    found: dict[tuple[str | None, str | None], dict[int, _Verdict]] = defaultdict(dict)
+    """Return the judge's verdicts in its series, by version and judge, then by unit."""
+    sample = sample_of(store, evaluator, window.parameters, filters)
+    verdicts: dict[tuple[str | None, str | None], dict[int, _Verdict]] = defaultdict(dict)
     for version, judge, unit, value, pi, source in store.read(
         f"SELECT version, judge, unit, normalized, pi, source FROM ({sample.sql})"
         " WHERE pi IS NOT NULL AND status = 'ok' AND normalized IS NOT NULL",
         sample.parameters,
     ).rows:
-        found[version, judge][unit] = _Verdict(value, pi, source == "online")
-    return found
+        verdicts[version, judge][unit] = _Verdict(value, pi, source == "online")
+    return verdicts

@@ -1,4 +1,4 @@
-"""Builds what an evaluator sees of a stored unit: rows in, `Case` out."""
+"""Builds the cases of stored units: rows in, `Case` out."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["ScoreKeys", "Unit", "case_of", "cases_of", "score_key"]
 
 _Window = tuple[timedelta, timedelta]
 _NEAR: _Window = (timedelta(seconds=5), timedelta(seconds=30))
-"""Most traces' spans start within this window around their unit; what it costs to read them grows with the window."""
+"""Most traces' spans start within this window around their unit; the cost of reading grows with the window."""
 _FAR: _Window = (timedelta(hours=1), timedelta(days=1))
-"""All traces' spans do unless a clock is wrong; it lets the store skip the other days."""
+"""All spans of a trace start within this window unless a clock is wrong; the store skips the other days."""
 _EVER: _Window = (timedelta(days=36_500), timedelta(days=36_500))
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The address of one evaluated thing: ids as hex text, and when its request started (UTC, naive)."""
+    """The address of an evaluated unit: ids as hex text, and the start of its request (UTC, naive)."""
 
     trace_id: str
     span_id: str
@@ -36,7 +36,7 @@ class Unit:
 
 @dataclass(slots=True)
 class _Span:
-    """One stored span: what de-duplication needs to know, and the figures it states."""
+    """One stored span: the node for de-duplication, and its figures."""
 
     node: Node
     duration_us: int | None
@@ -47,26 +47,26 @@ class _Span:
 
 
 _Family = dict[str, _Span]
-"""The spans of one trace by id."""
+"""The spans of a trace by id."""
 _Families = dict[str, _Family]
 _Texts = dict[tuple[str, int], tuple[str | None, str | None]]
-_Found = dict[str, list[Context | None]]
-"""Contexts by span id in rank order; None stands for one whose text the client did not send."""
+_Contexts = dict[str, list[Context | None]]
+"""Contexts by span id in rank order; None stands for a context without text."""
 
 
 def case_of(store: Store, trace_id: str, span_id: str, *, request_time: datetime | None = None) -> Case | None:
-    """Build the case of one unit; None where the store no longer has its span."""
+    """Build the case of a unit; None where its span is not stored any more."""
     unit = Unit(trace_id, span_id, request_time)
     return cases_of(store, [unit]).get(unit)
 
 
 def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
-    """Build the cases of many units with few reads; units whose span is gone are absent from the answer."""
+    """Build the cases of many units with few reads; units without a stored span are left out."""
     families = _families(store, units)
     starts = [span.node.start for family in families.values() for span in family.values()]
     if not starts:
         return {}
-    # Texts carry the time of their span.
+    # Texts have the time of their span.
     scope = {"ids": list(families), "first": min(starts), "last": max(starts)}
     texts, contexts, turns = _texts(store, scope), _contexts(store, scope), _turns(store, scope)
     built: dict[Unit, Case] = {}
@@ -79,63 +79,65 @@ def cases_of(store: Store, units: Sequence[Unit]) -> dict[Unit, Case]:
 
 
 def _families(store: Store, units: Sequence[Unit]) -> _Families:
-    """Find the spans near their units first, and look far only for traces of which some are elsewhere."""
+    """Read the spans near their units first, and farther ones only for incomplete traces."""
     if not units:
         return {}
-    near = _scope(units, _NEAR)
-    if near is None:
+    scope_near = _scope(units, _NEAR)
+    if scope_near is None:
         return _spans(store, {"ids": _ids(units), "first": datetime.min, "last": datetime.max})
-    families, sizes = _spans(store, near), _sizes(store, near)
-    rest = [u for u in units if not sizes.get(u.trace_id) or len(families.get(u.trace_id, ())) < sizes[u.trace_id]]
+    families, sizes = _spans(store, scope_near), _sizes(store, scope_near)
+    incomplete = [
+        u for u in units if not sizes.get(u.trace_id) or len(families.get(u.trace_id, ())) < sizes[u.trace_id]
+    ]
     for window in (_FAR, _EVER):
-        scope = _scope(rest, window) if rest else None
+        scope = _scope(incomplete, window) if incomplete else None
         families |= _spans(store, scope) if scope else {}
-        rest = [u for u in rest if len(families.get(u.trace_id, ())) < sizes.get(u.trace_id, 0)]
+        incomplete = [u for u in incomplete if len(families.get(u.trace_id, ())) < sizes.get(u.trace_id, 0)]
     return families
 
 
 def _sizes(store: Store, scope: dict[str, Any]) -> dict[str, int]:
-    """How many spans each trace had when it was decided, where that is known."""
+    """Return how many spans each trace had when it was decided, where that is known."""
     return {scope["ids"][number]: size for number, size in traces.span_counts(store, scope).rows if size is not None}
 
 
 def score_key(unit: Unit, case: Case, evaluator: Evaluator) -> str:
-    """Name one verdict: the same unit, case, evaluator, version and judge always give the same key.
+    """Return the key of a verdict: the same unit, case, evaluator, version and judge give the same key.
 
-    Figures of the run (latency, tokens, cost) enter only where the evaluator needs them, so that a late span does not
-    ask a judge again about unchanged texts.
+    Latency, tokens and cost enter only where the evaluator needs them, so that a late span does not ask a judge again
+    about unchanged texts.
     """
     return ScoreKeys()(unit, case, evaluator)
 
 
 class ScoreKeys:
-    """`score_key` for many evaluators of the same cases: what they see alike is digested once."""
+    """`score_key` for many evaluators of the same cases: equal parts are digested once."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[Unit, frozenset[str]], str] = {}
 
     def __call__(self, unit: Unit, case: Case, evaluator: Evaluator) -> str:
-        """Name the evaluator's verdict on the case of this unit."""
-        one = evaluator
-        unseen = _FIGURES - one.needs
-        if not case.history or (one.judge_id is None and "history" not in one.needs):
-            unseen |= {"history"}  # only judges and those that ask for it look at it
-        seen = self._seen(unit, case, unseen)
-        return sha256_hex(f"{unit.trace_id}\n{unit.span_id}\n{seen}\n{one.name}\n{one.version}\n{one.judge_id or ''}")
+        """Return the key of the evaluator's verdict on the case of this unit."""
+        excluded = _FIGURES - evaluator.needs
+        if not case.history or (evaluator.judge_id is None and "history" not in evaluator.needs):
+            excluded |= {"history"}  # only judges and evaluators that need it use it
+        digest = self._digest(unit, case, excluded)
+        parts = (unit.trace_id, unit.span_id, digest, evaluator.name, evaluator.version, evaluator.judge_id or "")
+        return sha256_hex("\n".join(parts))
 
-    def _seen(self, unit: Unit, case: Case, unseen: frozenset[str]) -> str:
-        at = (unit, unseen)
-        if at not in self._digests:
-            content = case.model_dump(mode="json", exclude=set(unseen))
-            self._digests[at] = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":")))
-        return self._digests[at]
+    def _digest(self, unit: Unit, case: Case, excluded: frozenset[str]) -> str:
+        key = (unit, excluded)
+        if key not in self._digests:
+            content = case.model_dump(mode="json", exclude=set(excluded))
+            self._digests[key] = sha256_hex(json.dumps(content, sort_keys=True, separators=(",", ":")))
+        return self._digests[key]
 
 
 _FIGURES = frozenset({"latency_s", "input_tokens", "output_tokens", "cost_usd", "metadata"})
 
 
 def _scope(units: Sequence[Unit], window: _Window) -> dict[str, Any] | None:
-    """The traces to read and the time to look in; None where a unit does not say its time."""
+    """Return the traces and the time range to read; None where the time of a unit is unknown."""
     times = [unit.request_time for unit in units if unit.request_time is not None]
     if len(times) < len(units):
         return None
@@ -158,14 +160,14 @@ def _spans(store: Store, scope: dict[str, Any]) -> _Families:
         response,
         has_contexts,
         duration,
-        given,
-        produced,
+        input_tokens,
+        output_tokens,
         cost,
         extra,
     ) in traces.spans(store, scope).rows:
-        has_usage = not (given is None and produced is None and cost is None)
+        has_usage = not (input_tokens is None and output_tokens is None and cost is None)
         node = Node(_hex(span) or "", _hex(parent), start, kind, response, has_usage, has_contexts)
-        families[ids[number]][node.span_id] = _Span(node, duration, given, produced, cost, extra)
+        families[ids[number]][node.span_id] = _Span(node, duration, input_tokens, output_tokens, cost, extra)
     return families
 
 
@@ -178,12 +180,12 @@ def _texts(store: Store, scope: dict[str, Any]) -> _Texts:
     return {(scope["ids"][number], span): (query, response) for number, span, query, response in rows}
 
 
-def _contexts(store: Store, scope: dict[str, Any]) -> dict[str, _Found]:
-    found: dict[str, _Found] = defaultdict(lambda: defaultdict(list))
+def _contexts(store: Store, scope: dict[str, Any]) -> dict[str, _Contexts]:
+    contexts: dict[str, _Contexts] = defaultdict(lambda: defaultdict(list))
     for number, span, identity, score, text, metadata in documents.contexts(store, scope).rows:
         context = None if text is None else Context(text=text, id=identity, score=score, metadata=_object(metadata))
-        found[scope["ids"][number]][f"{span:016x}"].append(context)
-    return found
+        contexts[scope["ids"][number]][f"{span:016x}"].append(context)
+    return contexts
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -192,18 +194,18 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _turns(store: Store, scope: dict[str, Any]) -> dict[str, tuple[Turn, ...]]:
-    found: dict[str, tuple[Turn, ...]] = {}
+    turns: dict[str, tuple[Turn, ...]] = {}
     for number, query, response in traces.turns_before(store, scope).rows:
         trace = scope["ids"][number]
-        found[trace] = (*found.get(trace, ()), Turn(query=query, response=response))
-    return found
+        turns[trace] = (*turns.get(trace, ()), Turn(query=query, response=response))
+    return turns
 
 
 def _case(
     unit: Unit,
     family: _Family,
     texts: tuple[str | None, str | None],
-    contexts: _Found,
+    contexts: _Contexts,
     history: tuple[Turn, ...] | None,
 ) -> Case:
     root = family[unit.span_id]
@@ -215,17 +217,17 @@ def _case(
         ),
     )
     bearing = context_spans(nodes)
-    found = [context for span_id in bearing for context in contexts.get(span_id, [])]
-    with_text = [context for context in found if context is not None]
+    all_contexts = [context for span_id in bearing for context in contexts.get(span_id, [])]
+    with_text = [context for context in all_contexts if context is not None]
     paid = [family[span_id] for span_id in token_spans(nodes)]
     metadata = _object(root.metadata)
-    if len(with_text) < len(found):
-        metadata["contexts_without_text"] = len(found) - len(with_text)
+    if len(with_text) < len(all_contexts):
+        metadata["contexts_without_text"] = len(all_contexts) - len(with_text)
     return Case(
         query=texts[0],
         response=texts[1],
         history=history,
-        contexts=tuple(with_text) if bearing and (with_text or not found) else None,
+        contexts=tuple(with_text) if bearing and (with_text or not all_contexts) else None,
         retrieved_ids=tuple(context.id for context in with_text if context.id is not None) or None,
         latency_s=None if root.duration_us is None else root.duration_us / 1e6,
         input_tokens=_sum(span.input_tokens for span in paid),
@@ -237,5 +239,5 @@ def _case(
 
 
 def _sum(figures: Iterable[Any]) -> Any:
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) if known else None
+    values = [figure for figure in figures if figure is not None]
+    return sum(values) if values else None

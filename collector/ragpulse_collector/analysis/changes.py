@@ -1,4 +1,4 @@
-"""What changed in a range: the level shift of each stored series, ranked by its size over its uncertainty."""
+"""Finds the level shifts of a range: one per metric, ranked by size over uncertainty."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ragpulse_evaluators.statistics import Interval, change_points, minus, wilso
 
 __all__ = ["changes"]
 
-_MOST_POINTS = 60
-"""Neighbouring buckets are joined above this many: the time that the search takes grows with their square."""
+_MAX_POINTS = 60
+"""Above this number neighbouring buckets are joined: the time of the search grows with its square."""
 _LEAST_ANSWERS, _LEAST_BUCKETS = 20, 2
-"""A level rests on at least so many."""
+"""The fewest answers and buckets of a level."""
 _SURE = 3.0
-"""A shift smaller than this many standard errors is noise."""
+"""A smaller shift, in standard errors, is noise."""
 _SUREST = 1000.0
-"""Levels without any spread differ for sure."""
+"""The sureness of a shift between levels without spread."""
 _LEAST_SHARE, _LEAST_RATIO = 0.02, 0.1
-"""With many answers the smallest shift is sure: one that nobody would act on is left out."""
+"""The smallest relevant shift: with many answers even a tiny shift is sure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A metric by bucket, in order of time: what each bucket says, and its weight."""
+    """A metric by bucket, in order of time: values and weights."""
 
     metric: str
     unit: str
@@ -41,81 +41,86 @@ class _Series:
     values: Sequence[float]
     weights: Sequence[float]
     levels: Sequence[_Level]
-    """The value of several buckets together, with its interval, and how many answers it rests on.
+    """Return the value of several buckets with its interval and number of answers.
 
-    All of them must be sure of a shift, the quickest first; the last one is shown.
+    Every level must be sure of a shift, the cheapest first; the last one is reported.
     """
-    shown: Callable[[slice], float] | None = None
-    """The value that people know the metric by, where the search looks at another one."""
+    reported: Callable[[slice], float] | None = None
+    """Returns the reported value, where the search uses another one."""
 
 
-def changes(asked: Snapshot) -> list[dict[str, Any]]:
+def changes(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return the largest level shift of each metric: `metric`, `unit`, `t`, `before`, `after`, `sureness`, `worse`.
 
     `sureness` is the size of the shift in standard errors; the surest comes first. `cause` names the prompt version
-    that began within a bucket of the shift, which then is the time `t`. Versions of an evaluator are never compared.
+    that started within a bucket of the shift, which then is the time `t`. Versions of an evaluator are never compared.
     """
-    marked = [(instant(one["t"], now=asked.now), one["text"]) for one in asked.markers()]
-    found = (_shift(series, asked, marked) for series in (*_quality(asked), *_traffic(asked)))
-    return sorted((one for one in found if one), key=lambda one: -one["sureness"])
+    markers = [(instant(marker["t"], now=snapshot.now), marker["text"]) for marker in snapshot.markers()]
+    shifts = (_shift(series, snapshot, markers) for series in (*_quality(snapshot), *_traffic(snapshot)))
+    return sorted((shift for shift in shifts if shift), key=lambda one: -one["sureness"])
 
 
-def _shift(series: _Series, asked: Snapshot, marked: Sequence[tuple[Any, str]]) -> dict[str, Any] | None:
-    size = max(1, math.ceil(len(series.values) / _MOST_POINTS))
+def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[tuple[Any, str]]) -> dict[str, Any] | None:
+    size = max(1, math.ceil(len(series.values) / _MAX_POINTS))
     starts = range(0, len(series.values), size)
     if len(starts) < 2 * _LEAST_BUCKETS:
         return None
-    weights = [math.fsum(series.weights[at : at + size]) for at in starts]
-    values = [_mean(series.values[at : at + size], series.weights[at : at + size]) for at in starts]
-    cuts = _sure(series, [0, *(starts[index] for index in change_points(values, weights)), len(series.values)])
+    weights = [math.fsum(series.weights[start : start + size]) for start in starts]
+    values = [_mean(series.values[start : start + size], series.weights[start : start + size]) for start in starts]
+    cuts = _sure_cuts(series, [0, *(starts[index] for index in change_points(values, weights)), len(series.values)])
     shifts = [_between(series, *cuts[index : index + 3]) for index in range(len(cuts) - 2)]
-    best = max((one for one in shifts if one), key=lambda one: one["sureness"], default=None)
+    best = max((shift for shift in shifts if shift), key=lambda one: one["sureness"], default=None)
     if best is None:
         return None
-    at = series.buckets[best.pop("at")].at
-    step = timedelta(seconds=asked.window.bucket_s * size)
-    near = [one for one in marked if one[0] and abs(one[0] - at) <= 1.5 * step]
-    began, cause = min(near, key=lambda one: abs(one[0] - at), default=(at, None))
-    return {"metric": series.metric, "unit": series.unit, "t": iso(began), "cause": cause, **best}
+    time = series.buckets[best.pop("at")].at
+    step = timedelta(seconds=snapshot.window.bucket_s * size)
+    close_markers = [marker for marker in markers if marker[0] and abs(marker[0] - time) <= 1.5 * step]
+    time, cause = min(close_markers, key=lambda one: abs(one[0] - time), default=(time, None))
+    return {"metric": series.metric, "unit": series.unit, "t": iso(time), "cause": cause, **best}
 
 
-def _sure(series: _Series, cuts: list[int]) -> list[int]:
-    """The cuts between levels that differ for sure; of the others the smallest goes first, and joins what it parted."""
+def _sure_cuts(series: _Series, cuts: list[int]) -> list[int]:
+    """Return the cuts between levels that surely differ; others are removed, the smallest first."""
 
-    def step(at: int) -> float:
-        first, middle, last = cuts[at - 1 : at + 2]
+    def step(index: int) -> float:
+        first, middle, last = cuts[index - 1 : index + 2]
         parts = (slice(first, middle), slice(middle, last))
         before, after = (_mean(series.values[part], series.weights[part]) for part in parts)
         return abs(after - before)
 
-    while unsure := [at for at in range(1, len(cuts) - 1) if _between(series, *cuts[at - 1 : at + 2]) is None]:
+    while unsure := [
+        index for index in range(1, len(cuts) - 1) if _between(series, *cuts[index - 1 : index + 2]) is None
+    ]:
         cuts.remove(cuts[min(unsure, key=step)])
     return cuts
 
 
 def _between(series: _Series, first: int, middle: int, last: int) -> dict[str, Any] | None:
-    """The shift between two neighbouring levels; None where it is small, unsure, or rests on too little."""
+    """Return the shift between two neighbouring levels; None where it is small, unsure, or has too few answers."""
     if min(middle - first, last - middle) < _LEAST_BUCKETS:
         return None
-    parts, found = (slice(first, middle), slice(middle, last)), None
+    parts, shift = (slice(first, middle), slice(middle, last)), None
     for level in series.levels:
-        found = _moved(series, parts, level(parts[0]), level(parts[1]))
-        if found is None:
+        shift = _shift_between(series, parts, level(parts[0]), level(parts[1]))
+        if shift is None:
             return None
-    return found
+    return shift
 
 
-def _moved(
-    series: _Series, parts: tuple[slice, slice], one: tuple[Interval | None, int], other: tuple[Interval | None, int]
+def _shift_between(
+    series: _Series,
+    parts: tuple[slice, slice],
+    before_level: tuple[Interval | None, int],
+    after_level: tuple[Interval | None, int],
 ) -> dict[str, Any] | None:
-    (before, n), (after, m) = one, other
+    (before, n), (after, m) = before_level, after_level
     if before is None or after is None or min(n, m) < _LEAST_ANSWERS:
         return None
     move = minus(after, before)
     error = (move.hi - move.lo) / 2 / 1.96
     if abs(move.value) < _SURE * error or not move.value:
         return None
-    levels = _shown(series, parts[0], before, n), _shown(series, parts[1], after, m)
+    levels = _reported(series, parts[0], before, n), _reported(series, parts[1], after, m)
     size = (levels[1]["value"] - levels[0]["value"]) * math.copysign(1.0, move.value)
     if size < (_LEAST_SHARE if series.unit == "share" else _LEAST_RATIO * abs(levels[0]["value"])):
         return None
@@ -128,107 +133,121 @@ def _moved(
     }
 
 
-def _shown(series: _Series, part: slice, level: Interval, n: int) -> dict[str, Any]:
-    if series.shown is not None:
-        return {"value": series.shown(part), "lo": None, "hi": None, "n": n}
+def _reported(series: _Series, part: slice, level: Interval, n: int) -> dict[str, Any]:
+    if series.reported is not None:
+        return {"value": series.reported(part), "lo": None, "hi": None, "n": n}
     return {"value": level.value, "lo": level.lo, "hi": level.hi, "n": n}
 
 
-def _quality(asked: Snapshot) -> list[_Series]:
-    """One series per evaluator: that of the version and judge in force."""
-    lines: dict[str, list[Bucket]] = defaultdict(list)
-    for one in asked.quality(None):
-        if one.estimate is not None and one.estimate.n_eff > 0 and not one.group:
-            lines[one.evaluator].append(one)
-    found = []
-    for evaluator, buckets in lines.items():
+def _quality(snapshot: Snapshot) -> list[_Series]:
+    """Return a series per evaluator: that of the version and judge in force."""
+    by_evaluator: dict[str, list[Bucket]] = defaultdict(list)
+    for bucket in snapshot.quality(None):
+        if bucket.estimate is not None and bucket.estimate.n_eff > 0 and not bucket.group:
+            by_evaluator[bucket.evaluator].append(bucket)
+    all_series = []
+    for evaluator, buckets in by_evaluator.items():
         newest = current(buckets)
-        line = [one for one in buckets if newest and (one.version, one.judge) == (newest.version, newest.judge)]
-        line.sort(key=lambda one: one.at)
-        figures = [(one.estimate.estimate, one.estimate.n_eff) for one in line if one.estimate]
+        buckets_of_version = [
+            bucket for bucket in buckets if newest and (bucket.version, bucket.judge) == (newest.version, newest.judge)
+        ]
+        buckets_of_version.sort(key=lambda bucket: bucket.start)
+        figures = [
+            (bucket.estimate.estimate, bucket.estimate.n_eff) for bucket in buckets_of_version if bucket.estimate
+        ]
         values, weights = zip(*figures, strict=True)
-        levels = _level(values, weights), _together(asked, line, partial(_judged, asked, line[0]))
-        found.append(_Series(f"quality:{evaluator}", "share", True, line, values, weights, levels))
-    return found
+        levels = (
+            _level(values, weights),
+            _together(snapshot, buckets_of_version, partial(_judged, snapshot, buckets_of_version[0])),
+        )
+        all_series.append(_Series(f"quality:{evaluator}", "share", True, buckets_of_version, values, weights, levels))
+    return all_series
 
 
-def _traffic(asked: Snapshot) -> list[_Series]:
-    return [series for series in (_errors(asked), _cost(asked), _latency(asked)) if series.buckets]
+def _traffic(snapshot: Snapshot) -> list[_Series]:
+    return [series for series in (_errors(snapshot), _cost(snapshot), _latency(snapshot)) if series.buckets]
 
 
-def _errors(asked: Snapshot) -> _Series:
-    line = sorted((one for one in asked.traffic() if not one.group), key=lambda one: one.at)
-    weights = [float(one.values["n"]) for one in line]
-    shares = [one.values["error_rate"] / one.values["n"] for one in line]
-    levels = _level(shares, weights), _together(asked, line, partial(_failing, asked))
-    return _Series("error_rate", "share", False, line, shares, weights, levels)
+def _errors(snapshot: Snapshot) -> _Series:
+    buckets = sorted((bucket for bucket in snapshot.traffic() if not bucket.group), key=lambda bucket: bucket.start)
+    weights = [float(bucket.values["n"]) for bucket in buckets]
+    shares = [bucket.values["error_rate"] / bucket.values["n"] for bucket in buckets]
+    levels = _level(shares, weights), _together(snapshot, buckets, partial(_failing, snapshot))
+    return _Series("error_rate", "share", False, buckets, shares, weights, levels)
 
 
-def _cost(asked: Snapshot) -> _Series:
-    """The cost per request, of which no request counts for more than 95 % of the range's; the levels are told whole.
+def _cost(snapshot: Snapshot) -> _Series:
+    """Return the cost per request, capped at the range's 95th percentile; reported levels are not capped.
 
-    A few expensive requests would make a change of any range in which they lie close together.
+    Without a cap, a few expensive requests close together would be a change.
     """
-    line = [one for one in asked.tails() if one.paid]
-    weights = [float(one.paid) for one in line]
-    means = [one.capped / one.paid for one in line]
+    buckets = [bucket for bucket in snapshot.tails() if bucket.paid]
+    weights = [float(bucket.paid) for bucket in buckets]
+    means = [bucket.capped / bucket.paid for bucket in buckets]
     n = math.fsum(weights) or 1.0
-    spread = max(0.0, math.fsum(one.squares for one in line) / n - (math.fsum(one.capped for one in line) / n) ** 2)
+    spread = max(
+        0.0,
+        math.fsum(bucket.squares for bucket in buckets) / n - (math.fsum(bucket.capped for bucket in buckets) / n) ** 2,
+    )
     level = _level(means, weights, [math.sqrt(spread / weight) for weight in weights])
 
-    def shown(part: slice) -> float:
-        return math.fsum(one.cost for one in line[part]) / math.fsum(weights[part])
+    def reported(part: slice) -> float:
+        return math.fsum(bucket.cost for bucket in buckets[part]) / math.fsum(weights[part])
 
-    return _Series("cost_usd", "USD", False, line, means, weights, [level], shown)
+    return _Series("cost_usd", "USD", False, buckets, means, weights, [level], reported)
 
 
-def _latency(asked: Snapshot) -> _Series:
-    """p95 by the share of each bucket's requests that is slower than 90 % of the range's; the levels are told as p95.
+def _latency(snapshot: Snapshot) -> _Series:
+    """Return p95, searched by the share of requests above the range's 90th percentile.
 
-    The percentile of a few requests lies below that of many: with it, each night of little traffic would be fast. A
-    tenth of the requests shows a shift that a twentieth is too few for.
+    The percentile of few requests lies below that of many: each quiet night would be fast. The slowest tenth also has
+    more requests than the slowest twentieth.
     """
-    line = [one for one in asked.tails() if one.n]
-    weights = [float(one.n) for one in line]
-    shares = [one.slow / one.n for one in line]
-    step = timedelta(seconds=asked.window.bucket_s)
+    buckets = [bucket for bucket in snapshot.tails() if bucket.n]
+    weights = [float(bucket.n) for bucket in buckets]
+    shares = [bucket.slow / bucket.n for bucket in buckets]
+    step = timedelta(seconds=snapshot.window.bucket_s)
 
     def p95(part: slice) -> float:
-        inside = line[part]
-        return asked.p95(inside[0].at, inside[-1].at + step)
+        inside = buckets[part]
+        return snapshot.p95(inside[0].start, inside[-1].start + step)
 
-    return _Series("latency_p95", "ms", False, line, shares, weights, [_slow(shares, weights)], p95)
+    return _Series("latency_p95", "ms", False, buckets, shares, weights, [_slow(shares, weights)], p95)
 
 
 _Level = Callable[[slice], tuple[Interval | None, int]]
 
 
-def _together(asked: Snapshot, line: Sequence[Any], read: Callable[[Window], tuple[Interval | None, int]]) -> _Level:
-    """The level of several buckets; read for the few cuts there are, since a user of many buckets is one."""
+def _together(
+    snapshot: Snapshot, buckets: Sequence[Any], read: Callable[[Window], tuple[Interval | None, int]]
+) -> _Level:
+    """Return the level function of several buckets read together: a user of many buckets counts once."""
 
     @cache
     def between(start: int, stop: int) -> tuple[Interval | None, int]:
-        last = line[stop - 1].at + timedelta(seconds=asked.window.bucket_s)
-        return read(Window(max(line[start].at, asked.window.first), min(last, asked.window.last), 0))
+        last = buckets[stop - 1].start + timedelta(seconds=snapshot.window.bucket_s)
+        return read(Window(max(buckets[start].start, snapshot.window.first), min(last, snapshot.window.last), 0))
 
-    return lambda part: between(*part.indices(len(line))[:2])
-
-
-def _judged(asked: Snapshot, like: Bucket, part: Window) -> tuple[Interval | None, int]:
-    """What the same version and judge say, whatever the missing answers would have said."""
-    found = estimates(asked.store, like.evaluator, part, asked.keep)
-    same = (one for one in found if (one.version, one.judge) == (like.version, like.judge))
-    return next(((one.interval, one.estimate.n) for one in same if one.estimate), (None, 0))
+    return lambda part: between(*part.indices(len(buckets))[:2])
 
 
-def _failing(asked: Snapshot, part: Window) -> tuple[Interval | None, int]:
-    found = failing(asked.store, part, asked.keep, ()).get((None,))
-    moments = found.moments if found else None
+def _judged(snapshot: Snapshot, bucket_like: Bucket, part: Window) -> tuple[Interval | None, int]:
+    """Return the interval of the same version and judge, whatever the missing verdicts are."""
+    buckets = estimates(snapshot.store, bucket_like.evaluator, part, snapshot.filters)
+    matches = (
+        bucket for bucket in buckets if (bucket.version, bucket.judge) == (bucket_like.version, bucket_like.judge)
+    )
+    return next(((bucket.interval, bucket.estimate.n) for bucket in matches if bucket.estimate), (None, 0))
+
+
+def _failing(snapshot: Snapshot, part: Window) -> tuple[Interval | None, int]:
+    rate = failing(snapshot.store, part, snapshot.filters, ()).get((None,))
+    moments = rate.moments if rate else None
     return (Interval.of(moments.estimate()), moments.n) if moments else (None, 0)
 
 
 def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Level:
-    """The slow share of several buckets with Wilson's interval; slow requests that come in bursts count for fewer."""
+    """Return the level function of the slow share with Wilson's interval; bursts of slow requests count less."""
 
     def level(part: slice) -> tuple[Interval | None, int]:
         n, p = math.fsum(weights[part]), _mean(shares[part], weights[part])
@@ -241,14 +260,14 @@ def _slow(shares: Sequence[float], weights: Sequence[float]) -> _Level:
 
 
 def _level(values: Sequence[float], weights: Sequence[float], errors: Sequence[float] = ()) -> _Level:
-    """The mean of several buckets; its error is that of their spread, at least that of their own standard errors."""
+    """Return the level function of the mean; its error is that of the spread, at least that of the standard errors."""
 
     def level(part: slice) -> tuple[Interval | None, int]:
         inside, weight = weights[part], math.fsum(weights[part])
         middle = _mean(values[part], inside)
         spread = math.fsum(w * (value - middle) ** 2 for value, w in zip(values[part], inside, strict=True))
-        own = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
-        return Interval.normal(middle, max(own, math.sqrt(spread / (len(inside) - 1) / weight))), round(weight)
+        own_error = math.sqrt(math.fsum((w * se) ** 2 for w, se in zip(inside, errors[part], strict=False))) / weight
+        return Interval.normal(middle, max(own_error, math.sqrt(spread / (len(inside) - 1) / weight))), round(weight)
 
     return level
 

@@ -1,4 +1,4 @@
-"""Which documents help and which hurt: retrieval counts, use, and the quality of answers with and without each."""
+"""Shows which documents help and hurt: retrievals, use, and the quality of answers with and without each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ragpulse_evaluators.statistics import Moments
 __all__ = ["documents"]
 
 _HUB_SHARE, _HUB_QUERIES = 0.2, 20
-"""A document in this share of the requests and of the questions is a hub, once there are so many questions."""
+"""A document in this share of requests and questions is a hub, from this number of questions on."""
 
 
 _SORTS = {
@@ -31,20 +31,20 @@ _SORTS = {
 
 
 def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
-    """Answer `GET documents`: `evaluator` (default: the faithfulness at hand), `sort`, `limit`, filters.
+    """Answer `GET documents`: `evaluator` (default: the available faithfulness), `sort`, `limit`, filters.
 
     `quality` is Hajek's mean over the answers that had the document, `quality_without` over the others; `shrunk` pulls
-    a document with few answers towards the mean of all (empirical Bayes). `never_used` counts documents retrieved of
-    which no answer drew anything; `used_share` needs `context_utilization`. Every document of the range is counted and
-    ordered in SQL; intervals, questions and texts are read for the `limit` that are listed.
+    a document with few answers towards the mean of all (empirical Bayes). `never_used` counts retrieved documents that
+    no answer used; `used_share` needs `context_utilization`. Every document of the range is counted and ordered in
+    SQL; intervals, questions and texts are read only for the listed ones.
     """
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(params)
+    filters = filter_of(params)
     evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
     order = _SORTS[params.get("sort") or "retrieved"]
-    scored = sample_of(store, evaluator, window.parameters, keep)
-    used = sample_of(store, "context_utilization", window.parameters, keep, prefix="used_")
-    sql = _QUERY.format(scored=scored.sql, used=used.sql, held=documents_of(keep), order=order)
+    scored = sample_of(store, evaluator, window.parameters, filters)
+    used = sample_of(store, "context_utilization", window.parameters, filters, prefix="used_")
+    sql = _QUERY.format(scored=scored.sql, used=used.sql, held=documents_of(filters), order=order)
     limit = min(1000, max(1, int(params.get("limit") or 100)))
     rows = store.read(sql, {**scored.parameters, **used.parameters, "limit": limit}).dicts()
     names = named_documents(store, [row["doc"] for row in rows], window.parameters)
@@ -110,19 +110,19 @@ SELECT listed.*, seen.queries, seen.last_seen, moments, identified, whole.wy AS 
        asked.queries AS all_queries, asked.traces AS all_traces
 FROM listed JOIN seen USING (doc) LEFT JOIN summed USING (doc), whole, asked ORDER BY {{order}}, retrieved DESC, doc
 """
-"""The documents to list, of all that were retrieved; `place` is the context's among those with a text, as evaluators
-see them. `error` is the squared error of a document's mean, at least that of a yes-or-no score, since few answers look
-too sure; `between` is how much documents truly differ (variance), by the method of moments."""
+"""The documents to list. `place` is the rank of a context among those with a text, as for evaluators. `error` is the
+squared error of a document's mean, at least that of a yes-or-no score; `between` is the variance between documents, by
+the method of moments."""
 
 
 def _document(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = Moments.of(row["moments"]) if row["moments"] else None
-    rest = row["whole_w"] - found.w if found else 0.0
+    moments = Moments.of(row["moments"]) if row["moments"] else None
+    rest_weight = row["whole_w"] - moments.w if moments else 0.0
     queries = row["all_queries"]
     return {
         **{key: row[key] for key in ("retrieved", "queries", "used_share", "shrunk")},
-        "quality": point(found.estimate() if found else None, identified=bool(row["identified"])),
-        "quality_without": (row["whole_wy"] - found.wy) / rest if found and rest > 1e-9 else None,
+        "quality": point(moments.estimate() if moments else None, identified=bool(row["identified"])),
+        "quality_without": (row["whole_wy"] - moments.wy) / rest_weight if moments and rest_weight > 1e-9 else None,
         "hub": queries >= _HUB_QUERIES
         and row["queries"] >= _HUB_SHARE * queries
         and row["retrieved"] >= _HUB_SHARE * row["all_traces"],

@@ -1,4 +1,4 @@
-"""The headline: is it up, is it good, is it better than before, what does it cost, what is missing."""
+"""The headline of a range: traffic, quality and its change, cost, and what is missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ragpulse_evaluators.statistics import Estimate, Interval, always_valid, min
 __all__ = ["DEMO_SERVICE", "overview"]
 
 DEMO_SERVICE = "demo"
-"""The service of generated traffic: a page says that it is none of the user's."""
+"""The service of generated traffic, which pages mark as a demo."""
 _TAU = 0.1
 """The size of movement the always-valid interval is tuned for."""
 
@@ -37,51 +37,50 @@ def overview(
 
     `changes` are the level shifts inside the range, the surest first; `as_of` is when the figures were read.
 
-    With `only` = `traffic` it says what the requests themselves tell: no scores are read for it. With `snapshots` the
-    charts of the same range share what was read for it.
+    With `only` = `traffic` no scores are read. With `snapshots` the charts of the same range share its data.
     """
-    given = {"step": "auto", "width": 120, **params, "group_by": ()}
-    asked = snapshots.of(given) if snapshots else snapshot_of(store, given, now=clock())
-    traffic_answer = _traffic(asked)
+    options = {"step": "auto", "width": 120, **params, "group_by": ()}
+    snapshot = snapshots.of(options) if snapshots else snapshot_of(store, options, now=clock())
+    traffic_answer = _traffic(snapshot)
     if params.get("only") == "traffic":
         return traffic_answer
-    window, keep = asked.window.whole, asked.keep
-    found, before = asked.whole(), asked.before()
-    rows = summed(asked.decided(), found)
-    names = sorted({one.evaluator for one in found})
+    window, filters = snapshot.window.whole, snapshot.filters
+    buckets, before = snapshot.whole(), snapshot.before()
+    rows = summed(snapshot.decided(), buckets)
+    names = sorted({bucket.evaluator for bucket in buckets})
     answers = sum(row["scored"] for row in rows)
-    share: Estimate | None = asked.nearly("good", answers, lambda: good_share(store, window, keep, names))
+    share: Estimate | None = snapshot.part_of_size("good", answers, lambda: good_share(store, window, filters, names))
     cost = cost_of_good(traffic_answer["cost_usd"], traffic_answer["n_traces"], share)
     return {
         **traffic_answer,
-        "quality": [_headline(name, found, before) for name in names],
+        "quality": [_headline(name, buckets, before) for name in names],
         "dropped": sum(row["dropped"] for row in rows),
-        "queued": asked.queued(),
+        "queued": snapshot.queued(),
         "coverage": rows,
-        "changes": asked.once("changes", lambda: changes(asked)),
+        "changes": snapshot.part("changes", lambda: changes(snapshot)),
         "cost_per_good_answer": cost and cost | {"evaluators": good_by(names)},
     }
 
 
-def _traffic(asked: Snapshot) -> dict[str, Any]:
-    buckets = [one.values for one in asked.traffic()]
-    n, errors, known = (sum(one[name] for one in buckets) for name in ("n", "error_rate", "known_cost_usd"))
-    costs = [one["cost"] for one in buckets if one["cost"] is not None]
-    failed = asked.failing().get((None,))
+def _traffic(snapshot: Snapshot) -> dict[str, Any]:
+    buckets = [bucket.values for bucket in snapshot.traffic()]
+    n, errors, known_costs = (sum(bucket[name] for bucket in buckets) for name in ("n", "error_rate", "known_cost_usd"))
+    costs = [bucket["cost"] for bucket in buckets if bucket["cost"] is not None]
+    failed = snapshot.failing().get((None,))
     failing = Interval.of(failed.moments.estimate()) if failed and failed.moments else None
-    received, started = newest_span(asked.store)
+    received, started = newest_span(snapshot.store)
     return {
-        "as_of": iso(asked.now),
-        "demo": has_service(asked.store, DEMO_SERVICE, asked.window.parameters),
+        "as_of": iso(snapshot.now),
+        "demo": has_service(snapshot.store, DEMO_SERVICE, snapshot.window.parameters),
         "newest_span": iso(started),
-        "lag_s": None if received is None else max(0.0, (asked.now - received).total_seconds()),
+        "lag_s": None if received is None else max(0.0, (snapshot.now - received).total_seconds()),
         "n_traces": n,
         "error_rate": errors / n if n else None,
         "error_interval": None if failing is None else [failing.lo, failing.hi],
-        "latency_p95": asked.p95(asked.window.first, asked.window.last) if n else None,
+        "latency_p95": snapshot.p95(snapshot.window.first, snapshot.window.last) if n else None,
         "cost_usd": math.fsum(costs) if costs else None,
-        "cost_unknown_share": 1.0 - known / n if n else None,
-        "tokens": sum(one["tokens"] or 0 for one in buckets),
+        "cost_unknown_share": 1.0 - known_costs / n if n else None,
+        "tokens": sum(bucket["tokens"] or 0 for bucket in buckets),
     }
 
 
@@ -105,21 +104,21 @@ def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -
 
 
 def _always(chosen: Bucket) -> list[float] | None:
-    """An interval for badges that are looked at all the time."""
-    held = None if chosen.estimate is None else always_valid(chosen.estimate, _TAU)
-    return None if held is None else list(chosen.widened(held.lo, held.hi))
+    """Return an interval that holds at every look."""
+    interval = None if chosen.estimate is None else always_valid(chosen.estimate, _TAU)
+    return None if interval is None else list(chosen.widened(interval.lo, interval.hi))
 
 
 def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
-    """The bucket of the same version and judge: two versions are never compared as if they were one."""
-    line = (chosen.evaluator, chosen.version, chosen.judge)
-    return next((one for one in buckets if (one.evaluator, one.version, one.judge) == line), None)
+    """Return the bucket of the same version and judge: two versions are never compared."""
+    key = (chosen.evaluator, chosen.version, chosen.judge)
+    return next((bucket for bucket in buckets if (bucket.evaluator, bucket.version, bucket.judge) == key), None)
 
 
 def _verdict(now: Bucket, before: Bucket | None) -> str | None:
-    """Better or worse where the difference is sure, whatever the missing answers would have said."""
+    """Return better or worse where the difference is sure, whatever the missing verdicts are."""
     a, b = now.interval, before.interval if before else None
     if a is None or b is None:
         return None
-    found = minus(a, b)
-    return "better" if found.lo > 0 else "worse" if found.hi < 0 else "undecided"
+    difference = minus(a, b)
+    return "better" if difference.lo > 0 else "worse" if difference.hi < 0 else "undecided"

@@ -1,4 +1,4 @@
-"""How many traces to score for a wanted precision, and whether the quality is above a limit."""
+"""Plans how many traces to score, and checks quality against a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["changed_meaning", "check", "plan"]
 
 MIN_HALF_WIDTH = 0.0001
 _GUESS = 0.9
-"""The pass rate assumed where nothing was measured yet; the least favourable one would be 0.5."""
+"""The assumed pass rate before anything was measured; 0.5 would be the least favourable."""
 
 
 def plan(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -30,14 +30,14 @@ def plan(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetim
     """
     name, half = str(params.get("evaluator") or ""), _half_width(params)
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(params)
+    filters = filter_of(params)
     traces = store.read(
-        f"SELECT count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
-        {**window.parameters, **keep.parameters},
+        f"SELECT count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {filters.sql}",
+        {**window.parameters, **filters.parameters},
     ).rows[0][0]
     days = (window.last - window.first).total_seconds() / 86_400
-    chosen = current(estimates(store, name, window, keep))
-    rate, source, n = _needed(chosen, half)
+    bucket = current(estimates(store, name, window, filters))
+    rate, source, n = _needed(bucket, half)
     cost, unknown = mean_cost(store, name)
     a_day = traces / days
     return {
@@ -68,16 +68,16 @@ def _half_width(params: Mapping[str, Any]) -> float:
     return half
 
 
-def _needed(chosen: Bucket | None, half: float) -> tuple[float, str, int]:
-    """The rate assumed, where it is from, and n; graded scores go by their spread, weights by what they cost in n."""
-    if chosen is None or chosen.estimate is None:
+def _needed(bucket: Bucket | None, half: float) -> tuple[float, str, int]:
+    """Return the assumed rate, its source, and n; spread of graded scores and unequal weights count."""
+    if bucket is None or bucket.estimate is None:
         return _GUESS, "nothing measured yet: assumed", needed_n(_GUESS, half)
-    found = chosen.estimate
-    rate = min(1.0, max(0.0, found.estimate))
-    design = found.n / found.n_eff if found.n_eff else 1.0
+    estimate = bucket.estimate
+    rate = min(1.0, max(0.0, estimate.estimate))
+    design = estimate.n / estimate.n_eff if estimate.n_eff else 1.0
     n = needed_n(rate, half)
-    if found.se is not None and found.se > 0 and found.n > 1:
-        spread = found.se**2 * found.n_eff
+    if estimate.se is not None and estimate.se > 0 and estimate.n > 1:
+        spread = estimate.se**2 * estimate.n_eff
         if spread < 0.999 * rate * (1 - rate):
             n = math.ceil(spread * (1.96 / half) ** 2)
     return rate, "measured", math.ceil(n * design)
@@ -86,24 +86,24 @@ def _needed(chosen: Bucket | None, half: float) -> tuple[float, str, int]:
 def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET check`: is the quality of `evaluator` at least `min` (0..1) since `from` (default 1 day)?
 
-    `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing answers would have
-    said, else `undecided`. Raises LookupError where nothing was scored.
+    `above` and `below` only where the whole 95 % interval lies on one side, whatever the missing verdicts are, else
+    `undecided`. Raises LookupError where nothing was scored.
     """
     name = str(params.get("evaluator") or "")
     limit = _limit(params)
     window = window_of({"width": 1, **params}, now=clock()).whole
-    chosen = current(estimates(store, name, window, filter_of(params)))
-    if chosen is None or chosen.estimate is None:
-        missing = f" ({chosen.missing.note})" if chosen else ""
+    bucket = current(estimates(store, name, window, filter_of(params)))
+    if bucket is None or bucket.estimate is None:
+        missing = f" ({bucket.missing.note})" if bucket else ""
         raise LookupError(f"{name} scored nothing in this window{missing}: start a replay, or look further back")
-    lo, hi = chosen.limits(chosen.estimate)
+    lo, hi = bucket.limits(bucket.estimate)
     verdict = "above" if lo is not None and lo >= limit else "below" if hi is not None and hi < limit else "undecided"
     report = {
         "evaluator": name,
-        "version": chosen.version,
-        "judge": chosen.judge,
+        "version": bucket.version,
+        "judge": bucket.judge,
         "min": limit,
-        **chosen.point(),
+        **bucket.point(),
         "verdict": verdict,
         "note": changed_meaning(store, name),
     }
@@ -111,9 +111,9 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
 
 
 def changed_meaning(store: Store, evaluator: str) -> str | None:
-    """Say how an evaluator's scores meant something else before, while such scores are stored.
+    """Return how the meaning of an evaluator's scores changed, while scores of the old meaning are stored, or None.
 
-    A limit may have been chosen for them. None where nothing changed.
+    A limit may have been chosen for the old meaning.
     """
     name = evaluator.partition("@")[0]
     former = next((entry.former for entry in default_registry().entries if entry.name == name), {})

@@ -1,6 +1,6 @@
-"""What a change did to the same questions, without an answer key: retrieved lists, answers, scores, latency, cost.
+"""Compares two runs over the same questions, without an answer key: retrieval, answers, scores, latency, cost.
 
-Pure: two sides of each question in, one report out. Where the sides come from is the caller's (`cli/frozen.py`).
+Pure: two sides of each question in, one report out; `cli/frozen.py` reads the sides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERDICTS = ("below", "undecided", "above")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One evaluator's verdict (0..1) and the chance with which the answer was drawn for it."""
+    """One evaluator's verdict (0..1) and the inclusion probability of the answer."""
 
     evaluator: str
     version: str | None
@@ -34,13 +34,13 @@ class Score:
 
     @property
     def series(self) -> tuple[str, str, str]:
-        """Only verdicts of one version and judge are compared."""
+        """The key of comparable verdicts: evaluator, version and judge."""
         return (self.evaluator, self.version or "", self.judge or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One question and what the application did with it; `response` is None where it failed."""
+    """One question with the application's answer; `response` is None where it failed."""
 
     query: str
     response: str | None
@@ -55,31 +55,31 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question before (a) and after (b), with how alike the two answers are (0..1, None where unknown)."""
+    """One question before (a) and after (b), with the similarity of the answers (0..1, None where unknown)."""
 
     a: Answered
     b: Answered
     similarity: float | None
 
     def overlap(self, measure: Callable[[Sequence[str], Sequence[str]], float]) -> float | None:
-        """Compare what was retrieved; None where neither side had a retriever."""
+        """Compare the retrieved ids; None where neither side had a retriever."""
         if self.a.retrieved is None and self.b.retrieved is None:
             return None
         return measure(self.a.retrieved or (), self.b.retrieved or ())
 
     @property
     def same_answer(self) -> bool:
-        """Whether both said the same, white space aside."""
+        """Whether both answers are equal, apart from white space."""
         return (self.a.response or "").split() == (self.b.response or "").split()
 
     @property
     def moves(self) -> dict[tuple[str, str, str], tuple[float, float, float]]:
-        """Each evaluator's score before and after and the chance that both were drawn."""
-        before = {one.series: one for one in self.a.scores}
+        """Each evaluator's score before and after, and the probability that both were sampled."""
+        before = {score.series: score for score in self.a.scores}
         return {
-            one.series: (before[one.series].normalized, one.normalized, before[one.series].pi * one.pi)
-            for one in self.b.scores
-            if one.series in before
+            score.series: (before[score.series].normalized, score.normalized, before[score.series].pi * score.pi)
+            for score in self.b.scores
+            if score.series in before
         }
 
 
@@ -87,9 +87,9 @@ def regression(pairs: Sequence[Pair], *, missing: int = 0, silent: int = 0, p: f
     """Compare both sides of each question: means with 95 % intervals, differences b minus a, the most changed first.
 
     Jaccard and rank-biased overlap (parameter `p`) are of the retrieved ids, 1 the same; `identical` is a rate with
-    Wilson's interval; differences are paired (Student), scores weighted by the chance that both sides were drawn. Where
-    no score changed, the interval is what a change could still hide. `missing` questions had no second answer;
-    `silent` of them were asked and left no trace.
+    Wilson's interval; differences are paired (Student), scores weighted by the probability that both sides were
+    sampled. Where no score changed, the interval shows what could be hidden. `missing` questions had no second answer;
+    `silent` of them left no trace.
     """
     return {
         "n": len(pairs),
@@ -110,20 +110,20 @@ def regression(pairs: Sequence[Pair], *, missing: int = 0, silent: int = 0, p: f
 def gates(report: Mapping[str, Any], limits: Mapping[str, float], *, max_drop: float | None = None) -> dict[str, Any]:
     """Decide each limit on its interval: `above`, `below` or `undecided`, and the worst of them as `verdict`.
 
-    A failed answer, or one that left no trace, is `below` whatever else was asked. An undecided limit has `need`:
-    about how many questions would decide it. `limits` are minima of `jaccard`, `rbo`, `identical`, `similarity`;
-    `max_drop` is what every score may fall by. Raises LookupError where a limit was asked of something unmeasured.
+    A failed answer, or one without a trace, is `below` in any case. An undecided limit has `need`: about how many
+    questions would decide it. `limits` are minima of `jaccard`, `rbo`, `identical`, `similarity`;
+    `max_drop` is what every score may fall by. Raises LookupError for a limit on something unmeasured.
     """
-    asked = [(name, report[name], limit) for name, limit in limits.items()]
+    requests = [(name, report[name], limit) for name, limit in limits.items()]
     if max_drop is not None:
-        asked += [(f"{one['evaluator']}, b - a", one["difference"], -max_drop) for one in report["scores"]]
+        requests += [(f"{score['evaluator']}, b - a", score["difference"], -max_drop) for score in report["scores"]]
         if not report["scores"]:
             raise LookupError("no evaluator scored both sides in one version: --max-drop has nothing to look at")
-    unmeasured = [name for name, measured, _ in asked if measured is None]
+    unmeasured = [name for name, measured, _ in requests if measured is None]
     if unmeasured:
         raise LookupError(f"{', '.join(unmeasured)}: not measured on these questions")
-    outcome = [_gate(name, measured, limit) for name, measured, limit in asked]
-    verdict = min((one["verdict"] for one in outcome), key=_VERDICTS.index, default=None)
+    outcome = [_gate(name, measured, limit) for name, measured, limit in requests]
+    verdict = min((gate["verdict"] for gate in outcome), key=_VERDICTS.index, default=None)
     return {"gates": outcome, "verdict": "below" if report["failed"] or report["silent"] else verdict}
 
 
@@ -139,13 +139,13 @@ def _needed(measured: Mapping[str, Any], limit: float) -> int | None:
     The width of an interval falls with the root of n. Where nothing changed, `n` unchanged questions hide at most
     Wilson's upper end of 0 in n, z^2 / (n + z^2).
     """
-    away = abs(float(measured["value"]) - limit)
-    if measured["lo"] is None or away < 1e-9:
+    distance = abs(float(measured["value"]) - limit)
+    if measured["lo"] is None or distance < 1e-9:
         return None
     if measured.get("unchanged"):
-        return math.ceil(_Z * _Z * (1.0 / away - 1.0))
+        return math.ceil(_Z * _Z * (1.0 / distance - 1.0))
     half, n = float(measured["hi"] - measured["lo"]) / 2.0, int(measured["n"])
-    return n + (more_needed(away, half, n) or 1)
+    return n + (more_needed(distance, half, n) or 1)
 
 
 def _side(measured: Mapping[str, Any], limit: float) -> str:
@@ -154,18 +154,18 @@ def _side(measured: Mapping[str, Any], limit: float) -> str:
 
 
 def _mean(values: Any) -> dict[str, Any] | None:
-    known = [value for value in values if value is not None]
-    return point(hajek(known, [1.0] * len(known))) if known else None
+    values = [value for value in values if value is not None]
+    return point(hajek(values, [1.0] * len(values))) if values else None
 
 
 def _scores(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
+    by_series: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
     for pair in pairs:
         for series, move in pair.moves.items():
-            found.setdefault(series, []).append(move)
+            by_series.setdefault(series, []).append(move)
     return [
         {"evaluator": name, "version": version, "judge": judge or None, **_moved(moves)}
-        for (name, version, judge), moves in sorted(found.items())
+        for (name, version, judge), moves in sorted(by_series.items())
     ]
 
 
@@ -178,36 +178,42 @@ def _moved(moves: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
 
 
 def _figure(values: Sequence[tuple[float | None, float | None]]) -> dict[str, Any] | None:
-    known = [(a, b) for a, b in values if a is not None and b is not None]
-    if not known:
+    pairs = [(a, b) for a, b in values if a is not None and b is not None]
+    if not pairs:
         return None
-    before, after = (sum(side) / len(known) for side in zip(*known, strict=True))
-    return {"a": before, "b": after, "difference": _difference([b - a for a, b in known], [1.0] * len(known))}
+    before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+    return {"a": before, "b": after, "difference": _difference([b - a for a, b in pairs], [1.0] * len(pairs))}
 
 
 def _difference(
     values: Sequence[float], pi: Sequence[float], *, bounds: tuple[float, float] | None = None
 ) -> dict[str, Any]:
-    """A mean difference with its interval; on a bounded scale with what a change could still hide."""
-    found = hajek(values, pi, bounds=bounds)
-    assert found is not None
-    return {"value": found.estimate, "lo": found.lo, "hi": found.hi, "n": found.n, "unchanged": not any(values)}
+    """Return a mean difference with its interval; on a bounded scale it includes what could be hidden."""
+    estimate = hajek(values, pi, bounds=bounds)
+    assert estimate is not None
+    return {
+        "value": estimate.estimate,
+        "lo": estimate.lo,
+        "hi": estimate.hi,
+        "n": estimate.n,
+        "unchanged": not any(values),
+    }
 
 
 def _worst(pairs: Sequence[Pair], p: float) -> list[dict[str, Any]]:
-    """The questions that changed most, by the largest of: overlap lost, likeness of the answer lost, a score's fall."""
+    """Return the most changed questions, by the largest of: overlap lost, similarity lost, a score's fall."""
     outcome = [_outcome(pair, p) for pair in pairs]
-    changed = [one for one in outcome if one["change"] > 1e-9]
-    return sorted(changed, key=lambda one: (-one["change"], one["query"]))[:_WORST]
+    changed = [outcome_row for outcome_row in outcome if outcome_row["change"] > 1e-9]
+    return sorted(changed, key=lambda outcome_row: (-outcome_row["change"], outcome_row["query"]))[:_WORST]
 
 
 def _outcome(pair: Pair, p: float) -> dict[str, Any]:
     rbo = pair.overlap(lambda a, b: rank_biased_overlap(a, b, p=p))
     falls = {series[0]: after - before for series, (before, after, _) in pair.moves.items() if after != before}
-    lost = [1.0 - one for one in (rbo, pair.similarity) if one is not None]
+    losses = [1.0 - likeness for likeness in (rbo, pair.similarity) if likeness is not None]
     return {
         "query": pair.a.query,
-        "change": max([*lost, *(-fall for fall in falls.values())], default=0.0),
+        "change": max([*losses, *(-fall for fall in falls.values())], default=0.0),
         "jaccard": pair.overlap(jaccard),
         "rbo": rbo,
         "similarity": pair.similarity,
@@ -216,6 +222,6 @@ def _outcome(pair: Pair, p: float) -> dict[str, Any]:
         "trace_b": pair.b.trace_id,
         "response_a": pair.a.response,
         "response_b": pair.b.response,
-        "lost": [one for one in pair.a.retrieved or () if one not in set(pair.b.retrieved or ())],
-        "gained": [one for one in pair.b.retrieved or () if one not in set(pair.a.retrieved or ())],
+        "lost": [doc_id for doc_id in pair.a.retrieved or () if doc_id not in set(pair.b.retrieved or ())],
+        "gained": [doc_id for doc_id in pair.b.retrieved or () if doc_id not in set(pair.a.retrieved or ())],
     }

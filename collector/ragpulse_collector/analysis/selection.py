@@ -1,4 +1,4 @@
-"""What a question covers: time range, bucket width and filters, as users write them and as SQL."""
+"""What a request covers: time range, bucket width and filters, as users write them and as SQL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Window:
 
     @property
     def bucket_s(self) -> float:
-        """How long a bucket is."""
+        """The length of a bucket."""
         return float(self.step_s) or (self.last - self.first).total_seconds()
 
     @property
@@ -58,10 +58,10 @@ class Window:
             yield self.first
             return
         step = timedelta(seconds=self.step_s)
-        at = _ORIGIN + (self.first - _ORIGIN) // step * step
-        while at < self.last:
-            yield at
-            at += step
+        start = _ORIGIN + (self.first - _ORIGIN) // step * step
+        while start < self.last:
+            yield start
+            start += step
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -125,9 +125,9 @@ def instant(value: Any, *, now: datetime) -> datetime | None:
         raise ValueError(f"{text!r} is no time: write 2026-11-21T14:00Z, or -24h for a day ago") from None
 
 
-def iso(at: datetime | None) -> str | None:
+def iso(time: datetime | None) -> str | None:
     """ISO 8601 in UTC with Z, as the API writes times."""
-    return None if at is None else at.isoformat() + "Z"
+    return None if time is None else time.isoformat() + "Z"
 
 
 DIMENSIONS = (
@@ -144,7 +144,7 @@ DIMENSIONS = (
     "release",
     "error",
 )
-"""Columns of `traces` that can be filtered by their own parameter and grouped by, beside `tag` and `metadata.<key>`."""
+"""Columns of `traces` for filters and `group_by`, beside `tag` and `metadata.<key>`."""
 _METADATA = "metadata."
 
 
@@ -159,19 +159,19 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
         parts.append(bound.sql)
         values |= bound.parameters
     for column in DIMENSIONS:
-        wanted = None if column in skip else params.get(column)
-        if column == "error" and wanted not in (None, ""):
-            parts.append("coalesce(error, false)" if _truth(wanted) else "NOT coalesce(error, false)")
-        elif wanted not in (None, "", [], ()):
-            values[f"f_{column}"] = _texts(wanted)
+        value = None if column in skip else params.get(column)
+        if column == "error" and value not in (None, ""):
+            parts.append("coalesce(error, false)" if _truth(value) else "NOT coalesce(error, false)")
+        elif value not in (None, "", [], ()):
+            values[f"f_{column}"] = _texts(value)
             parts.append(f"list_contains($f_{column}::VARCHAR[], {column})")
-    own, named = _labels_of(params)
-    parts += own
-    values |= named
+    label_parts, parameters = _labels_of(params)
+    parts += label_parts
+    values |= parameters
     if params.get("q"):
-        found, named = holds_words(str(params["q"]))
-        parts.append(found)
-        values |= named
+        sql, parameters = holds_words(str(params["q"]))
+        parts.append(sql)
+        values |= parameters
     if params.get("where"):
         parts.append(holds(condition(str(params["where"]))))
     tests = bool(params.get("environment")) or "environment" in str(params.get("where") or "")
@@ -179,14 +179,14 @@ def filter_of(params: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> Filte
 
 
 def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The conditions on tags, metadata and datasets, which no column holds as it is asked for."""
+    """Return the conditions on tags, metadata and datasets."""
     parts: list[str] = []
     values: dict[str, Any] = {}
     if params.get("tag"):
         values["f_tag"] = _texts(params["tag"])
         parts.append("list_has_any(tags, $f_tag::VARCHAR[])")
-    for number, (key, wanted) in enumerate(_wanted_metadata(params).items()):
-        values |= {f"key_{number}": key, f"f_key_{number}": _texts(wanted)}
+    for number, (key, value) in enumerate(_wanted_metadata(params).items()):
+        values |= {f"key_{number}": key, f"f_key_{number}": _texts(value)}
         parts.append(f"list_contains($f_key_{number}::VARCHAR[], metadata[$key_{number}::VARCHAR])")
     if params.get("dataset"):
         parts.append(f"query IN (SELECT query FROM ({DATASET_ITEMS}) WHERE name = $f_dataset)")
@@ -195,13 +195,13 @@ def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _wanted_metadata(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys asked for, as `metadata` of the API or as `metadata.tenant` of a group."""
-    named = {name.removeprefix(_METADATA): value for name, value in params.items() if name.startswith(_METADATA)}
-    return {**(params.get("metadata") or {}), **named}
+    """Return the requested keys, from `metadata` of the API and from `metadata.tenant` of a group."""
+    by_name = {name.removeprefix(_METADATA): value for name, value in params.items() if name.startswith(_METADATA)}
+    return {**(params.get("metadata") or {}), **by_name}
 
 
-def _texts(wanted: Any) -> list[str]:
-    return [str(one) for one in (wanted if isinstance(wanted, list | tuple) else [wanted])]
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in (value if isinstance(value, list | tuple) else [value])]
 
 
 def _truth(value: Any) -> bool:
@@ -213,8 +213,8 @@ def _truth(value: Any) -> bool:
 
 def dimensions(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Read `group_by` (one, several, or comma-separated) as SQL names; raises ValueError with the possible ones."""
-    given = params.get("group_by") or ()
-    names = given.split(",") if isinstance(given, str) else list(given)
+    group_by = params.get("group_by") or ()
+    names = group_by.split(",") if isinstance(group_by, str) else list(group_by)
     names = [name.strip() for name in names if name.strip()]
     return tuple(dict.fromkeys(map(_dimension, names)))
 

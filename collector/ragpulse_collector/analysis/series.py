@@ -1,4 +1,4 @@
-"""`GET metrics`: one metric over request time, each point with its interval and what it rests on."""
+"""`GET metrics`: one metric over request time, each point with its interval, n and missing verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.analysis.calibration import assist, correct
 from ragpulse_collector.analysis.quality import NO_POINT, point
 from ragpulse_collector.analysis.selection import Window, iso
-from ragpulse_collector.analysis.traffic import NAMES, Clustered, Decided, TrafficBucket, check_metric
+from ragpulse_collector.analysis.traffic import NAMES, ClusteredMean, DecisionCounts, TrafficBucket, check_metric
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import public_name
@@ -20,7 +20,7 @@ from ragpulse_collector.store.rows import utc_now
 __all__ = ["series"]
 
 _COVERAGE = "coverage"
-_SKIPPED = ("name",)
+_NOT_FILTERS = ("name",)
 """Here `name` is the metric, not a filter."""
 
 
@@ -33,39 +33,41 @@ def series(
 ) -> dict[str, Any]:
     """Answer `GET metrics`: `name`, `from`, `to`, `step`, `group_by`, `width`, `corrected`, `assisted_by` and filters.
 
-    Raises ValueError for an unknown name or a malformed parameter. A bucket in which nothing was measured has value
-    null; counts of requests are 0 between the first and the last request. With `corrected` the points of a quality
-    metric are moved by what people's labels show the judge to be wrong by; with `assisted_by` (an evaluator that scored
-    everything) they are made more precise by what that says of the answers not judged. `replayed_where` names the
-    conditions of replays in a line: their scores represent those traces only. A line begins with what a replay scored
-    and goes on with what a rule scores: `online_since` is where, and `replayed` of a point counts scores of replays.
-    With `snapshots` it shares what was read
-    for others. A list of names is answered by `{"metrics": [...]}`: a page asks once, not a dozen times.
+    Raises ValueError for an unknown name or a malformed parameter. A bucket without a measurement has value null;
+    counts of requests are 0 between the first and the last request. `corrected` moves the points of a quality metric by
+    the judge's error against people's labels; `assisted_by` (an evaluator that scored everything) narrows them.
+    `replayed_where` names the conditions of replays in a series: their scores represent those traces only. A series
+    starts with scores of replays and continues with those of a rule from `online_since`; `replayed` of a point counts
+    scores of replays. With `snapshots` it shares data with other requests. A list of names gives `{"metrics": [...]}`.
     """
     name = params.get("name") or ""
     if isinstance(name, list):
-        each = ({**params, "name": str(one)} for one in name)
-        return {"metrics": [series(store, one, clock=clock, snapshots=snapshots) for one in each]}
+        questions = ({**params, "name": str(question)} for question in name)
+        return {"metrics": [series(store, question, clock=clock, snapshots=snapshots) for question in questions]}
     family, _, evaluator = str(name).partition(":")
-    measured = bool(evaluator) and family in MEASURES
-    seen = bool(evaluator) and family == _COVERAGE
+    is_quality = bool(evaluator) and family in MEASURES
+    is_coverage = bool(evaluator) and family == _COVERAGE
     check_metric(str(name), ())
     check = _assistant(params, family, evaluator)
-    asked = snapshots.of(params, skip=_SKIPPED) if snapshots else snapshot_of(store, params, now=clock(), skip=_SKIPPED)
-    window = asked.window
-    if measured:
-        found, unit = _quality(asked, family, evaluator), "score" if family == "score" else "share"
-        markers = asked.markers(evaluator, family)
+    snapshot = (
+        snapshots.of(params, skip=_NOT_FILTERS)
+        if snapshots
+        else snapshot_of(store, params, now=clock(), skip=_NOT_FILTERS)
+    )
+    window = snapshot.window
+    if is_quality:
+        all_series, unit = _quality(snapshot, family, evaluator), "score" if family == "score" else "share"
+        markers = snapshot.markers(evaluator, family)
         if check:
-            assist(store, evaluator, check, window, asked.keep, asked.groups, found)
+            assist(store, evaluator, check, window, snapshot.filters, snapshot.groups, all_series)
         elif family == "quality" and _corrected(params):
-            correct(store, evaluator, window, asked.keep, found)
-    elif seen:
-        found, unit, markers = _coverage(asked, evaluator), "share", asked.markers()
+            correct(store, evaluator, window, snapshot.filters, all_series)
+    elif is_coverage:
+        all_series, unit, markers = _coverage(snapshot, evaluator), "share", snapshot.markers()
     else:
-        found, unit, markers = _traffic(asked, name), NAMES[name].unit, asked.markers()
+        all_series, unit, markers = _traffic(snapshot, name), NAMES[name].unit, snapshot.markers()
     ends = {"from": iso(window.first), "to": iso(window.last)}
-    return {"name": name, "unit": unit, "step": window.step_s, **ends, "series": found, "markers": markers}
+    return {"name": name, "unit": unit, "step": window.step_s, **ends, "series": all_series, "markers": markers}
 
 
 def _corrected(params: Mapping[str, Any]) -> bool:
@@ -73,7 +75,7 @@ def _corrected(params: Mapping[str, Any]) -> bool:
 
 
 def _assistant(params: Mapping[str, Any], family: str, evaluator: str) -> str:
-    """The evaluator that `assisted_by` names, or nothing; raises ValueError where none can assist."""
+    """Return the evaluator of `assisted_by`, or an empty text; raises ValueError where it cannot assist."""
     check = str(params.get("assisted_by") or "")
     if check and family != "quality":
         raise ValueError("assisted_by goes with quality:<evaluator>: only there do both share the scale from 0 to 1")
@@ -84,81 +86,90 @@ def _assistant(params: Mapping[str, Any], family: str, evaluator: str) -> str:
     return check
 
 
-def _traffic(asked: Snapshot, name: str) -> list[dict[str, Any]]:
-    window, groups = asked.window, asked.groups
-    found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
+def _traffic(snapshot: Snapshot, name: str) -> list[dict[str, Any]]:
+    window, groups = snapshot.window, snapshot.groups
+    points_by_group: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
     if name == "error_rate":
-        for (at, *group), share in asked.failing().items():
-            if at is not None:
-                found[tuple(group)][at] = _share(share)
+        for (start, *group), share in snapshot.failing().items():
+            if start is not None:
+                points_by_group[tuple(group)][start] = _share(share)
     else:
-        for one in asked.traffic():
-            seconds = asked.covered_s(one.at) if name == "throughput" else 1.0
-            found[one.group][one.at] = _traffic_point(one, name, seconds)
-    if not found and not groups:
-        found[()] = {}
+        for bucket in snapshot.traffic():
+            seconds = snapshot.covered_s(bucket.start) if name == "throughput" else 1.0
+            points_by_group[bucket.group][bucket.start] = _traffic_point(bucket, name, seconds)
+    if not points_by_group and not groups:
+        points_by_group[()] = {}
     empty = point(None) | {"value": 0.0 if NAMES[name].count else None}
-    seen = [at for points in found.values() for at in points]
+    starts = [start for points in points_by_group.values() for start in points]
     return [
-        _line(groups, key, None, None, _filled(window, points, empty, seen=seen))
-        for key, points in sorted(found.items(), key=lambda item: str(item[0]))
+        _line(groups, key, None, None, _filled(window, points, empty, starts=starts))
+        for key, points in sorted(points_by_group.items(), key=lambda item: str(item[0]))
     ]
 
 
-def _traffic_point(one: TrafficBucket, name: str, seconds: float) -> dict[str, Any]:
-    value, n = one.values[name], one.values["n"]
-    more = {"unknown_share": one.unknown_share(name), "estimated": one.values["estimated"]}
+def _traffic_point(bucket: TrafficBucket, name: str, seconds: float) -> dict[str, Any]:
+    value, n = bucket.values[name], bucket.values["n"]
+    more = {"unknown_share": bucket.unknown_share(name), "estimated": bucket.values["estimated"]}
     if name == "throughput":
         value = value / seconds
     return point(None) | more | {"value": None if value is None else float(value), "n": n, "n_eff": float(n)}
 
 
-def _share(one: Clustered) -> dict[str, Any]:
-    estimate = one.moments.estimate() if one.moments else None
-    return point(estimate, identified=one.identified) | {"unknown_share": 0.0, "estimated": one.estimated}
+def _share(rate: ClusteredMean) -> dict[str, Any]:
+    estimate = rate.moments.estimate() if rate.moments else None
+    return point(estimate, identified=rate.identified) | {"unknown_share": 0.0, "estimated": rate.estimated}
 
 
-def _quality(asked: Snapshot, family: str, evaluator: str) -> list[dict[str, Any]]:
-    window, groups = asked.window, asked.groups
-    found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
+def _quality(snapshot: Snapshot, family: str, evaluator: str) -> list[dict[str, Any]]:
+    window, groups = snapshot.window, snapshot.groups
+    points_by_series: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
     since: dict[tuple[Any, ...], datetime] = {}
-    for one in asked.quality(evaluator, family):
-        line = (one.group, one.version, one.judge)
-        found[line][one.at] = one.point()
-        if one.first is not None:
-            since[line] = min(one.first, since.get(line, one.first))
+    for bucket in snapshot.quality(evaluator, family):
+        key = (bucket.group, bucket.version, bucket.judge)
+        points_by_series[key][bucket.start] = bucket.point()
+        if bucket.first is not None:
+            since[key] = min(bucket.first, since.get(key, bucket.first))
     return [
         _line(groups, group, version, judge, _filled(window, points, NO_POINT))
-        | {"replayed_where": sorted(where for of, where in asked.scopes() if of == version)}
+        | {
+            "replayed_where": sorted(
+                where for version_of_replay, where in snapshot.scopes() if version_of_replay == version
+            )
+        }
         | {"online_since": iso(since.get((group, version, judge)))}
         for (group, version, judge), points in sorted(
-            found.items(), key=lambda item: (str(item[0][0]), min(item[1]), str(item[0]))
+            points_by_series.items(), key=lambda item: (str(item[0][0]), min(item[1]), str(item[0]))
         )
     ]
 
 
-def _coverage(asked: Snapshot, evaluator: str) -> list[dict[str, Any]]:
-    """The share of eligible units with an online score; n: how many were eligible; counts: where the others are."""
+def _coverage(snapshot: Snapshot, evaluator: str) -> list[dict[str, Any]]:
+    """Return the share of eligible units with an online score; n counts eligible units, `counts` the others."""
     verdicts: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
-    for one in asked.quality(evaluator):
-        verdicts[one.group, one.at].update(one.online)
-    found: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
-    for part in asked.decided():
-        if part.evaluator == evaluator:
-            found[part.group][part.at] = _seen(part, verdicts[part.group, part.at])
+    for bucket in snapshot.quality(evaluator):
+        verdicts[bucket.group, bucket.start].update(bucket.online)
+    points_by_group: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = defaultdict(dict)
+    for decisions in snapshot.decided():
+        if decisions.evaluator == evaluator:
+            points_by_group[decisions.group][decisions.start] = _coverage_point(
+                decisions, verdicts[decisions.group, decisions.start]
+            )
     empty = point(None) | {"counts": {}, "dropped": 0}
     return [
-        _line(asked.groups, group, None, None, _filled(asked.window, points, empty))
-        for group, points in sorted(found.items(), key=lambda item: str(item[0]))
+        _line(snapshot.groups, group, None, None, _filled(snapshot.window, points, empty))
+        for group, points in sorted(points_by_group.items(), key=lambda item: str(item[0]))
     ]
 
 
-def _seen(one: Decided, verdicts: Mapping[str, int]) -> dict[str, Any]:
-    """A unit that two versions scored is still one."""
+def _coverage_point(decisions: DecisionCounts, verdicts: Mapping[str, int]) -> dict[str, Any]:
+    """Return the point of a bucket; a unit that two versions scored counts once."""
     counts = {status: verdicts.get(status, 0) for status in ("skipped", "invalid", "error")}
-    counts |= {"unselected": max(0, one.eligible - one.selected - one.uncovered), "uncovered": one.uncovered}
-    value = min(1.0, verdicts.get("ok", 0) / one.eligible)
-    return point(None) | {"value": value, "n": one.eligible, "counts": counts, "dropped": one.dropped}
+    counts |= {
+        "unselected": max(0, decisions.eligible - decisions.selected - decisions.uncovered),
+        "uncovered": decisions.uncovered,
+    }
+    value = min(1.0, verdicts.get("ok", 0) / decisions.eligible)
+    return point(None) | {"value": value, "n": decisions.eligible, "counts": counts, "dropped": decisions.dropped}
 
 
 def _line(
@@ -173,9 +184,12 @@ def _filled(
     points: Mapping[datetime, dict[str, Any]],
     empty: Mapping[str, Any],
     *,
-    seen: Sequence[datetime] = (),
+    starts: Sequence[datetime] = (),
 ) -> list[dict[str, Any]]:
-    """One point a bucket; a bucket without rows is a gap, or what `empty` says between the first and last one seen."""
+    """Return a point per bucket; without rows a gap, or `empty` between the first and the last of `starts`."""
     gap = {**empty, "value": None}
-    first, last = (min(seen), max(seen)) if seen else (window.last, window.first)
-    return [{"t": iso(at), **(points.get(at) or (empty if first <= at <= last else gap))} for at in window.starts()]
+    first, last = (min(starts), max(starts)) if starts else (window.last, window.first)
+    return [
+        {"t": iso(start), **(points.get(start) or (empty if first <= start <= last else gap))}
+        for start in window.starts()
+    ]

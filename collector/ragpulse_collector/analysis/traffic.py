@@ -1,4 +1,4 @@
-"""The traffic: its own metrics in one pass, and how much of it each evaluator has seen."""
+"""The traffic: its metrics in one pass, and the coverage of each evaluator."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ragpulse_evaluators.statistics import Moments
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A metric of the traffic: SQL for its value, its unit, and whether an empty bucket is a true zero."""
+    """A metric of the traffic: SQL for its value, its unit, and whether an empty bucket is 0."""
 
     sql: str
     unit: str
     count: bool = False
     of: str | None = None
-    """The column it adds up; the share of unknown values goes with every total."""
+    """The column that it adds up; every total has a share of unknown values."""
 
 
 _SCALED = "sum(1 / coalesce(upstream_pi, 1))"
-# The same aggregate, written the same, is computed once.
+# DuckDB computes equal aggregates once.
 _LATENCY = "quantile_cont(latency_ms, [0.5, 0.95, 0.99])"
 _TTFT = "quantile_cont(ttft_ms, [0.5, 0.95])"
 NAMES: dict[str, Traffic] = {
     "requests": Traffic(_SCALED, "requests", count=True),
     "errors": Traffic("sum(CASE WHEN error THEN 1 / coalesce(upstream_pi, 1) ELSE 0 END)", "requests", count=True),
-    "error_rate": Traffic("count(*) FILTER (error)", "share"),  # how many failed; `failing` has the share
+    "error_rate": Traffic("count(*) FILTER (error)", "share"),  # the number of failures; `failing` has the share
     "latency_p50": Traffic(f"{_LATENCY}[1]", "ms"),
     "latency_p95": Traffic(f"{_LATENCY}[2]", "ms"),
     "latency_p99": Traffic(f"{_LATENCY}[3]", "ms"),
@@ -54,10 +54,12 @@ NAMES: dict[str, Traffic] = {
 
 _FAMILIES = (*MEASURES, "coverage")
 FEEDBACK = "feedback"
-"""What a score is called whose sender does not name it."""
+"""The name of a score whose sender does not name it."""
 
 
-def check_metric(metric: str, known: Collection[str], met: Callable[[], Collection[str]] | None = None) -> None:
+def check_metric(
+    metric: str, names: Collection[str], stored_names: Callable[[], Collection[str]] | None = None
+) -> None:
     """Raise ValueError with the nearest name unless it is a metric; see `check_evaluator`."""
     family, colon, evaluator = metric.partition(":")
     if not colon and metric in NAMES:
@@ -66,21 +68,23 @@ def check_metric(metric: str, known: Collection[str], met: Callable[[], Collecti
         possible = (*NAMES, *(f"{name}:<evaluator>" for name in _FAMILIES))
         hint = nearest(metric, possible) or f"; possible: {', '.join(possible)}"
         raise ValueError(f"no metric {metric!r}{hint}")
-    check_evaluator(evaluator, known, met)
+    check_evaluator(evaluator, names, stored_names)
 
 
-def check_evaluator(name: str, known: Collection[str], met: Callable[[], Collection[str]] | None = None) -> None:
-    """Raise ValueError with the nearest name unless an evaluator is `known` or one that the store has `met`.
+def check_evaluator(
+    name: str, names: Collection[str], stored_names: Callable[[], Collection[str]] | None = None
+) -> None:
+    """Raise ValueError with the nearest name unless an evaluator is in `names` or in `stored_names()`.
 
-    Without `met` only a slip of a known name is refused: another may be that of scores which somebody will send.
+    Without `stored_names` only a slip of a known name is refused: other names may get scores later.
     """
     bare = name.partition("@")[0]
-    if bare in known or bare == FEEDBACK:
+    if bare in names or bare == FEEDBACK:
         return
-    stored = () if met is None else met()
-    slip = nearest(bare, {*known, *stored}, cutoff=0.6 if met else 0.8)
-    if bare not in stored and (slip or met):
-        raise ValueError(f"no evaluator {bare!r}{slip or '; there are: ' + ', '.join(sorted(stored or known))}")
+    stored = () if stored_names is None else stored_names()
+    hint = nearest(bare, {*names, *stored}, cutoff=0.6 if stored_names else 0.8)
+    if bare not in stored and (hint or stored_names):
+        raise ValueError(f"no evaluator {bare!r}{hint or '; there are: ' + ', '.join(sorted(stored or names))}")
 
 
 _TOTALS = {
@@ -96,49 +100,49 @@ _TOTALS = {
 class TrafficBucket:
     """The requests of one group in one bucket."""
 
-    at: datetime
+    start: datetime
     group: tuple[Any, ...]
     values: dict[str, Any]
-    """By the names of NAMES, beside n, estimated (scaled up), cost and tokens (not scaled), known_<column>."""
+    """By the keys of NAMES, and n, estimated (scaled up), cost and tokens (not scaled), known_<column>."""
 
     def unknown_share(self, name: str) -> float:
-        """The share of requests that do not say what the metric adds up."""
-        of = NAMES[name].of
-        return 0.0 if of is None else 1.0 - float(self.values[f"known_{of}"] / self.values["n"])
+        """Return the share of requests without a value of the metric."""
+        column = NAMES[name].of
+        return 0.0 if column is None else 1.0 - float(self.values[f"known_{column}"] / self.values["n"])
 
 
-def traffic(store: Store, window: Window, keep: Filter, groups: tuple[str, ...]) -> list[TrafficBucket]:
+def traffic(store: Store, window: Window, filters: Filter, groups: tuple[str, ...]) -> list[TrafficBucket]:
     """Return every metric per group and bucket."""
-    wanted = {name: metric.sql for name, metric in NAMES.items()} | _TOTALS
+    columns = {name: metric.sql for name, metric in NAMES.items()} | _TOTALS
     rows = store.read(
-        f"SELECT {window.bucket('start_time')} AS t, {', '.join(wanted.values())}{''.join(f', {g}' for g in groups)}"
+        f"SELECT {window.bucket('start_time')} AS t, {', '.join(columns.values())}{''.join(f', {g}' for g in groups)}"
         f" FROM {with_columns('traces', groups)}"
-        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} GROUP BY ALL",
-        {**window.parameters, **keep.parameters},
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} GROUP BY ALL",
+        {**window.parameters, **filters.parameters},
     ).rows
-    end = 1 + len(wanted)
-    return [TrafficBucket(row[0], tuple(row[end:]), dict(zip(wanted, row[1:end], strict=True))) for row in rows]
+    end = 1 + len(columns)
+    return [TrafficBucket(row[0], tuple(row[end:]), dict(zip(columns, row[1:end], strict=True))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
-    """A measure of requests, those of one user taken as dependent."""
+class ClusteredMean:
+    """A mean over requests; those of one user are dependent."""
 
     moments: Moments | None
-    """None where no request has a value."""
+    """None without a value."""
     identified: bool
     """Whether any request names its user or session."""
     estimated: bool
-    """Whether an upstream sampler kept some requests only."""
+    """Whether an upstream sampler dropped requests."""
 
 
 def by_user(
     store: Store, source: str, keys: Sequence[str], parameters: Mapping[str, Any], *, cluster: str = CLUSTER
-) -> dict[tuple[Any, ...], Clustered]:
+) -> dict[tuple[Any, ...], ClusteredMean]:
     """Add up the column `y` of the rows of `source`, weighted by 1/`pi`, for each of the `keys`."""
-    listed = "".join(f", {key}" for key in keys)
-    users = f"SELECT {_user(cluster)}, {CLUSTER_SUMS.format(y='y')}{listed} FROM ({source}) GROUP BY ALL"
-    return _clustered(store, f"SELECT {_MOMENTS}{listed} FROM ({users}) GROUP BY ALL", parameters)
+    key_columns = "".join(f", {key}" for key in keys)
+    users = f"SELECT {_user(cluster)}, {CLUSTER_SUMS.format(y='y')}{key_columns} FROM ({source}) GROUP BY ALL"
+    return _clustered(store, f"SELECT {_MOMENTS}{key_columns} FROM ({users}) GROUP BY ALL", parameters)
 
 
 def _user(cluster: str) -> str:
@@ -151,10 +155,10 @@ def _user(cluster: str) -> str:
 _MOMENTS = f"{MOMENTS}, bool_or(identified), bool_or(estimated)"
 
 
-def _clustered(store: Store, sql: str, parameters: Mapping[str, Any]) -> dict[tuple[Any, ...], Clustered]:
+def _clustered(store: Store, sql: str, parameters: Mapping[str, Any]) -> dict[tuple[Any, ...], ClusteredMean]:
     size = len(fields(Moments))
     return {
-        tuple(row[size + 2 :]): Clustered(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1]))
+        tuple(row[size + 2 :]): ClusteredMean(Moments.of(row[:size]), bool(row[size]), bool(row[size + 1]))
         for row in store.read(sql, parameters).rows
     }
 
@@ -162,55 +166,57 @@ def _clustered(store: Store, sql: str, parameters: Mapping[str, Any]) -> dict[tu
 _COUNTED = """
     n AS c_n, n::DOUBLE AS c_w, k::DOUBLE AS c_wy, c_wy AS c_wyy, c_w AS c_ww, 1.0 AS c_rarest,
     (k = n)::INTEGER::DOUBLE AS c_low, (k > 0)::INTEGER::DOUBLE AS c_high, 0 AS c_between"""
-"""CLUSTER_SUMS of a share, of the requests of one user: counting takes a third of the time of adding up."""
+"""CLUSTER_SUMS of the share of a user's requests: counting takes a third of the time of adding up."""
 
 
-def failing(store: Store, window: Window, keep: Filter, groups: tuple[str, ...]) -> dict[tuple[Any, ...], Clustered]:
-    """Return the share of requests that failed, by bucket and group; of the bucket None it is that of the window.
+def failing(
+    store: Store, window: Window, filters: Filter, groups: tuple[str, ...]
+) -> dict[tuple[Any, ...], ClusteredMean]:
+    """Return the share of failed requests by bucket and group; bucket None is the whole window.
 
-    There a user of many buckets is one.
+    There a user of many buckets counts once.
     """
-    listed = "".join(f", {group}" for group in groups)
+    group_sql = "".join(f", {group}" for group in groups)
     users = (
-        f"SELECT {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k, {window.bucket('start_time')} AS t{listed}"
-        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {keep.sql}"
+        f"SELECT {_user(CLUSTER)}, count(*) AS n, count_if(error) AS k, {window.bucket('start_time')} AS t{group_sql}"
+        f" FROM {with_columns('traces', groups)} WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
         " GROUP BY ALL"
     )
-    whole = (
+    whole_users = (
         "SELECT bool_or(identified) AS identified, bool_or(estimated) AS estimated, sum(n) AS n, sum(k) AS k,"
-        f" NULL AS t{listed} FROM users GROUP BY cluster{listed}"
+        f" NULL AS t{group_sql} FROM users GROUP BY cluster{group_sql}"
     )
-    sums = f"SELECT {_MOMENTS}, t{listed} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
-    sql = f"WITH users AS MATERIALIZED ({users}) {sums.format('FROM users')} UNION ALL {sums.format(whole)}"
-    return _clustered(store, sql, {**window.parameters, **keep.parameters})
+    sums = f"SELECT {_MOMENTS}, t{group_sql} FROM (SELECT *, {_COUNTED} FROM ({{}})) GROUP BY ALL"
+    sql = f"WITH users AS MATERIALIZED ({users}) {sums.format('FROM users')} UNION ALL {sums.format(whole_users)}"
+    return _clustered(store, sql, {**window.parameters, **filters.parameters})
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """One bucket of requests: how many are slower than 90 % of the range's, and what they cost without the extremes."""
+    """One bucket of requests: how many are slower than 90 % of the range's, and their cost without extremes."""
 
-    at: datetime
+    start: datetime
     n: int
-    """Those whose latency is known."""
+    """Requests with a known latency."""
     slow: int
     paid: int
-    """Those whose cost is known."""
+    """Requests with a known cost."""
     cost: float
     capped: float
-    """The cost, where no request costs more than 95 % of the range's."""
+    """The cost, each request capped at the range's 95th percentile."""
     squares: float
     """The sum of the squares of the capped costs."""
 
 
-def tails(store: Store, window: Window, keep: Filter) -> list[Tail]:
+def tails(store: Store, window: Window, filters: Filter) -> list[Tail]:
     """Return the buckets in order of time."""
     rows = store.read(
         f"WITH known AS MATERIALIZED (SELECT {window.bucket('start_time')} AS t, latency_ms, cost_usd {_INSIDE}"
-        f"{keep.sql}) SELECT t, count(latency_ms), count_if(latency_ms > usual), count(cost_usd),"
+        f"{filters.sql}) SELECT t, count(latency_ms), count_if(latency_ms > usual), count(cost_usd),"
         " coalesce(sum(cost_usd), 0), coalesce(sum(least(cost_usd, cap)), 0),"
         " coalesce(sum(least(cost_usd, cap) ** 2), 0) FROM known, (SELECT quantile_cont(latency_ms, 0.9) AS usual,"
         " quantile_cont(cost_usd, 0.95) AS cap FROM known) GROUP BY t ORDER BY t",
-        {**window.parameters, **keep.parameters},
+        {**window.parameters, **filters.parameters},
     ).rows
     return [Tail(*row) for row in rows]
 
@@ -218,21 +224,23 @@ def tails(store: Store, window: Window, keep: Filter) -> list[Tail]:
 _INSIDE = "FROM traces WHERE start_time >= $first AND start_time < $last AND "
 
 
-def p95(store: Store, window: Window, keep: Filter) -> float:
+def p95(store: Store, window: Window, filters: Filter) -> float:
     """Return the 95th percentile of latency over the whole window, 0 without requests."""
-    sql = f"SELECT quantile_cont(latency_ms, 0.95) {_INSIDE}{keep.sql}"
-    return float(store.read(sql, {**window.parameters, **keep.parameters}).rows[0][0] or 0.0)
+    sql = f"SELECT quantile_cont(latency_ms, 0.95) {_INSIDE}{filters.sql}"
+    return float(store.read(sql, {**window.parameters, **filters.parameters}).rows[0][0] or 0.0)
 
 
 _MOST_MARKERS = 50
 
 
-def prompt_markers(store: Store, window: Window, keep: Filter) -> list[dict[str, Any]]:
-    """Return `{"t", "kind", "text"}` for each prompt version that began inside the window, its first one apart."""
-    rows = store.read(f"{prompt_starts(keep)} LIMIT {_MOST_MARKERS}", {**window.parameters, **keep.parameters}).rows
+def prompt_markers(store: Store, window: Window, filters: Filter) -> list[dict[str, Any]]:
+    """Return `{"t", "kind", "text"}` for each prompt version that started inside the window."""
+    rows = store.read(
+        f"{prompt_starts(filters)} LIMIT {_MOST_MARKERS}", {**window.parameters, **filters.parameters}
+    ).rows
     return [
-        {"t": iso(at), "kind": "prompt_version", "text": f"prompt {name or ''} {version}".replace("  ", " ")}
-        for name, version, at in rows
+        {"t": iso(start), "kind": "prompt_version", "text": f"prompt {name or ''} {version}".replace("  ", " ")}
+        for name, version, start in rows
     ]
 
 
@@ -243,58 +251,61 @@ _MARGIN = timedelta(minutes=10)
 def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Per evaluator: units eligible, selected, scored, skipped, invalid, error, dropped; the share never covered."""
     now = clock()
-    window, keep = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
+    window, filters = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
     return {
-        "coverage": covered(store, window, keep, estimates(store, None, window, keep)),
-        "queued": queue(store, now=now).waiting,
+        "coverage": covered(store, window, filters, estimates(store, None, window, filters)),
+        "queued": queue(store, now=now).pending,
     }
 
 
-def covered(store: Store, window: Window, keep: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+def covered(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
     """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
-    return summed(decided(store, window, keep), buckets)
+    return summed(decided(store, window, filters), buckets)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """What the sampler said about the units of one evaluator and group in one bucket."""
+class DecisionCounts:
+    """The sampler's decisions on the units of one evaluator and group in one bucket."""
 
     evaluator: str
-    at: datetime
+    start: datetime
     group: tuple[Any, ...]
     eligible: int
     selected: int
     dropped: int
-    """Selected ones that a cap left out."""
+    """Selected units that a cap dropped."""
     uncovered: int
-    """Those that no draw could have selected."""
+    """Units that could not be selected (pi is 0)."""
 
 
-def decided(store: Store, window: Window, keep: Filter, groups: tuple[str, ...] = ()) -> list[Decided]:
+def decided(store: Store, window: Window, filters: Filter, groups: tuple[str, ...] = ()) -> list[DecisionCounts]:
     """Count the decisions per evaluator, bucket and group."""
-    listed = "".join(f", {group}" for group in groups)
-    only = f" JOIN ({facts_of(keep, groups)}) t ON t.trace_id = d.trace_id" if keep or groups else ""
+    group_sql = "".join(f", {group}" for group in groups)
+    only = f" JOIN ({facts_of(filters, groups)}) t ON t.trace_id = d.trace_id" if filters or groups else ""
     rows = store.read(
         f"SELECT {BARE_NAME} AS evaluator, {window.bucket('request_time')}, count(*),"
         "   count_if(sampled OR (reason = 'budget' AND u < pi)),"
         "   count_if(NOT sampled AND reason = 'budget' AND u < pi),"
-        f"   count_if(pi <= 0){listed}"
+        f"   count_if(pi <= 0){group_sql}"
         f" FROM ({DECIDED_UNITS}) d{only} GROUP BY ALL ORDER BY 1, 2",
-        {**window.parameters, **keep.parameters},
+        {**window.parameters, **filters.parameters},
     ).rows
-    return [Decided(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]
+    return [DecisionCounts(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]
 
 
-def summed(counted: Sequence[Decided], buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
-    """One row per evaluator over all buckets."""
+def summed(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+    """Return a row per evaluator over all buckets."""
     totals: dict[str, Counter[str]] = defaultdict(Counter)
-    for part in counted:
-        totals[part.evaluator].update(
-            eligible=part.eligible, selected=part.selected, dropped=part.dropped, uncovered=part.uncovered
+    for decisions in counted:
+        totals[decisions.evaluator].update(
+            eligible=decisions.eligible,
+            selected=decisions.selected,
+            dropped=decisions.dropped,
+            uncovered=decisions.uncovered,
         )
     verdicts: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in buckets:
-        verdicts[one.evaluator].update(one.online)
+    for bucket in buckets:
+        verdicts[bucket.evaluator].update(bucket.online)
     return [
         {"evaluator": name}
         | {count: total[count] for count in ("eligible", "selected", "dropped")}
@@ -306,11 +317,11 @@ def summed(counted: Sequence[Decided], buckets: Sequence[Bucket]) -> list[dict[s
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """How many jobs are pending."""
+    """The number of pending jobs."""
 
-    waiting: int
+    pending: int
     since: datetime
-    """Every job created before is finished: the next look may begin here."""
+    """Every job created before is finished: the next read may start here."""
 
 
 _QUEUE = f"""
@@ -319,7 +330,7 @@ _QUEUE = f"""
 
 
 def queue(store: Store, *, now: datetime, since: datetime | None = None) -> Queue:
-    """Count the pending jobs of the last day; `since` from an earlier look leaves out what was finished by then."""
+    """Count the pending jobs of the last day; `since` of an earlier result skips jobs finished by then."""
     day = now - timedelta(days=1)
     pending, first = store.read(_QUEUE, {"since": max(day, since or day)}).rows[0]
     return Queue(int(pending), min(first or now, now - _MARGIN))

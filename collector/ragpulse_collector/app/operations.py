@@ -39,7 +39,7 @@ from ragpulse_collector.api.params import Params
 from ragpulse_collector.app.redaction import masking
 from ragpulse_collector.catalog import Catalog
 from ragpulse_collector.demo.offer import offered
-from ragpulse_collector.evaluation import DriftWatch, External
+from ragpulse_collector.evaluation import ClientReplays, DriftWatch
 from ragpulse_collector.evaluation.drift.report import forget_anchors
 from ragpulse_collector.evaluation.replay import Replays
 from ragpulse_collector.monitoring import Monitors, Targets
@@ -71,10 +71,10 @@ def operations(
         *reads,
         *_rules(rules),
         *_writes(store, catalog, force, wake, masking(settings.collector.redact)),
-        *_replays(replays, External(store)),
+        *_replays(replays, ClientReplays(store)),
         *_drift(drift),
         *_datasets(store),
-        *_monitors(monitors, Targets(store, settings.target, known=lambda: catalog.registry.names)),
+        *_monitors(monitors, Targets(store, settings.target, evaluators=lambda: catalog.registry.names)),
         *_data(store, settings, prices),
         *offered(store),
     )
@@ -199,7 +199,7 @@ def _rules(rules: Rules) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _replays(replays: Replays, external: External) -> tuple[Operation, ...]:
+def _replays(replays: Replays, external: ClientReplays) -> tuple[Operation, ...]:
     def cases(params: models.Cases) -> dict[str, Any]:
         handed = external.cases(params.given())
         return {**replays.get(params.id), "cases": handed}

@@ -109,13 +109,13 @@ class Components:
             throttle=Throttle(busy=self._busy),
             poll_s=POLL_S[options.on_a_lake],
             skew=SKEW[options.on_a_lake],
-            in_hand=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
+            running_jobs=None if options.on_a_lake else Path(f"{options.db}.in-hand"),
         )
 
     @cached_property
     def monitors(self) -> Monitors:
         """Look at metrics and send messages."""
-        return Monitors(self._store, self._settings, known=lambda: self._catalog.registry.names)
+        return Monitors(self._store, self._settings, evaluators=lambda: self._catalog.registry.names)
 
     @cached_property
     def drift(self) -> DriftWatch:
@@ -125,8 +125,8 @@ class Components:
             resolve=self._catalog.unrecorded.resolve,
             ledger=self._ledger,
             concurrency=self._settings.judge.concurrency,
-            every=self._settings.drift.every,
-            tell=self.monitors.drift,
+            interval=self._settings.drift.every,
+            on_check=self.monitors.drift,
         )
 
     @cached_property

@@ -168,14 +168,14 @@ class _Loop:
 
     def _reserve(self, case: Case) -> float | None:
         """Set aside what a case may cost (USD); None from the first one on that the cap has no room for."""
-        from ragpulse_collector.evaluation.budget import OverBudget, most_usd
+        from ragpulse_collector.evaluation.budget import OverBudget, max_usd_of
         from ragpulse_evaluators.errors import BudgetExceeded
 
         if self._run["max_usd"] is None:
             return 0.0
         try:
             if not self._capped:
-                usd = most_usd(self._evaluator, case, self._price)
+                usd = max_usd_of(self._evaluator, case, self._price)
                 self._budget.reserve(usd)
                 return usd
         except (OverBudget, BudgetExceeded) as error:

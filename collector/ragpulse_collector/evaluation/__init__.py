@@ -6,7 +6,7 @@ Runs in its own thread with its own event loop, so that a judge's import and CPU
 """
 
 from ragpulse_collector.evaluation.attempts import AttemptOptions
-from ragpulse_collector.evaluation.client_replay import External
+from ragpulse_collector.evaluation.client_replay import ClientReplays
 from ragpulse_collector.evaluation.drift.anchors import DriftWatch
 from ragpulse_collector.evaluation.jobs import Job, Resolve, pending
 from ragpulse_collector.evaluation.judge import RecordedCalls
@@ -15,8 +15,8 @@ from ragpulse_collector.evaluation.worker import Worker
 
 __all__ = [
     "AttemptOptions",
+    "ClientReplays",
     "DriftWatch",
-    "External",
     "Job",
     "RecordedCalls",
     "Resolve",

@@ -1,4 +1,4 @@
-"""One job to its end: reserve money, evaluate, store the result; try again later, or store why not."""
+"""Runs one job to its end: reserve money, evaluate, store the result, retry after errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from ragpulse_collector.evaluation.batcher import committed
 from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
-from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, gone
+from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, missing_span
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import set_status
@@ -25,10 +25,10 @@ from ragpulse_evaluators.judges.limits import Gate
 from ragpulse_evaluators.runner import Retry
 
 _log = logging.getLogger(__name__)
-_REASONS = 1000
-"""So many different reasons are logged."""
-_FREE_AT_ONCE = 8
-"""Evaluators without a judge that run side by side: their own code may wait for something."""
+_MAX_LOGGED = 1000
+"""How many different reasons are logged."""
+_UNJUDGED_CONCURRENCY = 8
+"""How many evaluators without a judge run at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class AttemptOptions:
 
 
 class JobRunner:
-    """Runs one job to its end; made and used within the worker's event loop."""
+    """Runs jobs to their end; used within the worker's event loop."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class JobRunner:
         self._store, self._gate, self._options, self._clock, self._counts = store, gate, options, clock, counts
         self._reservations, self._outbox = Reservations(store, ledger, clock), outbox(store, ledger)
         self._run_ended = run_ended
-        self._free = asyncio.Semaphore(_FREE_AT_ONCE)
+        self._free = asyncio.Semaphore(_UNJUDGED_CONCURRENCY)
         self._own: dict[Evaluator, asyncio.Semaphore] = {}
         self._running = running
         self._keys: dict[str, asyncio.Future[bool]] = {}
@@ -68,13 +68,13 @@ class JobRunner:
         self.stopping = asyncio.Event()
 
     async def __call__(self, work: Work) -> None:
-        """Run the job; the result of an equal job that runs or finished earlier is reused, not repeated."""
+        """Run the job; the result of an equal job that runs or has finished is reused."""
         if work.run is not None and work.evaluator.version != work.run.version:
             reason = f"{work.job.evaluator} is now version {work.evaluator.version}: start a new replay"
             await self._end_run(work.run.run_id, "failed", reason)
             return
-        twin = self._keys.get(work.key)
-        if work.known or (twin is not None and await twin):
+        equal_job = self._keys.get(work.key)
+        if work.is_scored or (equal_job is not None and await equal_job):
             self._counts["reused"] += 1
             await self._outbox(Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None))
             return
@@ -88,7 +88,7 @@ class JobRunner:
                 ended.set_result(False)
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep, or return True at once when the worker stops."""
+        """Sleep; returns True at once when the worker stops."""
         try:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -107,14 +107,14 @@ class JobRunner:
             try:
                 verdict = await self._attempt(work, replace(work.job, attempts=attempt), reservation)
             finally:
-                self._reservations.ended(reservation)
+                self._reservations.release(reservation)
             last = verdict.final or verdict.dead
             if last or await self.pause(backoff_s(attempt + 1, first=self._options.retry_first_s)):
                 return verdict.final
         return False
 
     async def _attempt(self, work: Work, job: Job, reservation: Reservation | None) -> Verdict:
-        """Evaluate and write what was found; returns once it is on disk."""
+        """Evaluate once and store the result; returns once it is on disk."""
         started = time.perf_counter()
         result = await self._evaluate(work)
         verdict = Verdict(
@@ -134,10 +134,10 @@ class JobRunner:
 
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
-            return gone(work.evaluator)
+            return missing_span(work.evaluator)
         limit_s = None if work.gated or work.isolated else self._options.timeout_s
-        async with self._place(work):
-            with self._running.holding(work.job.job_id) if work.noted else nullcontext():
+        async with self._slot(work):
+            with self._running.entry(work.job.job_id) if work.noted else nullcontext():
                 try:
                     async with asyncio.timeout(limit_s):
                         return await work.evaluator(work.case)
@@ -148,8 +148,8 @@ class JobRunner:
                         work.evaluator, status="error", explanation=reason, retriable=True, calls=lost
                     )
 
-    def _place(self, work: Work) -> AbstractAsyncContextManager[Any]:
-        """What bounds how many run at once; one slow evaluator of a user takes no place of another."""
+    def _slot(self, work: Work) -> AbstractAsyncContextManager[Any]:
+        """Return what limits concurrency; a slow evaluator of a user never blocks another."""
         if work.isolated:
             return self._own.setdefault(work.isolated, asyncio.Semaphore(work.isolated.limits.processes))
         if work.gated:
@@ -157,7 +157,7 @@ class JobRunner:
         return self._gate if work.judged else self._free
 
     async def _drop(self, work: Work, reason: str) -> None:
-        """The cap refused: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
+        """Apply the refusal of a cap: a sampled unit becomes a `budget` decision, a replay stops as `capped`."""
         job = work.job
         if job.run_id is not None:
             await self._end_run(job.run_id, "capped", reason)
@@ -165,25 +165,25 @@ class JobRunner:
             await committed(self._store, lambda tx: drop(tx, job))
             self._counts["dropped"] += 1
         else:
-            # Forced by a person: no estimate waits for it, so it is a dead letter that says why.
+            # A person requested it: no estimate depends on it, so an error with the reason ends the job.
             result = EvaluationResult.of(work.evaluator, status="error", explanation=reason)
             await self._outbox(Verdict(job=job, score_key=work.key, created_at=self._clock(), result=result))
-        if self._first(reason):
+        if self._is_new(reason):
             _log.warning("evaluation stopped: %s", reason)
 
     def _log_failure(self, work: Work, result: EvaluationResult) -> None:
         """Log one line, with the traceback, for each place in the code where an evaluator fails."""
-        place = (result.error or "").rstrip().rpartition("\n")[0]
-        reason = result.explanation if result.retriable or not place else place
-        if self._first(f"{result.evaluator} {result.version} {reason}"):
+        stack = (result.error or "").rstrip().rpartition("\n")[0]
+        reason = result.explanation if result.retriable or not stack else stack
+        if self._is_new(f"{result.evaluator} {result.version} {reason}"):
             failure = (result.evaluator, result.version, work.job.unit.trace_id, result.explanation)
             _log.error(
                 "evaluator %s (version %s) failed on trace %s: %s%s", *failure, f"\n{result.error or ''}".rstrip()
             )
 
-    def _first(self, reason: str) -> bool:
-        """Whether this was not logged before; beyond a thousand reasons nothing more is."""
-        if reason in self._logged or len(self._logged) >= _REASONS:
+    def _is_new(self, reason: str) -> bool:
+        """Whether this reason is new and may be logged."""
+        if reason in self._logged or len(self._logged) >= _MAX_LOGGED:
             return False
         self._logged.add(reason)
         return True
@@ -201,71 +201,70 @@ class JobRunner:
 
 
 def backoff_s(failures: int, *, first: float = 0.5) -> float:
-    """Return seconds to wait after this many failures in a row: the runner's backoff, spread over half to whole."""
+    """Return the seconds to wait after this many failures in a row: the runner's backoff, times 0.5 to 1."""
     return Retry(first_s=first, longest_s=60.0).wait(min(failures - 1, 20)) * (0.5 + random.random() / 2.0)
 
 
-_log = logging.getLogger(__name__)
-_LONG = 2**20
-"""Bytes beyond which the file is emptied while no job runs."""
+_MAX_BYTES = 2**20
+"""Size beyond which the file is emptied while no job runs."""
 _REASON = "the collector ended while this evaluator ran"
 
 
 class RunningJobs:
     """The running jobs, in a file beside the database, so that a crash of the process counts as an attempt.
 
-    The file has a line `+job` where a job begins and `-job` where it ends; None: no file. It survives a killed process,
-    but not always a power cut.
+    The file has a line `+job` where a job begins and `-job` where it ends; without a path there is no file. It survives
+    a killed process, but not always a power cut.
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._path, self._held, self._size = path, set[str](), 0
+        self._path, self._active, self._size = path, set[str](), 0
 
-    def left(self) -> list[str]:
+    def interrupted(self) -> list[str]:
         """Return the jobs that a former process began and did not end."""
         if self._path is None or not self._path.is_file():
             return []
-        begun: dict[str, None] = {}
+        running: dict[str, None] = {}
         for line in self._path.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("+"):
-                begun[line[1:]] = None
+                running[line[1:]] = None
             else:
-                begun.pop(line[1:], None)
-        return [job_id for job_id in begun if len(job_id) == 32 and set(job_id) <= set("0123456789abcdef")]
+                running.pop(line[1:], None)
+        return [job_id for job_id in running if len(job_id) == 32 and set(job_id) <= set("0123456789abcdef")]
 
     def clear(self) -> None:
-        """Forget what was noted."""
+        """Delete the file."""
         self._size = 0
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
     @contextmanager
-    def holding(self, job_id: str) -> Iterator[None]:
-        """Note the job for as long as the block runs."""
-        self._held.add(job_id)
-        self._note(f"+{job_id}\n")
+    def entry(self, job_id: str) -> Iterator[None]:
+        """Keep an entry for the job while the block runs."""
+        self._active.add(job_id)
+        self._append(f"+{job_id}\n")
         try:
             yield
         finally:
-            self._held.discard(job_id)
-            self._note(f"-{job_id}\n")
+            self._active.discard(job_id)
+            self._append(f"-{job_id}\n")
 
-    def _note(self, line: str) -> None:
+    def _append(self, line: str) -> None:
         if self._path is None:
             return
         with suppress(OSError):  # a full disk stops no evaluation; then a crash is not counted
-            if self._size > _LONG and not self._held:
+            if self._size > _MAX_BYTES and not self._active:
                 self.clear()
             with self._path.open("a", encoding="ascii") as file:
                 self._size += file.write(line)
 
 
 def count_interrupted(
-    store: Store, ledger: Ledger, running: RunningJobs, *, made: Callable[[Job], Evaluator], now: datetime
+    store: Store, ledger: Ledger, running: RunningJobs, *, evaluator_of: Callable[[Job], Evaluator], now: datetime
 ) -> int:
-    """Store an `error` attempt for each job that a former process ran when it ended; returns how many."""
-    jobs = by_ids(store.read, running.left())
-    verdicts = [_interrupted(job, made(job), now) for job in jobs]
+    """Store an `error` attempt for each job that a crash interrupted; returns how many."""
+    jobs = by_ids(store.read, running.interrupted())
+    verdicts = [_interrupted(job, evaluator_of(job), now) for job in jobs]
     if verdicts:
         store.write(lambda tx: append_verdicts(tx, ledger, verdicts)).result()
         _log.warning("%d evaluations ran when the collector ended; each counts as an attempt", len(jobs))

@@ -1,7 +1,7 @@
 """Money for judges: a durable ledger with hard caps.
 
-A reservation is on disk before the call is made. A reservation without a settlement (the process was killed during the
-call) stays counted in full, so the cap holds whatever happens.
+A reservation is on disk before the call. A reservation without a settlement (the process was killed during the call)
+counts in full, so that the cap holds.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Price = Callable[[str, int, int], float | None]
 
 
 def unknown_price(model: str) -> str:
-    """Say that a model has no price, and the fix."""
+    """Return the message that a model has no price, with the fix."""
     return f"the price of {model} is unknown: add it to [prices]"
 
 
-def most_tokens(estimate: Estimate, judge: Judge | None) -> tuple[int, int]:
-    """Return the most input and output tokens; an estimate that names no most has replies as long as the limit."""
+def max_tokens(estimate: Estimate, judge: Judge | None) -> tuple[int, int]:
+    """Return the maximum of input and output tokens; without an own maximum, replies are as long as the limit."""
     longest = estimate.max_output_tokens or estimate.calls * max_tokens_of(judge)
     return max(estimate.input_tokens, estimate.max_input_tokens), max(estimate.output_tokens, longest)
 
 
 class Account(NamedTuple):
-    """What a cap applies to: a replay, or a UTC day of one rule or of all."""
+    """What a cap applies to: a replay, or a UTC day of one rule or of all rules."""
 
     run_id: str | None = None
     day: date | None = None
@@ -58,16 +58,16 @@ class OverBudget(Exception):
     account: Account | None = None
 
 
-def most_usd(evaluator: Evaluator, case: Case, price: Price) -> float:
-    """Return what the calls for a case may cost, each reply as long as it may be and repaired once; 0 without a call.
+def max_usd_of(evaluator: Evaluator, case: Case, price: Price) -> float:
+    """Return the maximum cost of a case, each reply as long as the limit and repaired once; 0 without a call.
 
-    Raises OverBudget where the price is unknown: no cap could be kept.
+    Raises OverBudget where the price is unknown: no cap could hold.
     """
     estimate = evaluator.estimate(case)
     if evaluator.judge is None or estimate.calls == 0:
         return 0.0
     model = model_of(evaluator.judge)
-    usd = price(model, *most_tokens(estimate, evaluator.judge))
+    usd = price(model, *max_tokens(estimate, evaluator.judge))
     if usd is None:
         raise OverBudget(unknown_price(model))
     return usd
@@ -87,10 +87,10 @@ class Caps:
 
     usd_per_day: float | None = None
     of_rule: Callable[[str], float | None] = _no_cap
-    """The rule's own cap, within that of the day."""
+    """Returns a rule's own cap, within that of the day."""
 
     def of(self, rule: str | None) -> float | None:
-        """Return the cap of a rule, None without one, and of the whole day for None."""
+        """Return the cap of a rule (None: of the day); None without a cap."""
         return self.usd_per_day if rule is None else self.of_rule(rule)
 
 
@@ -111,118 +111,120 @@ class Reservation:
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """What it is booked on: the replay, or the day and the rule's day."""
+        """The accounts it is booked on: the replay, or the day and the rule's day."""
         if self.run_id is not None:
             return (Account(run_id=self.run_id),)
         day = Account(day=self.day.date())
         return (day,) if self.rule is None else (day, day._replace(rule=self.rule))
 
     @property
-    def left_of_day(self) -> float:
-        """The share of the UTC day that is left."""
+    def rest_of_day(self) -> float:
+        """The remaining share of the UTC day."""
         midnight = self.day.replace(hour=0, minute=0, second=0, microsecond=0)
         return 1.0 - (self.day - midnight).total_seconds() / _DAY_S
 
 
 class Ledger:
-    """Reserve before, settle after; every figure is computed from the rows on disk, so a restart changes nothing."""
+    """Reserves before a call and settles after it; every figure comes from the rows on disk, also after a restart."""
 
     def __init__(self, store: Store, caps: Caps, *, price: Price = _no_price) -> None:
         self._store, self.caps, self._price = store, caps, price
-        self._left: dict[str, list[Entry]] | None = None
-        self._dearest: dict[str, float] = {}
+        self._interrupted: dict[str, list[Entry]] | None = None
+        self._max_spent: dict[str, float] = {}
 
     def limits(self, run: Run | None = None, rule: str | None = None) -> bool:
-        """Whether a cap applies to calls of this replay (None: online, for this rule): they must be reserved first."""
+        """Whether a cap applies to calls of this replay (None: online, for this rule)."""
         caps = (self.caps.usd_per_day, self.caps.of(rule)) if run is None else (run.max_usd,)
         return any(cap is not None for cap in caps)
 
-    def at_most(self, evaluator: Evaluator, case: Case) -> float:
-        """What a case may cost, and at least what one has cost beyond its reservation: it asks more often than it says.
+    def max_cost(self, evaluator: Evaluator, case: Case) -> float:
+        """Return the maximum cost of a case, at least what a case has cost beyond its reservation.
 
-        Raises OverBudget where the price is unknown.
+        An evaluator may ask more often than it estimates. Raises OverBudget where the price is unknown.
         """
-        return max(most_usd(evaluator, case, self._price), self._dearest.get(evaluator.name, 0.0))
+        return max(max_usd_of(evaluator, case, self._price), self._max_spent.get(evaluator.name, 0.0))
 
-    def reserve(self, tx: Transaction, wanted: Sequence[Reservation]) -> list[OverBudget | None]:
-        """Set money aside for each that every cap on it allows, in their order; the answer refuses the others."""
-        self._read_left(tx)
+    def reserve(self, tx: Transaction, reservations: Sequence[Reservation]) -> list[OverBudget | None]:
+        """Reserve what every cap allows, in order; returns a refusal, or None, for each reservation."""
+        self._read_interrupted(tx)
         spent: dict[Account, float] = {}
-        refusals = [self._refusal(tx, spent, reservation) for reservation in wanted]
-        granted = [one for one, refusal in zip(wanted, refusals, strict=True) if refusal is None]
+        refusals = [self._refusal(tx, spent, reservation) for reservation in reservations]
+        granted = [reservation for reservation, refusal in zip(reservations, refusals, strict=True) if refusal is None]
         entries = [_entry(reservation, "reserve", reservation.usd) for reservation in granted]
         add_entries(tx, entries, at=utc_now())
         return refusals
 
     def settle(self, tx: Transaction, settled: Iterable[tuple[Reservation, float | None]]) -> None:
-        """Replace reservations by what was really spent; an unknown price keeps the reservation as the spending."""
-        self._read_left(tx)
+        """Replace reservations by the actual spending; an unknown cost books the whole reservation."""
+        self._read_interrupted(tx)
         entries: list[Entry] = []
         for reservation, actual_usd in settled:
             spent = reservation.usd if actual_usd is None else actual_usd
             if 0.0 < reservation.usd < spent:
-                self._dearest[reservation.evaluator] = max(spent, self._dearest.get(reservation.evaluator, 0.0))
+                self._max_spent[reservation.evaluator] = max(spent, self._max_spent.get(reservation.evaluator, 0.0))
             entries += [_entry(reservation, "release", -reservation.usd), _entry(reservation, "spend", spent)]
         add_entries(tx, entries, at=utc_now())
 
-    def settle_left(self, tx: Transaction, finished: Iterable[tuple[str, Sequence[JudgeCall]]]) -> None:
-        """Settle what a killed process had reserved for jobs (given by id) that are finished now.
+    def settle_interrupted(self, tx: Transaction, finished_jobs: Iterable[tuple[str, Sequence[JudgeCall]]]) -> None:
+        """Settle what a killed process reserved for jobs (by id) that are finished now.
 
-        Its calls may have been billed; their replies were recorded or were asked for again. So it is booked at what the
-        job's calls cost without the record; where that is unknown, the whole reservation is.
+        Its calls may have been billed. They are booked at what the job's calls cost without the record; where that is
+        unknown, at the whole reservation.
         """
-        left, entries = self._read_left(tx), list[Entry]()
-        for job_id, calls in finished:
-            for release in left.pop(job_id, []):
+        interrupted, entries = self._read_interrupted(tx), list[Entry]()
+        for job_id, calls in finished_jobs:
+            for release in interrupted.pop(job_id, []):
                 *_, reserved_usd = release
                 spent = min(-reserved_usd, self._unrecorded_usd(calls) or -reserved_usd)
                 entries += [release, (*release[:5], "spend", spent)]
         add_entries(tx, entries, at=utc_now())
 
-    def _read_left(self, tx: Transaction) -> dict[str, list[Entry]]:
-        """What earlier processes left reserved, by job; read before this one reserves anything."""
-        if self._left is None:
-            self._left = reserved(tx.execute)
-        return self._left
+    def _read_interrupted(self, tx: Transaction) -> dict[str, list[Entry]]:
+        """Return the reservations of earlier processes by job; read before this process reserves anything."""
+        if self._interrupted is None:
+            self._interrupted = reserved(tx.execute)
+        return self._interrupted
 
     def _unrecorded_usd(self, calls: Sequence[JudgeCall]) -> float | None:
-        costs = [self._price(one.model, one.input_tokens or 0, one.output_tokens or 0) for one in calls]
+        costs = [self._price(call.model, call.input_tokens or 0, call.output_tokens or 0) for call in calls]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     def spent(self, day: datetime) -> float:
         """USD spent or set aside online on a UTC day."""
         return spent_usd(self._store.read, day=day.date())
 
-    def _refusal(self, tx: Transaction, spent: dict[Account, float], wanted: Reservation) -> OverBudget | None:
-        """Book what is wanted on every account that limits it, or say why it cannot be."""
-        caps = [(account, self._cap(account, wanted)) for account in wanted.accounts]
+    def _refusal(self, tx: Transaction, spent: dict[Account, float], reservation: Reservation) -> OverBudget | None:
+        """Book a reservation on every account with a cap; returns the refusal where it does not fit."""
+        caps = [(account, self._cap(account, reservation)) for account in reservation.accounts]
         limited = [(account, cap) for account, cap in caps if cap is not None]
         for account, cap in limited:
             if account not in spent:
                 spent[account] = spent_usd(tx.execute, **account._asdict())
-            if spent[account] + wanted.usd > cap * (1 + 1e-12):
-                left = max(0.0, cap - spent[account])
-                refusal = OverBudget(f"{account} is {cap:.4g} USD, {left:.4g} left, this needs {wanted.usd:.4g}")
+            if spent[account] + reservation.usd > cap * (1 + 1e-12):
+                remaining = max(0.0, cap - spent[account])
+                refusal = OverBudget(
+                    f"{account} is {cap:.4g} USD, {remaining:.4g} left, this needs {reservation.usd:.4g}"
+                )
                 refusal.account = account
                 return refusal
         for account, _ in limited:
-            spent[account] += wanted.usd
+            spent[account] += reservation.usd
         return None
 
-    def _cap(self, account: Account, wanted: Reservation) -> float | None:
+    def _cap(self, account: Account, reservation: Reservation) -> float | None:
         if account.run_id is not None:
-            return wanted.run_cap
-        whole = self.caps.of(account.rule)
-        return None if whole is None else whole * (1.0 - HELD_BACK * wanted.left_of_day)
+            return reservation.run_cap
+        usd = self.caps.of(account.rule)
+        return None if usd is None else usd * (1.0 - HELD_BACK * reservation.rest_of_day)
 
 
 def _entry(reservation: Reservation, kind: Literal["reserve", "release", "spend"], usd: float) -> Entry:
-    whose = (reservation.day.date(), reservation.evaluator, reservation.job_id, reservation.run_id, reservation.rule)
-    return (*whose, kind, usd)
+    owner = (reservation.day.date(), reservation.evaluator, reservation.job_id, reservation.run_id, reservation.rule)
+    return (*owner, kind, usd)
 
 
 COSTS = ("cost_usd", "cost_usd_low", "cost_usd_at_most")
-"""What a bill says in USD: likely, at least, at most; null where the price is unknown."""
+"""The costs of a bill in USD: likely, low, at most; null where the price is unknown."""
 
 
 def bill(
@@ -232,16 +234,19 @@ def bill(
     price: Price | None,
     replies: Sequence[float] | None = None,
 ) -> dict[str, Any]:
-    """Return tokens and USD that `count` cases like these are likely to take, and the least and the most.
+    """Return the likely tokens and USD of `count` cases like these, and the low and high end.
 
-    `replies` holds mean and tenth percentile of the tokens of recorded replies: a likely and a short one. Without
-    records a reply is likely as long as the evaluator expects, and the least is the cost of the questions alone.
+    `replies` holds mean and tenth percentile of the tokens of recorded replies. Without records a reply is as long as
+    the evaluator expects, and the low end is the cost of the questions alone.
     """
-    made = [one for one in estimates if one.calls]
+    paid = [estimate for estimate in estimates if estimate.calls]
     mean, short = replies or (None, 0.0)
-    likely = [(one.input_tokens, one.output_tokens if mean is None else round(one.calls * mean)) for one in made]
-    low = [(one.input_tokens, round(one.calls * short)) for one in made]
-    most = [most_tokens(one, judge) for one in made]
+    likely = [
+        (estimate.input_tokens, estimate.output_tokens if mean is None else round(estimate.calls * mean))
+        for estimate in paid
+    ]
+    low = [(estimate.input_tokens, round(estimate.calls * short)) for estimate in paid]
+    most = [max_tokens(estimate, judge) for estimate in paid]
     scale, model = count / max(1, len(estimates)), "" if judge is None else model_of(judge)
     costs = [_cost(price, model, tokens, scale) for tokens in (likely, low, most)]
     return {
@@ -253,43 +258,43 @@ def bill(
 
 
 def _cost(price: Price | None, model: str, tokens: Sequence[tuple[int, int]], scale: float) -> float | None:
-    costs = [price(model, *one) if price else None for one in tokens]
+    costs = [price(model, *counts) if price else None for counts in tokens]
     return None if None in costs else scale * sum(cost for cost in costs if cost is not None)
 
 
 def total(parts: Sequence[dict[str, Any]], cap: float | None = None) -> dict[str, Any]:
-    """Return the bills of several evaluators as one; a cap bounds the most."""
-    whole: dict[str, Any] = {
+    """Return the bills of several evaluators as one; a cap limits the high end."""
+    sums: dict[str, Any] = {
         key: sum(part[key] for part in parts) for key in ("count", "already", "input_tokens", "output_tokens")
     }
     for key in COSTS:
         costs = [part[key] for part in parts]
-        whole[key] = None if None in costs else sum(costs)
-    if cap is not None and whole["cost_usd_at_most"] is not None:
-        whole["cost_usd_at_most"] = min(cap, whole["cost_usd_at_most"])
+        sums[key] = None if None in costs else sum(costs)
+    if cap is not None and sums["cost_usd_at_most"] is not None:
+        sums["cost_usd_at_most"] = min(cap, sums["cost_usd_at_most"])
     reasons = [part["cost_unknown_reason"] for part in parts if part["cost_unknown_reason"]]
-    whole["cost_unknown_reason"] = "; ".join(dict.fromkeys(reasons)) or None
-    return whole | {"evaluators": list(parts)}
+    sums["cost_unknown_reason"] = "; ".join(dict.fromkeys(reasons)) or None
+    return sums | {"evaluators": list(parts)}
 
 
 class Reservations:
-    """Reserves what a job may cost at most; a running job keeps its reservation until it is settled.
+    """Reserves the maximum cost of a job; a running job keeps its reservation until it is settled.
 
-    A job that does not fit waits for running jobs of its account, which may turn out cheaper than reserved. The cap
-    refuses it only when none of them is left.
+    A job that does not fit waits for running jobs of its account, which may cost less than reserved. The cap refuses it
+    only when no other job of the account runs.
     """
 
     def __init__(self, store: Store, ledger: Ledger, clock: Callable[[], datetime]) -> None:
         self._store, self._ledger, self._clock = store, ledger, clock
         self._reserve = Batcher(self._reserved, every_s=0.02)
         self._open: Counter[Account | None] = Counter()
-        self._freed = asyncio.Event()
+        self._released = asyncio.Event()
 
     async def take(self, work: Work) -> Reservation | None:
-        """Reserve on disk; None where nothing limits the job or nothing is asked. Raises OverBudget."""
+        """Reserve on disk; returns None without a cap or a call. Raises OverBudget."""
         if work.case is None or not self._ledger.limits(work.run, work.job.rule):
             return None
-        usd = self._ledger.at_most(work.evaluator, work.case)
+        usd = self._ledger.max_cost(work.evaluator, work.case)
         if usd == 0.0:
             return None
         reservation = Reservation(
@@ -301,22 +306,24 @@ class Reservations:
             run_cap=None if work.run is None else work.run.max_usd,
             rule=work.job.rule,
         )
-        freed = self._freed
+        released = self._released
         while refusal := await self._reserve(reservation):
-            if not self._open[refusal.account] and not freed.is_set():
+            if not self._open[refusal.account] and not released.is_set():
                 raise refusal
-            await freed.wait()
-            freed = self._freed
+            await released.wait()
+            released = self._released
         self._open.update(reservation.accounts)
         return reservation
 
-    def ended(self, reservation: Reservation | None) -> None:
-        """Say that nothing more will be asked for it: what was not spent is free on disk by now."""
+    def release(self, reservation: Reservation | None) -> None:
+        """Mark a reservation as settled on disk: waiting jobs try again."""
         if reservation is not None:
             self._open.subtract(reservation.accounts)
-            self._freed.set()
-            self._freed = asyncio.Event()
+            self._released.set()
+            self._released = asyncio.Event()
 
-    async def _reserved(self, wanted: list[Reservation]) -> Sequence[OverBudget | None]:
-        answers: Sequence[OverBudget | None] = await committed(self._store, lambda tx: self._ledger.reserve(tx, wanted))
+    async def _reserved(self, reservations: list[Reservation]) -> Sequence[OverBudget | None]:
+        answers: Sequence[OverBudget | None] = await committed(
+            self._store, lambda tx: self._ledger.reserve(tx, reservations)
+        )
         return answers

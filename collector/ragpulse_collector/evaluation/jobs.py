@@ -1,6 +1,6 @@
-"""Jobs: the queue without a queue table, what a job needs to be evaluated (evaluator, case, score key), and pools.
+"""Jobs: pending jobs from the store, what a job needs (evaluator, case, score key), and pools.
 
-Pending jobs are computed from the rows, so a crash loses none.
+There is no queue table: pending jobs are computed from the rows, so a crash loses none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def stream(self) -> str:
-        """The stream it belongs to: all jobs of one evaluator and replay."""
+        """The stream of the job: all jobs of one evaluator and replay."""
         return self.evaluator if self.run_id is None else f"{self.evaluator}\n{self.run_id}"
 
 
@@ -59,7 +59,7 @@ class Pending:
 
     jobs: list[Job]
     since: datetime
-    """Every online job created before this instant is finished: the next look may start here."""
+    """Every online job created before this time is finished: the next read may start here."""
 
 
 def pending(
@@ -77,19 +77,19 @@ def pending(
     Jobs of replays are returned only for the given `runs`. A job may become visible `skew` later than its `created_at`.
     """
     online = _online(store, since, skew, limit=limit, claimed=claimed, full=full)
-    room = limit - len(online.jobs)
-    if not room or not runs:
+    remaining = limit - len(online.jobs)
+    if not remaining or not runs:
         return online
-    rows = queries.pending_of_runs(store.read, runs, limit=room, claimed=claimed, full=full)
+    rows = queries.pending_of_runs(store.read, runs, limit=remaining, claimed=claimed, full=full)
     return Pending(online.jobs + [_job(row) for row in rows], online.since)
 
 
 def _online(
     store: Store, since: datetime, skew: timedelta, *, limit: int, claimed: Collection[str], full: Collection[str]
 ) -> Pending:
-    """Read a longer and longer span of time, so that a look costs what it returns, not what is pending behind it.
+    """Read longer and longer ranges of time, so that the cost depends on the result, not on the backlog.
 
-    If few jobs were made since then, one read looks at all of them.
+    If there are few jobs, one read returns all of them.
     """
     first, newest, count = queries.online_ends(store.read, since)
     if first is None:
@@ -99,7 +99,7 @@ def _online(
     while len(rows) < limit and until <= newest:
         until, step = first + step, step * 2
         rows = queries.pending_online(store.read, first, until, limit=limit, claimed=claimed, full=full)
-    if full or (claimed and not rows):  # what is left out may be older
+    if full or (claimed and not rows):  # jobs that were left out may be older
         return Pending([_job(row) for row in rows], since)
     oldest = rows[0][-1] if rows else newest
     if len(rows) == limit:
@@ -110,7 +110,7 @@ def _online(
 def _from_both_ends(
     store: Store, oldest: list[tuple[Any, ...]], first: datetime, newest: datetime, *, claimed: Collection[str]
 ) -> list[tuple[Any, ...]]:
-    """Give half of the places to the newest jobs: a fall of the quality shows before a backlog is gone."""
+    """Return the oldest and the newest jobs in turn: a drop of the quality shows before a backlog is gone."""
     step, latest, half = _FIRST_STEP, list[tuple[Any, ...]](), len(oldest) // 2
     while len(latest) < half and newest - step > first - 2 * step:
         latest = queries.pending_online(
@@ -140,50 +140,50 @@ def of_run(
 
 
 def stored_keys(read: Callable[..., Rows], units: Sequence[Unit], keys: Sequence[str]) -> set[str]:
-    """Return those of the keys under which a final score is stored already, with the request time of its unit."""
-    known = all(unit.request_time is not None for unit in units)
-    times = [unit.request_time or LONG_AGO for unit in units] if known and units else [LONG_AGO, datetime.max]
+    """Return the keys under which a final score is stored already."""
+    have_times = all(unit.request_time is not None for unit in units)
+    times = [unit.request_time or LONG_AGO for unit in units] if have_times and units else [LONG_AGO, datetime.max]
     return queries.stored_keys(read, {unit.trace_id for unit in units}, keys, min(times), max(times))
 
 
 def drop(tx: Transaction, job: Job) -> None:
-    """Append the decision that the budget left this selected job out: same pi, same u, reason `budget`."""
+    """Append the decision that the budget dropped this selected job: same pi, same u, reason `budget`."""
     queries.drop(tx, job.unit.trace_id, int(job.unit.span_id, 16), job.evaluator)
 
 
 class Evaluators:
-    """Makes each evaluator once; one that cannot be made answers `error`, and is asked for again with the next job."""
+    """Makes each evaluator once. If one cannot be made, its jobs end as `error`, and the next job tries again."""
 
     def __init__(self, store: Store, resolve: Resolve) -> None:
         self._store, self._resolve = store, resolve
         self._made: dict[tuple[str, str], Evaluator] = {}
 
     def __call__(self, name: str, run: Run | None) -> Evaluator:
-        """Return the evaluator of this name, as the replay asked for it."""
+        """Return the evaluator of this name, with the options of the replay."""
         key = (name, "" if run is None else run.spec)
         if key not in self._made:
-            asked = {} if run is None else run.asked
+            options = {} if run is None else run.asked
             try:
-                self._made[key] = self._resolve(name, **{key: asked[key] for key in _OPTIONS if asked.get(key)})
+                self._made[key] = self._resolve(name, **{key: options[key] for key in _OPTIONS if options.get(key)})
             except (ValueError, LookupError) as error:
                 return _Unavailable(name, error)
             self._warn_of_changed_code(self._made[key])
         return self._made[key]
 
-    def _warn_of_changed_code(self, made: Evaluator) -> None:
-        """Log where a user's function changed since its last scores and kept its version."""
-        if made.revision != made.source_digest:
+    def _warn_of_changed_code(self, evaluator: Evaluator) -> None:
+        """Log that a user's function changed since its last scores, but not its version."""
+        if evaluator.revision != evaluator.source_digest:
             return
-        former = last_revision(self._store, made.name, made.version)
-        if former not in (None, made.revision):
-            versions = (made.name, made.version, former, made.revision)
+        former = last_revision(self._store, evaluator.name, evaluator.version)
+        if former not in (None, evaluator.revision):
+            versions = (evaluator.name, evaluator.version, former, evaluator.revision)
             _log.warning(
                 "the code of evaluator %s changed, but not its version %s (source %s, now %s):"
                 " old and new scores are one series; change version= in the code",
                 *versions,
             )
 
-    async def rest(self) -> None:
+    async def close_idle(self) -> None:
         """Close idle connections of the judges, and end evaluator processes; both reopen on demand."""
         for evaluator in self._made.values():
             await close_judge(evaluator.judge)
@@ -195,7 +195,7 @@ _OPTIONS = ("judge", "prompts", "loads")
 
 
 class _Unavailable(Evaluator):
-    """Stands for an evaluator whose code or configuration is gone, so that its jobs show why they fail."""
+    """Stands for an evaluator whose code or configuration is missing, so that its jobs show why they fail."""
 
     label = "unavailable"
 
@@ -209,7 +209,7 @@ class _Unavailable(Evaluator):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A claimed job with everything it takes."""
+    """A claimed job with everything that it needs."""
 
     job: Job
     run: Run | None
@@ -217,9 +217,9 @@ class Work:
     case: Case | None
     """None: the store no longer has the span."""
     key: str
-    """The name of its verdict; made from the job where there is no case."""
-    known: bool = False
-    """Whether a final verdict is stored under that name already."""
+    """The key of its verdict; the job's id where there is no case."""
+    is_scored: bool = False
+    """Whether a final verdict is stored under that key already."""
 
     @property
     def judged(self) -> bool:
@@ -228,58 +228,54 @@ class Work:
 
     @property
     def most_attempts(self) -> int:
-        """How many attempts there are; the store counts by the judge's id, which a metric of another package has."""
+        """The number of attempts; the store counts by the judge's id, which metrics of other packages have too."""
         return queries.MAX_ATTEMPTS[self.evaluator.judge_id is not None]
 
     @property
     def isolated(self) -> Isolated | None:
-        """The evaluator, where it runs in processes of its own."""
+        """The evaluator if it runs in processes of its own."""
         return self.evaluator if isinstance(self.evaluator, Isolated) else None
 
     @property
     def gated(self) -> bool:
-        """Whether the judge passes the gate with each request by itself."""
+        """Whether the judge itself passes the gate with each request."""
         return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
 
     @property
     def noted(self) -> bool:
-        """Whether a crash while it runs counts as an attempt: not if our own code only waits for a judge."""
-        own = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
-        return not (self.gated and own)
+        """Whether a crash while it runs counts as an attempt: not if built-in code waits for a judge."""
+        is_built_in = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
+        return not (self.gated and is_built_in)
 
 
-def gone(evaluator: Evaluator) -> EvaluationResult:
+def missing_span(evaluator: Evaluator) -> EvaluationResult:
     """Return the result of a job whose span is not stored any more."""
     return EvaluationResult.of(evaluator, status="skipped", explanation="missing: the stored span")
 
 
-def _on() -> None:
-    """Go on at once."""
-
-
-def prepared(
-    store: Store, asked: Iterable[tuple[Job, Run | None, Evaluator]], *, rest: Callable[[], None] = _on
+def prepare(
+    store: Store, jobs: Iterable[tuple[Job, Run | None, Evaluator]], *, pause: Callable[[], None] = lambda: None
 ) -> list[Work]:
-    """Build the works of many jobs with few reads; `rest` is called between them."""
-    made, keys = list(asked), ScoreKeys()
-    units = list(dict.fromkeys(job.unit for job, _, _ in made))
+    """Build the cases of many jobs with few reads; `pause` is called between them."""
+    claims, keys = list(jobs), ScoreKeys()
+    units = list(dict.fromkeys(job.unit for job, _, _ in claims))
     cases = cases_of(store, units)
     works = []
-    for job, run, evaluator in made:
-        rest()
+    for job, run, evaluator in claims:
+        pause()
         case = cases.get(job.unit)
         key = job.job_id if case is None else keys(job.unit, case, evaluator)
         works.append(Work(job, run, evaluator, case, key))
-    known = stored_keys(store.read, units, [work.key for work in works])
-    return [replace(work, known=True) if work.key in known else work for work in works] if known else works
+    stored = stored_keys(store.read, units, [work.key for work in works])
+    return [replace(work, is_scored=True) if work.key in stored else work for work in works] if stored else works
 
 
 @dataclass(eq=False)
 class JobPool:
-    """Jobs of one kind: claimed, then ready (with their case), then running. A full pool does not block another."""
+    """Jobs of one kind: claimed, ready (with their case), running. A full pool does not block another."""
 
     at_once: int
-    """Jobs that may run at once, including those that wait for their commit."""
+    """Jobs that may run at once, including those that wait for a commit."""
     batch: int
     """Jobs whose cases are built with one set of reads."""
     claimed: deque[Job] = field(default_factory=deque)
@@ -291,21 +287,21 @@ class JobPool:
     """Whether the store may hold further jobs for it."""
 
     def claim(self, job: Job) -> None:
-        """Take a job in."""
+        """Add a claimed job."""
         self.claimed.append(job)
         self.streams.add(job.stream)
 
     @property
-    def low(self) -> bool:
-        """Whether it is time to prepare more: what is ready would soon be used up."""
+    def is_low(self) -> bool:
+        """Whether more jobs should be prepared."""
         return len(self.ready) < self.at_once
 
     @property
-    def full(self) -> bool:
-        """Whether it needs no more jobs from the store for now."""
-        return len(self.claimed) >= self.batch or not self.low
+    def is_full(self) -> bool:
+        """Whether it needs no more jobs from the store now."""
+        return len(self.claimed) >= self.batch or not self.is_low
 
     @property
-    def free(self) -> int:
+    def n_free(self) -> int:
         """How many more jobs may run."""
         return self.at_once - self.running

@@ -89,8 +89,8 @@ class PricedJudge(JudgeWrapper):
     def _lost(self, question: Question, model: str) -> JudgeCall:
         prompt = transcript(question.messages)
         tokens = question.n * count_tokens(prompt), question.n * max_tokens_of(self._inner)
-        known: dict[str, Any] = {"input_tokens": tokens[0], "output_tokens": tokens[1], "finish_reason": "lost"}
-        return JudgeCall(prompt=prompt, model=model, cost_usd=self._prices(model, *tokens), **known)
+        figures: dict[str, Any] = {"input_tokens": tokens[0], "output_tokens": tokens[1], "finish_reason": "lost"}
+        return JudgeCall(prompt=prompt, model=model, cost_usd=self._prices(model, *tokens), **figures)
 
 
 class RecordedCalls:

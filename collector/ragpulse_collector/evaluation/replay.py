@@ -1,7 +1,6 @@
 """Replay: stored traces through an evaluator, on the same queue as online evaluation, with a bill before and a cap.
 
-The jobs of a replay are evaluated in order of u, so whatever is finished when it stops is a random sample. The worker
-evaluates them; a score that exists under the same key is reused, not repeated.
+Jobs run in order of u, so that a stopped replay is a random sample. A score that exists under the same key is reused.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from ragpulse_evaluators import Evaluator
 __all__ = ["Replays"]
 
 _BILLED = 200
-"""The bill extrapolates from this many cases, the first in order of u: a random sample of what matches."""
+"""The bill extrapolates from this many cases, the first in order of u: a random sample."""
 _SAMPLE = 50
 """Cases sent to a caller that computes the cost of its own judge."""
 _OPTIONS = ("judge", "prompts", "loads")
@@ -70,37 +69,37 @@ class Replays:
         self._salt, self._clock = salt, clock
 
     def create(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Start one run per evaluator, or with `dry_run` only say what it would take.
+        """Start one run per evaluator; with `dry_run` only return the bill.
 
         `evaluators`, `since` (or `from`, `to`), `where` and the other filters, `limit`, `max_usd`, `judge`, `prompts`,
-        `loads`; or `external`: evaluators that only the caller has, who fetches the cases and sends the results.
+        `loads`; or `external`: evaluators of the caller, which fetches the cases and sends the results.
         Raises ValueError for a wrong parameter, LookupError for an unknown evaluator.
         """
         options = {key: params[key] for key in _OPTIONS if params.get(key)}
         evaluators = self._evaluators(params, options)
-        window, keep = self._scope(params)
-        matching = self._select(self._store.limited() if params.get("where") else self._store, window, keep)
+        window, filters = self._scope(params)
+        matching = self._select(self._store.limited() if params.get("where") else self._store, window, filters)
         limit, cap = params.get("limit"), None if params.get("max_usd") is None else float(params["max_usd"])
         selected = matching if limit is None else matching[: max(0, int(limit))]
         if _true(params.get("dry_run")):
             return self._bill(evaluators, selected, cap)
-        asked = {**options, "where": params.get("where"), "since": iso(window.first), "until": iso(window.last)}
-        each = None if cap is None else cap / len(evaluators)
+        spec = {**options, "where": params.get("where"), "since": iso(window.first), "until": iso(window.last)}
+        cap_per_run = None if cap is None else cap / len(evaluators)
         runs = [
-            self._start(name, evaluator, selected, {**asked, "limit": limit, "matching": len(matching)}, each)
+            self._start(name, evaluator, selected, {**spec, "limit": limit, "matching": len(matching)}, cap_per_run)
             for name, evaluator in evaluators.items()
         ]
         self._wake()
         return {"replays": [self.get(run_id) for run_id in runs]}
 
     def _evaluators(self, params: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Evaluator]:
-        given = params.get("external")
-        if not given:
+        external = params.get("external")
+        if not external:
             return {name: self._resolve(name, **options) for name in _names(params.get("evaluators"))}
-        if options or params.get("evaluators") or not isinstance(given, Sequence) or isinstance(given, str):
+        if options or params.get("evaluators") or not isinstance(external, Sequence) or isinstance(external, str):
             raise ValueError("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
-        found = [declared(one) for one in given]
-        return {one.name: one for one in found}
+        declarations = [declared(item) for item in external]
+        return {item.name: item for item in declarations}
 
     def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return every replay with its progress, newest first."""
@@ -112,7 +111,7 @@ class Replays:
         return self._shown(self._run(run_id))
 
     def cancel(self, run_id: str) -> dict[str, Any]:
-        """Stop a running replay; what is finished stays, and it can be resumed."""
+        """Stop a running replay; finished results stay, and `resume` continues it."""
         self._run(run_id)
         going = ("running", "external")
         self._store.write(lambda tx: set_status(tx, run_id, "cancelled", only_from=going)).result()
@@ -128,27 +127,28 @@ class Replays:
         return self.get(run_id)
 
     def _run(self, run_id: str) -> Run:
-        found = latest_runs(self._store, run_id=run_id).get(run_id)
-        if found is None:
+        run = latest_runs(self._store, run_id=run_id).get(run_id)
+        if run is None:
             raise LookupError(f"no replay {run_id!r}")
-        return found
+        return run
 
     def _scope(self, params: Mapping[str, Any]) -> tuple[Window, Filter]:
         since = params.get("from") or params.get("since") or "7d"
-        back = since if str(since).startswith("-") or "T" in str(since) or ":" in str(since) else f"-{since}"
-        window = window_of({"from": back, "to": params.get("to"), "width": 1}, now=self._clock())
+        start = since if str(since).startswith("-") or "T" in str(since) or ":" in str(since) else f"-{since}"
+        window = window_of({"from": start, "to": params.get("to"), "width": 1}, now=self._clock())
         return window, filter_of(params)
 
-    def _select(self, store: Store, window: Window, keep: Filter) -> Sequence[_Selected]:
-        """The units that match, in order of u: with several units a trace those that were decided."""
-        rows = units_to_replay(store.read, keep.sql, {**window.parameters, **keep.parameters})
-        found = [
-            _Selected(Unit(trace.hex, f"{span:016x}", at), self._u(trace.hex, span, u)) for trace, span, at, u in rows
+    def _select(self, store: Store, window: Window, filters: Filter) -> Sequence[_Selected]:
+        """Return the matching units in order of u; of a trace with several units, the decided ones."""
+        rows = units_to_replay(store.read, filters.sql, {**window.parameters, **filters.parameters})
+        units = [
+            _Selected(Unit(trace.hex, f"{span:016x}", time), self._u(trace.hex, span, u))
+            for trace, span, time, u in rows
         ]
-        return sorted(found, key=lambda one: (one.u, one.unit.trace_id, one.unit.span_id))
+        return sorted(units, key=lambda unit: (unit.u, unit.unit.trace_id, unit.unit.span_id))
 
-    def _u(self, trace_id: str, span_id: int, known: float | None) -> float:
-        return sampling_number(self._salt, trace_id, f"{span_id:016x}") if known is None else known
+    def _u(self, trace_id: str, span_id: int, u: float | None) -> float:
+        return sampling_number(self._salt, trace_id, f"{span_id:016x}") if u is None else u
 
     def _bill(
         self, evaluators: Mapping[str, Evaluator], selected: Sequence[_Selected], cap: float | None
@@ -156,9 +156,9 @@ class Replays:
         return total([self._bill_of(evaluator, selected) for evaluator in evaluators.values()], cap)
 
     def _bill_of(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> dict[str, Any]:
-        """What one evaluator would take: tokens and cost from a sample of the cases, scaled up."""
+        """Return the bill of one evaluator: tokens and cost of a sample of the cases, scaled up."""
         already = self._scored(evaluator, selected)
-        units = [one.unit for one in selected[:_BILLED]]
+        units = [selection.unit for selection in selected[:_BILLED]]
         cases = list(cases_of(self._store, units).values())
         estimates = [evaluator.estimate(case) for case in cases]
         replies = reply_tokens(self._store.read, evaluator.name, evaluator.judge_id)
@@ -177,25 +177,28 @@ class Replays:
         return part
 
     def _scored(self, evaluator: Evaluator, selected: Sequence[_Selected]) -> int:
-        """How many of the units have a final verdict of this version and judge."""
-        units = [(one.unit.trace_id, int(one.unit.span_id, 16)) for one in selected]
+        """Return how many of the units have a final verdict of this version and judge."""
+        units = [(selection.unit.trace_id, int(selection.unit.span_id, 16)) for selection in selected]
         return units_scored(self._store.read, evaluator.name, evaluator.version, evaluator.judge_id, units)
 
     def _start(
-        self, name: str, evaluator: Evaluator, selected: Sequence[_Selected], asked: dict[str, Any], cap: float | None
+        self, name: str, evaluator: Evaluator, selected: Sequence[_Selected], spec: dict[str, Any], cap: float | None
     ) -> str:
         run_id = uuid.uuid4().hex[:12]
         if isinstance(evaluator, Declared):
-            asked = {**asked, "external": evaluator.written}
-        spec = json.dumps(asked, sort_keys=True, default=str)
+            spec = {**spec, "external": evaluator.as_json}
+        spec_json = json.dumps(spec, sort_keys=True, default=str)
         going = "external" if isinstance(evaluator, Declared) else "running"
         status = going if selected else "done"
-        left = self._left_behind(evaluator, asked)
-        run = (run_id, name, evaluator.version, evaluator.judge_id, spec, status, len(selected), cap)
-        units = [(one.unit.trace_id, int(one.unit.span_id, 16), one.unit.request_time, one.u) for one in selected]
+        abandoned = self._abandoned(evaluator, spec)
+        run = (run_id, name, evaluator.version, evaluator.judge_id, spec_json, status, len(selected), cap)
+        units = [
+            (selection.unit.trace_id, int(selection.unit.span_id, 16), selection.unit.request_time, selection.u)
+            for selection in selected
+        ]
 
         def work(tx: Transaction) -> None:
-            for earlier in left:
+            for earlier in abandoned:
                 set_status(tx, earlier, "cancelled", error=f"replay {run_id} goes on with it", only_from=("external",))
             add_run(tx, run)
             add_replay_jobs(tx, run_id, name, units)
@@ -203,15 +206,15 @@ class Replays:
         self._store.write(work).result()
         return run_id
 
-    def _left_behind(self, evaluator: Evaluator, asked: Mapping[str, Any]) -> Sequence[str]:
-        """External replays of the same evaluator over the same traces: their caller was killed and starts again."""
+    def _abandoned(self, evaluator: Evaluator, spec: Mapping[str, Any]) -> Sequence[str]:
+        """Return client-side replays of the same evaluator and traces: their caller was killed and starts again."""
         if not isinstance(evaluator, Declared):
             return []
-        wanted = (evaluator.written, asked.get("where"), asked.get("limit"))
+        signature = (evaluator.as_json, spec.get("where"), spec.get("limit"))
         return [
             run.run_id
             for run in latest_runs(self._store, status="external").values()
-            if (run.external, run.asked.get("where"), run.asked.get("limit")) == wanted
+            if (run.external, run.asked.get("where"), run.asked.get("limit")) == signature
         ]
 
     def _shown(self, run: Run) -> dict[str, Any]:
@@ -220,7 +223,9 @@ class Replays:
         going = run.status in ("running", "external")
         status = ("done" if finished else "running") if going else run.status
         rate = _rate(done, first, last)
-        share = next((one for one in shares(self._store, run.evaluator) if one.run_id == run.run_id), None)
+        share = next(
+            (candidate for candidate in shares(self._store, run.evaluator) if candidate.run_id == run.run_id), None
+        )
         created = started_at(self._store.read, run.run_id)
         return {
             "run_id": run.run_id,
@@ -255,7 +260,7 @@ class Replays:
         return (evaluator.version, evaluator.judge_id) == (run.version, run.judge)
 
     def _progress(self, run_id: str) -> tuple[int, dict[str, int], float, bool, datetime | None, datetime | None]:
-        """Finished units, verdicts by status, the cost of those made for this run, and when the first and last came."""
+        """Return finished units, verdicts by status, the cost of new ones, and the times of the first and last."""
         rows = progress(self._store.read, run_id)
         counts = {row[0]: row[1] for row in rows}
         firsts, lasts = [row[4] for row in rows if row[4]], [row[5] for row in rows if row[5]]

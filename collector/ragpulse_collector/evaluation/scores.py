@@ -1,4 +1,4 @@
-"""A result becomes a stored score; results that gather during one commit are stored by the next.
+"""Stores results as scores; results that arrive during one commit are stored by the next.
 
 Jobs of evaluators that never wait are scored here, in batches: one set of reads, one thread, one commit.
 """
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from ragpulse_collector.evaluation.batcher import Batcher, committed
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
-from ragpulse_collector.evaluation.jobs import Job, Work, gone, prepared
+from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.jobs import MAX_ATTEMPTS, add_results
 from ragpulse_collector.store.queries.runs import Run
@@ -28,43 +28,43 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is to be written about one attempt at a job."""
+    """The outcome of one attempt at a job, to be stored."""
 
     job: Job
     score_key: str
     created_at: datetime
     result: EvaluationResult | None
-    """None: an equal verdict was stored before; the job is met by it."""
+    """None: the job reuses an equal verdict that is stored already."""
     label_version: str | None = None
     elapsed_ms: float | None = None
     reservation: Reservation | None = None
 
     @property
     def final(self) -> bool:
-        """Whether the job is finished: everything but an error is."""
+        """Whether the job is finished: by everything but an error."""
         return self.result is None or self.result.status != "error"
 
     @property
     def dead(self) -> bool:
-        """Whether this was the last attempt: the error of code or configuration would only be repeated."""
+        """Whether this was the last attempt: errors of code or configuration are not retried."""
         if self.result is None or self.final:
             return False
         return not self.result.retriable or self.job.attempts + 1 >= MAX_ATTEMPTS[self.result.judge is not None]
 
     @property
     def _attempt(self) -> int:
-        """The attempt's number; one that is not tried again has the last number."""
+        """The attempt's number; the last number where it is not retried."""
         most = MAX_ATTEMPTS[self.result is not None and self.result.judge is not None]
         return max(most, self.job.attempts + 1) if self.dead else self.job.attempts + 1
 
     @property
     def spent_usd(self) -> float | None:
-        """What to book for the reservation; None keeps it whole: an answer of unknown price may have cost all of it."""
+        """The amount to settle; None books the whole reservation, since the price is unknown."""
         return 0.0 if self.result is None else cost_of(self.result)
 
     @property
     def unreserved(self) -> Reservation:
-        """Nothing set aside, for what a metric of another package spent: its cost is known only afterwards."""
+        """An empty reservation, for metrics of other packages: their cost is known only afterwards."""
         job = self.job
         return Reservation(
             evaluator=job.evaluator,
@@ -107,7 +107,7 @@ class Verdict:
         }
 
     def item_row(self) -> dict[str, Any]:
-        """The row that names the score which meets this job (run None: online, met by an earlier score)."""
+        """The row that links the job to its score (run None: an online job that reuses an earlier score)."""
         return {
             "run_id": self.job.run_id,
             "score_key": self.score_key,
@@ -119,13 +119,13 @@ class Verdict:
 
 
 def cost_of(result: EvaluationResult) -> float | None:
-    """What the judge cost for this result; None where a call's price is unknown, 0 where no judge was asked."""
+    """Return what the judge cost for this result; None where a call's price is unknown, 0 without a call."""
     costs = [call.cost_usd for call in result.calls]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
 def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
-    """Return what hands verdicts to the store; awaiting it with one returns when that is on disk."""
+    """Return a batcher that stores verdicts; awaiting it returns once the verdict is on disk."""
 
     async def write(verdicts: list[Verdict]) -> Sequence[None]:
         await committed(store, lambda tx: append_verdicts(tx, ledger, verdicts))
@@ -137,17 +137,15 @@ def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
 def append_verdicts(tx: Transaction, ledger: Ledger, verdicts: Sequence[Verdict]) -> None:
     """Store verdicts and settle the reservations made for them."""
     scored = [(verdict, verdict.result) for verdict in verdicts if verdict.result is not None]
-    joined = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
+    items = [v for v in verdicts if (v.final or v.dead) and (v.job.run_id is not None or v.result is None)]
     add_results(
-        tx, [verdict.score_row(result) for verdict, result in scored], [verdict.item_row() for verdict in joined]
+        tx, [verdict.score_row(result) for verdict, result in scored], [verdict.item_row() for verdict in items]
     )
     booked = [v for v in verdicts if v.reservation or (v.spent_usd and ledger.limits(rule=v.job.rule))]
     ledger.settle(tx, [(v.reservation or v.unreserved, v.spent_usd) for v in booked])
-    ledger.settle_left(tx, [(v.job.job_id, v.result.calls if v.result else ()) for v in verdicts if v.final or v.dead])
-
-
-def _nobody() -> bool:
-    return False
+    ledger.settle_interrupted(
+        tx, [(v.job.job_id, v.result.calls if v.result else ()) for v in verdicts if v.final or v.dead]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,41 +153,41 @@ class Throttle:
     """Slows background work down while requests wait.
 
     Python runs one thread at a time, so requests wait for a slice of work. Work gets at least `share` of a core, so
-    that evaluation goes on in a collector that is never idle.
+    that evaluation continues in a collector that is never idle.
     """
 
-    busy: Callable[[], bool] = _nobody
+    busy: Callable[[], bool] = lambda: False
     """Whether a request waits now; called once a slice, in any thread."""
     share: float = 0.15
-    """Of a core, in CPU time, while a request waits."""
+    """Share of a core, in CPU time, while a request waits."""
     slice_s: float = 0.005
-    """CPU seconds of work between two looks."""
+    """CPU seconds of work between two checks."""
     spent: Callable[[], float] = time.thread_time
-    """CPU seconds of the thread that works."""
+    """Returns the CPU seconds of the working thread."""
     sleep: Callable[[float], object] = time.sleep
 
-    def begin(self) -> Callable[[], None]:
-        """Begin to work in this thread; call the returned function between small pieces of work, it may sleep."""
-        began = self.spent()
+    def start(self) -> Callable[[], None]:
+        """Start to work in this thread; call the returned function between small pieces of work: it may sleep."""
+        start = self.spent()
 
         def rest() -> None:
-            nonlocal began
-            worked = self.spent() - began
+            nonlocal start
+            worked = self.spent() - start
             if worked < self.slice_s:
                 return
             if self.busy():
                 self.sleep(worked * (1.0 / self.share - 1.0))
-            began = self.spent()
+            start = self.spent()
 
         return rest
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The outcome of a batch; jobs in neither list were not reached and stay pending."""
+    """The outcome of a batch; jobs in neither list stay pending."""
 
     verdicts: list[Verdict] = field(default_factory=list)
-    left: list[Work] = field(default_factory=list)
+    unfinished: list[Work] = field(default_factory=list)
     """Jobs that need another attempt, or whose replay asked for another version."""
 
 
@@ -199,22 +197,22 @@ class ImmediateScorer:
     def __init__(self, store: Store, throttle: Throttle, clock: Callable[[], datetime]) -> None:
         self._store, self._throttle, self._clock = store, throttle, clock
 
-    def __call__(self, asked: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> Scored:
-        """Score the jobs in their order until `stopped`; equal verdicts are made once."""
-        rest = self._throttle.begin()
-        scored, met = Scored(), set[str]()
-        for work in prepared(self._store, asked, rest=rest):
+    def __call__(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> Scored:
+        """Score the jobs in order until `stopped`; equal verdicts are made once."""
+        pause = self._throttle.start()
+        scored, scored_keys = Scored(), set[str]()
+        for work in prepare(self._store, jobs, pause=pause):
             if stopped():
                 break
-            rest()
+            pause()
             if work.run is not None and work.run.version != work.evaluator.version:
-                scored.left.append(work)
+                scored.unfinished.append(work)
                 continue
-            verdict = self._reused(work) if work.known or work.key in met else self._scored(work)
+            verdict = self._reused(work) if work.is_scored or work.key in scored_keys else self._scored(work)
             if not verdict.final:
-                scored.left.append(work)
+                scored.unfinished.append(work)
                 continue
-            met.add(work.key)
+            scored_keys.add(work.key)
             scored.verdicts.append(verdict)
         return scored
 
@@ -222,7 +220,7 @@ class ImmediateScorer:
         return Verdict(job=work.job, score_key=work.key, created_at=self._clock(), result=None)
 
     def _scored(self, work: Work) -> Verdict:
-        began = time.perf_counter()
+        start = time.perf_counter()
         result = self._result(work)
         return Verdict(
             job=work.job,
@@ -230,8 +228,8 @@ class ImmediateScorer:
             created_at=self._clock(),
             result=result,
             label_version=work.evaluator.revision,
-            elapsed_ms=(time.perf_counter() - began) * 1000.0,
+            elapsed_ms=(time.perf_counter() - start) * 1000.0,
         )
 
     def _result(self, work: Work) -> EvaluationResult:
-        return gone(work.evaluator) if work.case is None else work.evaluator.at_once(work.case)
+        return missing_span(work.evaluator) if work.case is None else work.evaluator.at_once(work.case)

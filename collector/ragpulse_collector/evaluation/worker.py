@@ -19,7 +19,7 @@ from typing import Any
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
 from ragpulse_collector.evaluation.batcher import committed
 from ragpulse_collector.evaluation.budget import Ledger
-from ragpulse_collector.evaluation.jobs import LONG_AGO, Evaluators, Job, JobPool, Resolve, Work, pending, prepared
+from ragpulse_collector.evaluation.jobs import LONG_AGO, Evaluators, Job, JobPool, Resolve, Work, pending, prepare
 from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.runs import Run, close_finished, latest_runs
@@ -32,21 +32,21 @@ _log = logging.getLogger(__name__)
 _BATCH = 512
 """Jobs without a judge in one batch, and running at once: jobs of a batch share reads and commits."""
 _IMMEDIATE = 1024
-"""Jobs that never wait, in one batch: reading costs nearly the same for one trace as for a hundred."""
+"""Jobs that never wait, in one batch: a read costs nearly the same for one trace as for a hundred."""
 _OWN = 64
 """Jobs of one evaluator of a user in one batch, and running at once: each such evaluator has its own pool."""
 _FETCH = 8192
 """Jobs read from the store at once."""
 _LAST_S, _CANCEL_S = 4.0, 1.0
-"""How long a stop waits for evaluations, and for their end once cancelled: Docker kills what takes ten seconds."""
+"""How long a stop waits for evaluations, and then for cancelled ones: Docker kills a process after ten seconds."""
 
 
 class Worker:
     """Evaluates pending jobs in a thread of its own until `stop`.
 
-    Call `wake` when jobs were added; a poll finds jobs that were not announced. Judges pass `gate` with each request; a
-    judge that does not (an evaluator's own) holds it for the whole case. Evaluators without a judge run beside them.
-    Evaluators that never wait run in one thread that obeys `throttle`. A job may become visible `skew` later than its
+    Call `wake` when jobs were added; a poll finds other new jobs. Judges pass `gate` with each request; a judge that
+    does not (an evaluator's own) holds it for the whole case. Evaluators without a judge run beside them. Evaluators
+    that never wait run in one thread that `throttle` slows down. A job may become visible `skew` later than its
     `created_at`: minutes later if other processes write to the store.
     """
 
@@ -62,16 +62,16 @@ class Worker:
         poll_s: float = 1.0,
         skew: timedelta = timedelta(minutes=10),
         clock: Callable[[], datetime] = utc_now,
-        in_hand: Path | None = None,
+        running_jobs: Path | None = None,
     ) -> None:
         self._store, self._ledger = store, ledger
         self._gate = gate or Gate(4)
         self._evaluators = Evaluators(store, resolve)
         self._options, self._poll_s, self._clock = options or AttemptOptions(), poll_s, clock
         self._skew = skew
-        self._noted = RunningJobs(in_hand)
+        self._noted = RunningJobs(running_jobs)
         self._immediate_scorer = ImmediateScorer(store, throttle or Throttle(), clock)
-        self._wakes = self._looked_for = 0
+        self._wakes = self._wakes_read = 0
         self._idle = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +79,7 @@ class Worker:
         """Results since start by status (`error` counts attempts), plus `dropped` and `reused`."""
 
     def start(self) -> None:
-        """Start the thread; pending jobs of earlier processes are taken up first."""
+        """Start the thread; it continues with pending jobs of earlier processes."""
         ready = threading.Event()
         self._thread = threading.Thread(target=self._main, args=(ready,), name="ragpulse-worker", daemon=True)
         self._thread.start()
@@ -94,7 +94,7 @@ class Worker:
             self._call(loop, self._signal.set)
 
     def stop(self, timeout_s: float = _LAST_S) -> None:
-        """Let running evaluations finish for `timeout_s`, then cancel them; cancelled jobs stay pending.
+        """Wait `timeout_s` for running evaluations, then cancel them; cancelled jobs stay pending.
 
         The reservation of a cancelled call stays, as after a crash: the judge may bill the call.
         """
@@ -137,7 +137,7 @@ class Worker:
         self._claimed: set[str] = set()
         self._running: dict[str, Run] = {}
         self._since = LONG_AGO
-        self._looked_at = -math.inf
+        self._read_at = -math.inf
         self._runner = JobRunner(
             self._store,
             self._ledger,
@@ -154,8 +154,8 @@ class Worker:
         while not self.stopping:
             await self._turn()
         await self._drain()
-        await asyncio.gather(self._evaluators.rest(), return_exceptions=True)
-        self._noted.clear()  # what was cancelled was no crash
+        await asyncio.gather(self._evaluators.close_idle(), return_exceptions=True)
+        self._noted.clear()  # a cancelled job is no crash
 
     async def _count_interrupted(self) -> None:
         try:
@@ -164,14 +164,14 @@ class Worker:
                 self._store,
                 self._ledger,
                 self._noted,
-                made=self._evaluator,
+                evaluator_of=self._evaluator,
                 now=self._clock(),
             )
         except Exception:  # noqa: BLE001 - the boundary of the start: attempts that are not counted stop nothing
             _log.exception("could not count the evaluations that ran when the collector ended")
 
     async def _turn(self) -> None:
-        """Prepare what is pending, or wait for a signal."""
+        """Prepare pending jobs, or wait for a signal."""
         self._signal.clear()
         wakes = self._wakes
         try:
@@ -179,7 +179,7 @@ class Worker:
         except Exception:  # noqa: BLE001 - the boundary of the loop: a failed read must not end evaluation
             _log.exception("could not claim evaluation jobs; trying again")
             await self._runner.pause(self._options.retry_first_s * 10)
-            self._looked_at = -math.inf
+            self._read_at = -math.inf
             return
         if moved:
             return
@@ -201,34 +201,34 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _advance(self) -> bool:
-        """Claim and prepare for the pools that run low; returns whether anything moved."""
-        if self._should_look():
-            await self._look()
+        """Claim and prepare jobs for the pools that run low; returns whether there were any."""
+        if self._should_read():
+            await self._read_jobs()
         moved = False
         for pool in (self._free, self._judged, *self._own.values()):
-            if pool.claimed and pool.low:
+            if pool.claimed and pool.is_low:
                 await self._prepare(pool)
                 moved = True
-        if self._immediate.claimed and self._immediate.free:
+        if self._immediate.claimed and self._immediate.n_free:
             self._start(self._immediate, self._score_all)
             moved = True
         return moved
 
-    def _should_look(self) -> bool:
-        """Whether the store may hold jobs that a pool needs: after `wake`, after `poll_s`, or if there may be more."""
-        if self._wakes != self._looked_for or time.monotonic() - self._looked_at >= self._poll_s:
+    def _should_read(self) -> bool:
+        """Whether the store may have jobs that a pool needs: after `wake`, after `poll_s`, or if there may be more."""
+        if self._wakes != self._wakes_read or time.monotonic() - self._read_at >= self._poll_s:
             return True
-        return any(pool.more and not pool.full for pool in self._pools)
+        return any(pool.more and not pool.is_full for pool in self._pools)
 
-    async def _look(self) -> None:
-        self._looked_for, self._looked_at = self._wakes, time.monotonic()
+    async def _read_jobs(self) -> None:
+        self._wakes_read, self._read_at = self._wakes, time.monotonic()
         runs = await asyncio.to_thread(latest_runs, self._store, status="running")
         self._running = runs
         await self._claim()
 
     async def _claim(self) -> None:
         """Fetch jobs for the pools that need some."""
-        full = [pool for pool in self._pools if pool.full]
+        full = [pool for pool in self._pools if pool.is_full]
         now = self._clock()
         if self._since > now:  # the clock was set back: jobs may have been made before this instant
             self._since = LONG_AGO
@@ -245,7 +245,7 @@ class Worker:
         self._since = min(waiting.since, now)
         for pool in self._pools:
             pool.more = pool in full or len(waiting.jobs) == _FETCH
-        for job in filter(self._wanted, waiting.jobs):
+        for job in filter(self._is_wanted, waiting.jobs):
             self._idle.clear()
             self._claimed.add(job.job_id)
             self._pool_of(self._evaluator(job)).claim(job)
@@ -262,35 +262,37 @@ class Worker:
         return (self._immediate, self._free, self._judged, *self._own.values())
 
     def _forget_run(self, run_id: str) -> None:
-        """A replay was capped or failed: what is claimed of it is not wanted any more."""
+        """Drop the claims of a replay that was capped or failed."""
         self._running.pop(run_id, None)
-        self._looked_at = -math.inf
+        self._read_at = -math.inf
         self._signal.set()
 
-    def _wanted(self, job: Job) -> bool:
-        """Whether it belongs to no replay or to a running one; starting or stopping a replay wakes the worker."""
+    def _is_wanted(self, job: Job) -> bool:
+        """Whether the job belongs to no replay or to a running one."""
         return job.run_id is None or job.run_id in self._running
 
     async def _prepare(self, pool: JobPool) -> None:
-        """Build the cases of a batch with few reads, and start as many jobs as may run."""
-        taken = list(islice(pool.claimed, pool.batch))
-        works = await asyncio.to_thread(prepared, self._store, self._asked(taken))
-        self._taken(pool, taken, works)
+        """Build the cases of a batch with few reads, and start as many jobs as the pool allows."""
+        jobs = list(islice(pool.claimed, pool.batch))
+        works = await asyncio.to_thread(prepare, self._store, self._with_evaluators(jobs))
+        self._remove_claims(pool, jobs, works)
         self._make_ready(pool, works)
 
-    def _asked(self, jobs: Iterable[Job]) -> list[tuple[Job, Run | None, Evaluator]]:
-        """The jobs that are still wanted, with their replay and evaluator."""
-        return [(job, self._running.get(job.run_id or ""), self._evaluator(job)) for job in jobs if self._wanted(job)]
+    def _with_evaluators(self, jobs: Iterable[Job]) -> list[tuple[Job, Run | None, Evaluator]]:
+        """Return the jobs that are still wanted, with their replay and evaluator."""
+        return [
+            (job, self._running.get(job.run_id or ""), self._evaluator(job)) for job in jobs if self._is_wanted(job)
+        ]
 
-    def _taken(self, pool: JobPool, taken: Sequence[Job], kept: Iterable[Work]) -> None:
-        """Remove taken jobs from the pool, and from the claims unless they are kept; call it after what may fail."""
-        for _ in taken:
+    def _remove_claims(self, pool: JobPool, jobs: Sequence[Job], works: Iterable[Work]) -> None:
+        """Remove jobs from the pool, and from the claims except those in `works`; call it after what may fail."""
+        for _ in jobs:
             pool.claimed.popleft()
-        self._claimed.difference_update({job.job_id for job in taken}.difference(work.job.job_id for work in kept))
+        self._claimed.difference_update({job.job_id for job in jobs}.difference(work.job.job_id for work in works))
 
     def _make_ready(self, pool: JobPool, works: Iterable[Work]) -> None:
         pool.ready.extend(works)
-        for _ in range(min(pool.free, len(pool.ready))):
+        for _ in range(min(pool.n_free, len(pool.ready))):
             self._start(pool, partial(self._run_jobs, pool))
 
     def _start(self, pool: JobPool, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -313,13 +315,15 @@ class Worker:
             self._signal.set()
 
     async def _score_batch(self, pool: JobPool) -> None:
-        taken = list(islice(pool.claimed, pool.batch))
-        scored = await asyncio.to_thread(self._immediate_scorer, self._asked(taken), self._runner.stopping.is_set)
+        jobs = list(islice(pool.claimed, pool.batch))
+        scored = await asyncio.to_thread(
+            self._immediate_scorer, self._with_evaluators(jobs), self._runner.stopping.is_set
+        )
         await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, scored.verdicts))
         for verdict in scored.verdicts:
             self.counts["reused" if verdict.result is None else verdict.result.status] += 1
-        self._taken(pool, taken, scored.left)
-        self._make_ready(self._free, scored.left)
+        self._remove_claims(pool, jobs, scored.unfinished)
+        self._make_ready(self._free, scored.unfinished)
 
     def _evaluator(self, job: Job) -> Evaluator:
         return self._evaluators(job.evaluator, self._running.get(job.run_id or ""))
@@ -339,11 +343,11 @@ class Worker:
     async def _run_job(self, work: Work) -> None:
         job = work.job
         try:
-            if self._wanted(job):
+            if self._is_wanted(job):
                 await self._runner(work)
         except Exception:  # noqa: BLE001 - the boundary of a job: it stays pending and the others go on
             _log.exception("evaluating %s failed; the job stays pending", job)
             await self._runner.pause(self._options.retry_first_s * 10)
-            self._looked_at = -math.inf
+            self._read_at = -math.inf
         finally:
             self._claimed.discard(job.job_id)

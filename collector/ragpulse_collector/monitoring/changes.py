@@ -1,4 +1,4 @@
-"""Did a metric leave its level: the last hours against the same hours of the days before, with stated false alarms."""
+"""Finds changes of a metric: the last hours against the same hours of earlier days, with stated false alarms."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
 from ragpulse_collector.monitoring.counts import (
     COUNTED,
     DAY_S,
-    GROWTH_OF_COUNTS,
     LEAST_DAYS,
-    Judge,
-    Move,
-    Span,
-    compared_counts,
+    Change,
+    Compare,
+    Periods,
+    count_comparisons,
     lengths,
+    may_replace,
     onset,
-    succeeds,
 )
 from ragpulse_collector.monitoring.measure import (
     group_key,
@@ -31,10 +30,10 @@ from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter
 from ragpulse_evaluators.statistics import Interval, minus
 
-__all__ = ["check_change", "moves"]
+__all__ = ["changes_by_group", "check_change"]
 
 Confidence = Callable[[int], float]
-"""The confidence of one comparison among so many."""
+"""Returns the confidence of each of so many comparisons."""
 
 
 def check_change(metric: str, baseline_s: float, window_s: float) -> None:
@@ -50,92 +49,112 @@ def check_change(metric: str, baseline_s: float, window_s: float) -> None:
         raise ValueError("'change' compares the window with a baseline: write one of at least two windows")
 
 
-def moves(
-    store: Store, metric: str, span: Span, options: Mapping[str, Any], sharp: Confidence, easy: Confidence
-) -> dict[str, tuple[Move | None, Move | None]]:
-    """Per group the surest move at the sharp confidence, and at the easy one; None: nothing to compare with."""
-    counted = metric in COUNTED
-    compare = compared_counts if counted else _compared_qualities
-    pairs = compare(store, metric, span, filter_of(options), dimensions(options))
-    each = len(lengths(span, GROWTH_OF_COUNTS) if counted else lengths(span))
-    looks = max(1, len(pairs)) * each
-    found = {}
-    for group, judge in pairs.items():
-        both = (_surest(judge(confidence)) for confidence in (sharp(looks), easy(each)))
-        found[group] = (next(both), next(both))
-    return found
+def changes_by_group(
+    store: Store, metric: str, periods: Periods, options: Mapping[str, Any], strict: Confidence, lenient: Confidence
+) -> dict[str, tuple[Change | None, Change | None]]:
+    """Return per group the surest change at the strict and at the lenient confidence; None: nothing to compare with."""
+    compare = count_comparisons if metric in COUNTED else _quality_comparisons
+    comparisons = compare(store, metric, periods, filter_of(options), dimensions(options))
+    lengths_per_group = len(lengths(periods))
+    looks = max(1, len(comparisons)) * lengths_per_group
+    changes = {}
+    strict_confidence, lenient_confidence = strict(looks), lenient(lengths_per_group)
+    for group, compare_group in comparisons.items():
+        changes[group] = _surest(compare_group(strict_confidence)), _surest(compare_group(lenient_confidence))
+    return changes
 
 
-def _surest(found: Sequence[Move]) -> Move | None:
-    return max(found, key=lambda one: (one.sure, one.evidence), default=None)
+def _surest(changes: Sequence[Change]) -> Change | None:
+    return max(changes, key=lambda change: (change.is_sure, change.evidence), default=None)
 
 
-def _compared_qualities(
-    store: Store, metric: str, span: Span, keep: Filter, groups: tuple[str, ...]
-) -> dict[str, Judge]:
-    """Per group the last verdicts of the newest version beside its verdicts at the same hours of the baseline."""
+def _quality_comparisons(
+    store: Store, metric: str, periods: Periods, filters: Filter, groups: tuple[str, ...]
+) -> dict[str, Compare]:
+    """Return per group the comparison of the newest version's last verdicts with the same hours of the baseline."""
     family, _, evaluator = metric.partition(":")
 
-    def read(window: Window, at: Filter = keep) -> list[Bucket]:
-        return estimates(store, evaluator, window, at, groups=groups, family=family)
+    def read(window: Window, hours: Filter = filters) -> list[Bucket]:
+        return estimates(store, evaluator, window, hours, groups=groups, family=family)
 
     pairs: dict[tuple[Any, ...], list[tuple[Bucket, Bucket]]] = {}
-    ever: list[Bucket] | None = None
-    for length in lengths(span):
-        now, before = read(span.recent(length)), read(span.baseline, _same_hours(keep, span.at, length))
-        for group in {one.group for one in now}:
-            newest = current(one for one in now if one.group == group)
+    all_hours: list[Bucket] | None = None
+    for length in lengths(periods):
+        now, before = read(periods.recent(length)), read(periods.baseline, _same_hours(filters, periods.end, length))
+        for group in {bucket.group for bucket in now}:
+            newest = current(bucket for bucket in now if bucket.group == group)
             assert newest is not None
-            line = [one for one in before if (one.version, one.judge) == (newest.version, newest.judge)]
-            earlier = next((one for one in line if one.group == group), None)
+            same_version = [
+                bucket for bucket in before if (bucket.version, bucket.judge) == (newest.version, newest.judge)
+            ]
+            earlier = next((bucket for bucket in same_version if bucket.group == group), None)
             if earlier is None and groups:
-                ever = read(span.baseline) if ever is None else ever
-                known = any(one.group == group for one in ever)
-                earlier = None if known else current(one for one in line if succeeds(group, one.group, groups))
+                all_hours = read(periods.baseline) if all_hours is None else all_hours
+                is_known = any(bucket.group == group for bucket in all_hours)
+                earlier = (
+                    None
+                    if is_known
+                    else current(bucket for bucket in same_version if may_replace(group, bucket.group, groups))
+                )
             pairs.setdefault(group, [])
             if earlier is not None:
                 pairs[group].append((newest, earlier))
-    steps = read(span.recent(span.baseline_s / 2.0, span.step_s))
+    steps = read(periods.recent(periods.baseline_s / 2.0, periods.step_s))
     return {
-        group_key(groups, group): _quality_judge(found, [one for one in steps if one.group == group], groups)
-        for group, found in pairs.items()
+        group_key(groups, group): _quality_comparison(
+            pairs_of_group, [bucket for bucket in steps if bucket.group == group], groups
+        )
+        for group, pairs_of_group in pairs.items()
     }
 
 
-def _same_hours(keep: Filter, at: datetime, length_s: float) -> Filter:
-    """Only requests at the hours of the day that the last so many seconds cover: quality may have a daily rhythm."""
+def _same_hours(filters: Filter, end: datetime, length_s: float) -> Filter:
+    """Keep only requests at the same hours of the day as the last `length_s`: quality may have a daily rhythm."""
     if length_s >= DAY_S:
-        return keep
-    back = f"(epoch(TIMESTAMP '{at}') - epoch(start_time)) % {DAY_S}"
-    return replace(keep, sql=f"{keep.sql} AND {back} < {length_s}")
+        return filters
+    seconds_back = f"(epoch(TIMESTAMP '{end}') - epoch(start_time)) % {DAY_S}"
+    return replace(filters, sql=f"{filters.sql} AND {seconds_back} < {length_s}")
 
 
-def _quality_judge(pairs: Sequence[tuple[Bucket, Bucket]], steps: Sequence[Bucket], groups: tuple[str, ...]) -> Judge:
-    def judge(confidence: float) -> list[Move]:
-        found = (_quality_move(newest, earlier, steps, groups, confidence) for newest, earlier in pairs)
-        return [one for one in found if one is not None]
+def _quality_comparison(
+    pairs: Sequence[tuple[Bucket, Bucket]], steps: Sequence[Bucket], groups: tuple[str, ...]
+) -> Compare:
+    def compare(confidence: float) -> list[Change]:
+        changes = (_quality_change(newest, earlier, steps, groups, confidence) for newest, earlier in pairs)
+        return [change for change in changes if change is not None]
 
-    return judge
+    return compare
 
 
-def _quality_move(
+def _quality_change(
     newest: Bucket, earlier: Bucket, steps: Sequence[Bucket], groups: tuple[str, ...], confidence: float
-) -> Move | None:
-    now, before = (_interval(one, confidence) for one in (newest, earlier))
-    if now is None or before is None:
+) -> Change | None:
+    after, before = (_interval(bucket, confidence) for bucket in (newest, earlier))
+    if after is None or before is None:
         return None
-    between = minus(now, before)
-    line = [one for one in steps if (one.version, one.judge) == (newest.version, newest.judge) and one.estimate]
-    seen = [(one.at, one.estimate.n_eff, one.estimate.estimate - before.value) for one in line if one.estimate]
-    began, away = onset([(at, n, n * off) for at, n, off in seen]) or (newest.at, now.value - before.value)
-    return Move(
-        group_key(groups, newest.group), before.value, before.value + away, between.lo, between.hi, began,
+    between = minus(after, before)
+    same_version = [
+        bucket
+        for bucket in steps
+        if (bucket.version, bucket.judge) == (newest.version, newest.judge) and bucket.estimate
+    ]
+    points = [
+        (bucket.start, bucket.estimate.n_eff, bucket.estimate.estimate - before.value)
+        for bucket in same_version
+        if bucket.estimate
+    ]
+    start, shift = onset([(time, n, n * difference) for time, n, difference in points]) or (
+        newest.start,
+        after.value - before.value,
+    )
+    return Change(
+        group_key(groups, newest.group), before.value, before.value + shift, between.lo, between.hi, start,
         None if earlier.group == newest.group else group_key(groups, earlier.group),
     )  # fmt: skip
 
 
-def _interval(one: Bucket, confidence: float) -> Interval | None:
-    found = quality_reading(one, confidence)
-    if found.value is None or found.lo is None or found.hi is None:
+def _interval(bucket: Bucket, confidence: float) -> Interval | None:
+    reading = quality_reading(bucket, confidence)
+    if reading.value is None or reading.lo is None or reading.hi is None:
         return None
-    return Interval(found.value, found.lo, found.hi)
+    return Interval(reading.value, reading.lo, reading.hi)

@@ -1,4 +1,4 @@
-"""Monitors of the file (read-only) and those made over the API (kept in the store); changed meanings are logged."""
+"""Monitors of the file (read-only) and of the API (stored); changed meanings of evaluators are logged."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _log = logging.getLogger("ragpulse.collector")
 def log_changed_meanings(
     store: Store, *, monitors: Iterable[Monitor], targets: Iterable[TargetSettings], rules: Iterable[Rule]
 ) -> None:
-    """Log one warning for each evaluator of changed meaning that a limit is set on, while former scores are stored."""
+    """Log a warning for each evaluator of changed meaning that has a limit, while former scores are stored."""
     owners: dict[str, list[str]] = {}
     for evaluator, owner in _limits(monitors, targets, rules):
         owners.setdefault(evaluator, []).append(owner)
-    for evaluator, named in owners.items():
-        if note := changed_meaning(store, evaluator):
-            _log.warning("%s; look at the limits of %s", note, ", ".join(named))
+    for evaluator, owners_of_limits in owners.items():
+        if text := changed_meaning(store, evaluator):
+            _log.warning("%s; look at the limits of %s", text, ", ".join(owners_of_limits))
 
 
 def _limits(
     monitors: Iterable[Monitor], targets: Iterable[TargetSettings], rules: Iterable[Rule]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the evaluator that each limit is set on, and what sets it."""
-    metrics = [(f"monitor {one.settings.name!r}", one.settings.metric) for one in monitors]
-    metrics += [(f"target {one.metric!r}", one.metric) for one in targets]
+    """Yield the evaluator of each limit, and the owner of the limit."""
+    metrics = [(f"monitor {monitor.settings.name!r}", monitor.settings.metric) for monitor in monitors]
+    metrics += [(f"target {target.metric!r}", target.metric) for target in targets]
     for owner, metric in metrics:
         family, _, evaluator = metric.partition(":")
         if family in _SCORED:
@@ -68,35 +68,35 @@ _OWN = (("webhook", "webhook"), ("slack", "Slack"))
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """A monitor and where it comes from."""
+    """A monitor and its source."""
 
     settings: MonitorSettings
     source: Literal["file", "api", "drift"]
     mute_until: datetime | None = None
     broken: str | None = None
-    """Why it cannot be watched any more; it alerts nobody."""
+    """Why it cannot be watched any more; it sends no alert."""
 
     @property
     def notify(self) -> tuple[str, ...]:
         """The names of its destinations."""
-        own = (_own_name(self.settings.name, word) for key, word in _OWN if getattr(self.settings, key))
-        return (*self.settings.notify, *own)
+        own_destinations = (_own_name(self.settings.name, word) for key, word in _OWN if getattr(self.settings, key))
+        return (*self.settings.notify, *own_destinations)
 
 
 def destinations(settings: Settings) -> dict[str, DestinationSettings]:
-    """Return where messages can go: the named destinations, and those written in a monitor or in `[drift]`."""
-    found = {one.name: one for one in settings.destination}
+    """Return the destinations of messages: the named ones, and those of monitors and of `[drift]`."""
+    by_name = {destination.name: destination for destination in settings.destination}
     for owner in (*settings.monitor, _drift_settings(settings.drift)):
         for key, word in _OWN:
             if address := getattr(owner, key):
                 name = _own_name(owner.name, word)
                 secret = owner.secret if key == "webhook" else None
-                found[name] = DestinationSettings.model_validate({"name": name, key: address, "secret": secret})
-    return found
+                by_name[name] = DestinationSettings.model_validate({"name": name, key: address, "secret": secret})
+    return by_name
 
 
 def _own_name(owner: str, word: str) -> str:
-    """The name of the destination that a monitor has of its own; all judges' monitors share theirs."""
+    """Return the name of a monitor's own destination; all monitors of judges share one."""
     return f"{DRIFT if owner.startswith(DRIFT) else owner} {word}"
 
 
@@ -106,25 +106,25 @@ def _drift_settings(drift: DriftSettings, name: str = DRIFT) -> MonitorSettings:
 
 
 class Definitions:
-    """The monitors of a collector; raises SettingsError for one of the file that cannot be watched."""
+    """The monitors of a collector; raises SettingsError for a monitor of the file that cannot be watched."""
 
-    def __init__(self, store: Store, settings: Settings, *, known: Callable[[], Collection[str]] = tuple) -> None:
-        """`known()` returns the names of evaluators, for messages about a misspelt one."""
-        self._store, self._settings, self._known = store, settings, known
+    def __init__(self, store: Store, settings: Settings, *, evaluators: Callable[[], Collection[str]] = tuple) -> None:
+        """`evaluators` returns the known names, for messages about a misspelt name."""
+        self._store, self._settings, self._evaluators = store, settings, evaluators
         self._file = settings.source or "ragpulse.toml"
         self.destinations = destinations(settings)
         self.reload(settings)()
 
     def reload(self, settings: Settings) -> Callable[[], None]:
-        """Check the monitors of the file; returns what puts them in force. Raises SettingsError."""
+        """Check the monitors of the file; returns a function that applies them. Raises SettingsError."""
         if destinations(settings) != self.destinations:
             raise SettingsError(f"{self._file}: other destinations of messages need a restart")
-        fixed = {one.name: one for one in settings.monitor}
-        for one in settings.monitor:
+        fixed = {monitor.name: monitor for monitor in settings.monitor}
+        for monitor in settings.monitor:
             try:
-                self.check(one)
+                self.check(monitor)
             except ValueError as error:
-                raise SettingsError(f"{self._file}: monitor {one.name!r}: {error}") from error
+                raise SettingsError(f"{self._file}: monitor {monitor.name!r}: {error}") from error
 
         def apply() -> None:
             self._fixed = fixed
@@ -132,39 +132,41 @@ class Definitions:
         return apply
 
     def __iter__(self) -> Iterator[Monitor]:
-        """Every monitor, those of the file first."""
-        stored = {one.name: one for one in stored_monitors(self._store.read)}
+        """Yield every monitor, those of the file first."""
+        stored = {monitor.name: monitor for monitor in stored_monitors(self._store.read)}
         for name, fixed in self._fixed.items():
             yield Monitor(fixed, "file", stored[name].mute_until if name in stored else None)
-        for name, one in stored.items():
-            if name not in self._fixed and one.definition is not None and not one.deleted:
-                settings = MonitorSettings.model_validate_json(one.definition)
-                yield Monitor(settings, "api", one.mute_until, self._broken(settings))
+        for name, monitor in stored.items():
+            if name not in self._fixed and monitor.definition is not None and not monitor.deleted:
+                settings = MonitorSettings.model_validate_json(monitor.definition)
+                yield Monitor(settings, "api", monitor.mute_until, self._broken(settings))
 
     def named(self, name: str) -> Monitor:
-        """Return one; raises LookupError."""
-        found = self.drift(name) if name.startswith(DRIFT) else next((m for m in self if m.settings.name == name), None)
-        if found is None:
+        """Return a monitor by name; raises LookupError."""
+        monitor = (
+            self.drift(name) if name.startswith(DRIFT) else next((m for m in self if m.settings.name == name), None)
+        )
+        if monitor is None:
             raise LookupError(f"there is no monitor {name!r}")
-        return found
+        return monitor
 
     def drift(self, name: str) -> Monitor:
         """Return the monitor of a judge."""
         return Monitor(_drift_settings(self._settings.drift, name), "drift")
 
     def save(self, monitor: MonitorSettings, *, actor: str, replace: bool) -> Monitor:
-        """Keep a monitor; raises ValueError naming the mistake, PermissionError where the name is taken."""
+        """Store a monitor; raises ValueError naming the mistake, PermissionError where the name is taken."""
         self.check(monitor)
         self._refuse_fixed(monitor.name)
-        taken = any(one.settings.name == monitor.name for one in self)
-        if taken and not replace:
+        exists = any(other.settings.name == monitor.name for other in self)
+        if exists and not replace:
             raise PermissionError(f"monitor {monitor.name!r} exists; change it with PUT monitors/{monitor.name}")
         text = json.dumps(monitor.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
-        self._append(Stored(monitor.name, text, None, False), actor, "change" if taken else "create")
+        self._append(Stored(monitor.name, text, None, False), actor, "change" if exists else "create")
         return Monitor(monitor, "api")
 
     def mute(self, name: str, until: datetime | None, *, actor: str) -> Monitor:
-        """Send no messages until then, None: send them again; also for a monitor of the file. Raises LookupError."""
+        """Send no messages until a time, None: send them again; also for monitors of the file. Raises LookupError."""
         monitor = self.named(name)
         text = monitor.settings.model_dump_json(exclude_defaults=True) if monitor.source == "api" else None
         self._append(Stored(name, text, until, False), actor, "mute")
@@ -176,26 +178,26 @@ class Definitions:
         self.named(name)
         self._append(Stored(name, None, None, True), actor, "delete")
 
-    def check(self, one: MonitorSettings) -> None:
-        """Raise ValueError that names what cannot be watched and the nearest name."""
-        check_metric(one.metric, self._known())
-        condition = parse(one.condition)
-        dimensions({"group_by": one.group_by})
-        filter_of({"where": one.where})
-        duration_s(one.window), duration_s(one.baseline)
+    def check(self, monitor: MonitorSettings) -> None:
+        """Raise ValueError with the mistake and the nearest name."""
+        check_metric(monitor.metric, self._evaluators())
+        condition = parse(monitor.condition)
+        dimensions({"group_by": monitor.group_by})
+        filter_of({"where": monitor.where})
+        duration_s(monitor.window), duration_s(monitor.baseline)
         if condition.sign == "change":
-            check_change(one.metric, duration_s(one.baseline), duration_s(one.window))
-        for name in one.notify:
+            check_change(monitor.metric, duration_s(monitor.baseline), duration_s(monitor.window))
+        for name in monitor.notify:
             if name not in self.destinations:
                 raise ValueError(f"no destination {name!r}{nearest(name, self.destinations) or self._possible()}")
 
     def _possible(self) -> str:
-        known = ", ".join(self.destinations)
-        return f"; there are: {known}" if known else "; add a [[destination]] to ragpulse.toml"
+        names = ", ".join(self.destinations)
+        return f"; there are: {names}" if names else "; add a [[destination]] to ragpulse.toml"
 
-    def _broken(self, one: MonitorSettings) -> str | None:
+    def _broken(self, monitor: MonitorSettings) -> str | None:
         try:
-            self.check(one)
+            self.check(monitor)
         except ValueError as error:
             return str(error)
         return None

@@ -1,4 +1,4 @@
-"""Delivers stored messages: at least once, each destination on a thread of its own, tried again for three days."""
+"""Delivers stored messages at least once: each destination has a thread, and failures are retried for three days."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _PAGERDUTY_EVENTS = "https://events.pagerduty.com/v2/enqueue"
 
 
 class Undelivered(Exception):
-    """The receiver did not take the message; the text says why."""
+    """The receiver did not accept the message; the text says why."""
 
 
-def send(message: Mapping[str, Any], to: DestinationSettings, smtp: SmtpSettings, *, at: datetime) -> None:
+def send(message: Mapping[str, Any], destination: DestinationSettings, smtp: SmtpSettings, *, time: datetime) -> None:
     """Send one message; raises Undelivered. `message` has at least `text` and `state`."""
-    if to.webhook:
-        _send_webhook(message, to.webhook, to.secret, at)
-    elif to.slack:
-        _post(to.slack, {"text": _with_links(message)})
-    elif to.pagerduty:
-        _post(to.pagerduty_url or _PAGERDUTY_EVENTS, _pagerduty_event(message, to.pagerduty))
+    if destination.webhook:
+        _send_webhook(message, destination.webhook, destination.secret, time)
+    elif destination.slack:
+        _post(destination.slack, {"text": _with_links(message)})
+    elif destination.pagerduty:
+        _post(destination.pagerduty_url or _PAGERDUTY_EVENTS, _pagerduty_event(message, destination.pagerduty))
     else:
-        _send_mail(message, to.email, smtp)
+        _send_mail(message, destination.email, smtp)
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """`sha256=` and the hex HMAC of timestamp, a dot and the body: the receiver computes the same and compares."""
+    """Return `sha256=` and the hex HMAC of timestamp, a dot and the body; the receiver compares it."""
     digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
     return f"sha256={digest}"
 
 
-def _send_webhook(message: Mapping[str, Any], url: str, secret: str | None, at: datetime) -> None:
+def _send_webhook(message: Mapping[str, Any], url: str, secret: str | None, time: datetime) -> None:
     body = json.dumps(message, separators=(",", ":"), default=str).encode()
-    timestamp = str(iso(at))
+    timestamp = str(iso(time))
     signed = {"X-Ragpulse-Signature": signature(secret, timestamp, body)} if secret else {}
     _post(url, body, {"X-Ragpulse-Timestamp": timestamp, **signed})
 
 
 def _post(url: str, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
-    """POST JSON, through the proxy that the environment names; a redirect is a failure, since it leads elsewhere."""
+    """POST JSON, through the proxy of the environment; a redirect is a failure, since it leads elsewhere."""
     import httpx  # 66 ms that a collector without alerts does not spend
 
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -77,7 +77,7 @@ def _with_links(message: Mapping[str, Any]) -> str:
 
 
 def _pagerduty_event(message: Mapping[str, Any], routing_key: str) -> dict[str, Any]:
-    """Events API v2: one incident for each monitor and group, resolved when it recovers."""
+    """Return an event (Events API v2): one incident per monitor and group, resolved when it recovers."""
     group = json.dumps(message.get("group") or {}, sort_keys=True)
     summary = {"summary": str(message["text"])[:1024], "source": "ragpulse", "severity": "error"}
     return {
@@ -110,14 +110,14 @@ _log = logging.getLogger(__name__)
 _RETRY = Retry(first_s=5.0, longest_s=3600.0)
 _GIVE_UP = timedelta(days=3)
 _IDLE_S = 300.0
-"""How long a thread sleeps while it has nothing to send and nobody wakes it."""
+"""How long a thread sleeps without a message to send."""
 
 
 class Outbox:
-    """Sends what the store holds for each destination, oldest first.
+    """Sends the stored messages of each destination, oldest first.
 
-    A message is stored with the change of state it tells of, so that neither is lost without the other. A process
-    killed between sending and noting it sends the message again, under the same `event_id`.
+    A message is stored in the transaction of its change of state. A process that is killed between sending and storing
+    the outcome sends the message again, with the same `event_id`.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Outbox:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start a thread for each destination; daemons, since a receiver that hangs must not hold up the stop."""
+        """Start a daemon thread for each destination: a receiver that hangs must not delay the stop."""
         self._stopping.clear()
         self._threads = [
             threading.Thread(target=self._run, args=(name,), name=f"ragpulse-alerts-{name}", daemon=True)
@@ -145,7 +145,7 @@ class Outbox:
             thread.start()
 
     def stop(self) -> None:
-        """Send nothing more; what is pending stays in the store."""
+        """Stop sending; pending messages stay in the store."""
         self._stopping.set()
         self.wake()
 
@@ -155,9 +155,9 @@ class Outbox:
             event.set()
 
     def deliver(self, name: str) -> float:
-        """Send what is due to one destination; returns the seconds until there may be more.
+        """Send the due messages of a destination; returns the seconds until the next round.
 
-        The first failure ends the round: a receiver that is down is asked once, and messages keep their order.
+        The first failure ends the round: messages keep their order.
         """
         for message in pending_messages(self._store.read, name):
             wait = (message.due_at - self._clock()).total_seconds()
@@ -173,22 +173,26 @@ class Outbox:
             try:
                 wait_s = self.deliver(name)
             except Exception:  # noqa: BLE001 - the thread's boundary: a store that cannot be read now is read again
-                _log.exception("messages to %s could not be read or noted; they are tried again", name)
+                _log.exception("messages to %s could not be read or stored; they are tried again", name)
                 wait_s = _RETRY.wait(0)
             self._wake[name].wait(wait_s)
 
     def _send(self, name: str, message: Message) -> bool:
         now, attempt = self._clock(), message.attempt + 1
         try:
-            send(json.loads(message.text), self.destinations[name], self._smtp, at=now)
+            send(json.loads(message.text), self.destinations[name], self._smtp, time=now)
         except Undelivered as error:
             given_up = now - message.created_at > _GIVE_UP
             state = "given up" if given_up else "pending"
             _log.warning("message to %s: %s; %s", name, error, "given up" if given_up else "it is tried again")
-            self._note(name, message, state, attempt, str(error), now + timedelta(seconds=_RETRY.wait(attempt - 1)))
+            self._store_attempt(
+                name, message, state, attempt, str(error), now + timedelta(seconds=_RETRY.wait(attempt - 1))
+            )
             return given_up
-        self._note(name, message, "sent", attempt, None, now)
+        self._store_attempt(name, message, "sent", attempt, None, now)
         return True
 
-    def _note(self, name: str, message: Message, state: str, attempt: int, error: str | None, due_at: datetime) -> None:
+    def _store_attempt(
+        self, name: str, message: Message, state: str, attempt: int, error: str | None, due_at: datetime
+    ) -> None:
         self._store.write(lambda tx: add_attempt(tx, message, name, state, attempt, error, due_at)).result()

@@ -1,4 +1,4 @@
-"""Conditions of monitors, and the metric each watches: read over one window, with an interval."""
+"""Conditions of monitors, and the reading of a metric over one window, with an interval."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 State = Literal["ok", "firing", "undecided", "no data"]
 LOOKS = 4
-"""A threshold is looked at this often per window."""
+"""Looks at a threshold per window."""
 _YEAR_S = 365.25 * 86_400
 _CONDITION = re.compile(r"(<|>)\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?)\Z")
 
@@ -63,7 +63,7 @@ def parse(text: str) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A metric in one window with its interval at the monitor's confidence; None where nothing was measured."""
+    """A metric in one window with its interval; None where nothing was measured."""
 
     value: float | None
     lo: float | None
@@ -71,110 +71,128 @@ class Reading:
     n: float | None = None
     """Answers or requests behind it."""
     moments: Moments | None = None
-    """What its values add up to where they are shares or scores from 0 to 1."""
+    """The sums of its values, if they are shares or scores from 0 to 1."""
     missing: float = 0.0
     """The share of the answers that have no verdict."""
 
 
 def confidence_for(false_alarms_per_year: float, window_s: float, *, looks: float = LOOKS) -> float:
-    """The two-sided confidence at which a year of so many looks a window falls to one side at most so often, in sum."""
+    """Return the two-sided confidence at which one side fails at most so often in a year of looks."""
     return 1.0 - 2.0 * min(0.25, false_alarms_per_year * window_s / (looks * _YEAR_S))
 
 
-def decide(condition: Condition, sharp: Reading, easy: Reading, before: State) -> State:
-    """The next state from two intervals: the sharp one must lie wholly beyond the limit to fire.
+def decide(condition: Condition, strict: Reading, lenient: Reading, before: State) -> State:
+    """Return the next state from two intervals: the strict interval must lie wholly beyond the limit to fire.
 
-    Hysteresis: a firing monitor recovers only once the easier interval lies wholly on the good side.
+    Hysteresis: a firing monitor recovers only once the lenient interval lies wholly on the good side.
     """
-    if sharp.value is None:
+    if strict.value is None:
         return before if before == "firing" else "no data"
-    if sharp.lo is None or sharp.hi is None or easy.lo is None or easy.hi is None:
+    if strict.lo is None or strict.hi is None or lenient.lo is None or lenient.hi is None:
         return before if before == "firing" else "undecided"
     below = condition.sign == "<"
-    if sharp.hi < condition.limit if below else sharp.lo > condition.limit:
+    if strict.hi < condition.limit if below else strict.lo > condition.limit:
         return "firing"
-    recovered = easy.lo >= condition.limit if below else easy.hi <= condition.limit
+    recovered = lenient.lo >= condition.limit if below else lenient.hi <= condition.limit
     if before == "firing":
         return "ok" if recovered else "firing"
     return "ok" if recovered else "undecided"
 
 
 Read = Callable[[float], Reading]
-"""A metric that was measured, read at a confidence."""
-_MANY = 1e6
-"""Trials of which a Poisson count is a share."""
+"""Returns the reading of a measured metric at a confidence."""
+_MIN_TRIALS = 1e6
+"""The trials of the binomial that stands for a Poisson count."""
 
 
 def readings(
     store: Store, metric: str, window: Window, options: Mapping[str, Any], condition: Condition
 ) -> dict[str, Read]:
-    """The metric over the whole window per group (a JSON object as text), to be read at any confidence."""
-    keep, groups = filter_of(options), dimensions(options)
+    """Return the metric over the whole window per group (a JSON object as text), readable at any confidence."""
+    filters, groups = filter_of(options), dimensions(options)
     family, _, evaluator = metric.partition(":")
     if family == "coverage":
-        seen = estimates(store, evaluator, window.whole, keep)
-        row = next((row for row in covered(store, window, keep, seen) if row["evaluator"] == evaluator), None)
+        buckets_of_window = estimates(store, evaluator, window.whole, filters)
+        row = next(
+            (row for row in covered(store, window, filters, buckets_of_window) if row["evaluator"] == evaluator), None
+        )
         return {} if row is None else {"{}": partial(_exact, row["scored"], row["selected"])}
     if family in MEASURES:
-        found = estimates(store, evaluator, window.whole, keep, groups=groups, family=family)
-        lines = {one.group: [other for other in found if other.group == one.group] for one in found}
-        newest = {group: current(line) for group, line in lines.items()}
-        return {group_key(groups, group): partial(quality_reading, one) for group, one in newest.items() if one}
-    return _traffic(store, metric, window, keep, groups, condition)
+        buckets = estimates(store, evaluator, window.whole, filters, groups=groups, family=family)
+        by_group = {
+            one.group: [bucket_of_group for bucket_of_group in buckets if bucket_of_group.group == one.group]
+            for one in buckets
+        }
+        newest = {group: current(group_buckets) for group, group_buckets in by_group.items()}
+        return {
+            group_key(groups, group): partial(quality_reading, newest_bucket)
+            for group, newest_bucket in newest.items()
+            if newest_bucket
+        }
+    return _traffic(store, metric, window, filters, groups, condition)
 
 
 def group_key(groups: Sequence[str], values: Sequence[Any]) -> str:
-    """Name a group as states do: a JSON object."""
+    """Return the key of a group in states: a JSON object."""
     return json.dumps(dict(zip(map(public_name, groups), values, strict=True)), sort_keys=True, default=str)
 
 
-def quality_reading(one: Bucket, confidence: float) -> Reading:
-    """The value with bounds that hold far out in the tails, where alerts with a small false-alarm rate live.
+def quality_reading(bucket: Bucket, confidence: float) -> Reading:
+    """Return the value with bounds that hold far out in the tails, as small false-alarm rates need.
 
-    They hold whatever the missing answers would have said.
+    The bounds hold whatever the missing verdicts are.
     """
-    found = one.estimate_at(confidence)
-    if found is None or one.moments is None:
+    estimate = bucket.estimate_at(confidence)
+    if estimate is None or bucket.moments is None:
         return Reading(None, None, None)
-    lo, hi = one.limits(found)
-    if one.bounded and lo is not None:
-        p, trials = min(1.0, max(0.0, found.estimate)), one.moments.trials(confidence) or 0.0
+    lo, hi = bucket.limits(estimate)
+    if bucket.bounded and lo is not None:
+        p, trials = min(1.0, max(0.0, estimate.estimate)), bucket.moments.trials(confidence) or 0.0
         exact = _exact(p * trials, trials, confidence)
         if exact.lo is not None and exact.hi is not None:
-            lo, hi = one.widened(exact.lo, exact.hi)
-    within = one.moments.least >= 0.0 and one.moments.most <= 1.0
-    return Reading(found.estimate, lo, hi, found.n, one.moments if within else None, one.missing_share)
+            lo, hi = bucket.widened(exact.lo, exact.hi)
+    within = bucket.moments.least >= 0.0 and bucket.moments.most <= 1.0
+    return Reading(estimate.estimate, lo, hi, estimate.n, bucket.moments if within else None, bucket.missing_share)
 
 
 def _exact(k: float, n: float, confidence: float) -> Reading:
-    """Clopper and Pearson's (1934) interval of k in n, also for fractional numbers: never surer than it says.
+    """Return Clopper and Pearson's (1934) interval of k in n, also for fractional numbers: it is conservative.
 
-    A bounded score varies at most as much as a yes-or-no one with its mean, so it may be treated as one.
+    A bounded score varies at most as much as a yes-or-no score with the same mean.
     """
-    found = clopper_pearson(k, n, confidence=confidence)
-    return Reading(None, None, None) if found is None else Reading(found.estimate, found.lo, found.hi, n)
+    interval = clopper_pearson(k, n, confidence=confidence)
+    return Reading(None, None, None) if interval is None else Reading(interval.estimate, interval.lo, interval.hi, n)
 
 
 def _traffic(
-    store: Store, metric: str, window: Window, keep: Filter, groups: tuple[str, ...], condition: Condition
+    store: Store, metric: str, window: Window, filters: Filter, groups: tuple[str, ...], condition: Condition
 ) -> dict[str, Read]:
-    """The value as the series shows it; its interval counts the requests of one user as dependent.
+    """Return the value of the series; the requests of one user are dependent.
 
-    Those of a session where fewer than five users asked: an outage must page a small team, too.
+    With fewer than five users, the requests of a session are: an outage must page a small team too.
     """
-    quantile, of = _quantile(metric), NAMES[metric].of
+    quantile, total_column = _quantile(metric), NAMES[metric].of
     column = "ttft_ms" if metric.startswith("ttft") else "latency_ms"
-    y = f"({column} > $limit)::INTEGER" if quantile else of or ("error::INTEGER" if "error" in metric else "1")
-    pi = "1.0" if quantile or metric == "error_rate" else "coalesce(upstream_pi, 1)"
-    listed = "".join(f", {group}" for group in groups)
-    source = f"SELECT *, {pi} AS pi, {y} AS y FROM {with_columns('traces', groups)}"
-    source += f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}"
-    parameters = {**window.parameters, **keep.parameters, **({"limit": condition.limit} if quantile else {})}
-    values = store.read(f"SELECT {NAMES[metric].sql}, count(*){listed} FROM ({source}) GROUP BY ALL", parameters).rows
-    seen = {group: one.moments for group, one in by_user(store, source, groups, parameters).items()}
-    if any(one is not None and one.trials() is None for one in seen.values()):
+    value_sql = (
+        f"({column} > $limit)::INTEGER"
+        if quantile
+        else total_column or ("error::INTEGER" if "error" in metric else "1")
+    )
+    pi_sql = "1.0" if quantile or metric == "error_rate" else "coalesce(upstream_pi, 1)"
+    group_sql = "".join(f", {group}" for group in groups)
+    source = f"SELECT *, {pi_sql} AS pi, {value_sql} AS y FROM {with_columns('traces', groups)}"
+    source += f" WHERE start_time >= $first AND start_time < $last AND {filters.sql}"
+    parameters = {**window.parameters, **filters.parameters, **({"limit": condition.limit} if quantile else {})}
+    values = store.read(
+        f"SELECT {NAMES[metric].sql}, count(*){group_sql} FROM ({source}) GROUP BY ALL", parameters
+    ).rows
+    moments = {group: measure.moments for group, measure in by_user(store, source, groups, parameters).items()}
+    if any(measure is not None and measure.trials() is None for measure in moments.values()):
         sessions = by_user(store, source, groups, parameters, cluster=_SESSION)
-        seen = {group: sessions[group].moments if one and one.trials() is None else one for group, one in seen.items()}
+        moments = {
+            group: sessions[group].moments if measure and measure.trials() is None else measure
+            for group, measure in moments.items()
+        }
 
     def read(value: float | None, n: int, sums: Moments | None, confidence: float) -> Reading:
         if value is None or sums is None:
@@ -187,15 +205,15 @@ def _traffic(
             reading = _total(value, sums, confidence, window.bucket_s if metric == "throughput" else 1.0)
         return replace(reading, n=n)
 
-    return {group_key(groups, group): partial(read, value, n, seen[tuple(group)]) for value, n, *group in values}
+    return {group_key(groups, group): partial(read, value, n, moments[tuple(group)]) for value, n, *group in values}
 
 
 _SESSION = "coalesce(hash(session_id), hash(trace_id))"
 
 
-def _share(seen: Moments, confidence: float) -> Reading:
-    trials = seen.trials(confidence) or seen.w**2 / seen.cluster_ww
-    return replace(_exact(seen.mean * trials, trials, confidence), moments=seen)
+def _share(moments: Moments, confidence: float) -> Reading:
+    trials = moments.trials(confidence) or moments.w**2 / moments.cluster_ww
+    return replace(_exact(moments.mean * trials, trials, confidence), moments=moments)
 
 
 def absent(metric: str) -> Reading:
@@ -209,22 +227,22 @@ def _quantile(metric: str) -> float | None:
 
 
 def _beyond(value: float, share: Reading, quantile: float, limit: float) -> Reading:
-    """A quantile lies beyond a limit iff more than 1-q of the requests do: the interval of that share decides.
+    """Return a quantile's reading: it lies beyond a limit iff more than 1-q of the requests do.
 
-    The bounds only say on which side of the limit the quantile is; between them it stays open.
+    The bounds only show on which side of the limit the quantile lies.
     """
     if share.lo is None or share.hi is None:
         return Reading(None, None, None)
     beyond, within = share.lo > 1.0 - quantile, share.hi < 1.0 - quantile
-    least, most = min(value, limit), max(value, limit)
-    return Reading(value, math.nextafter(limit, math.inf) if beyond else least, limit if within else most)
+    low, high = min(value, limit), max(value, limit)
+    return Reading(value, math.nextafter(limit, math.inf) if beyond else low, limit if within else high)
 
 
-def _total(value: float, seen: Moments, confidence: float, per: float) -> Reading:
-    """A count or a sum with the exact interval of a Poisson count, in units of what one user typically adds."""
-    each = seen.cluster_ss / seen.wy if seen.wy > 0.0 else 1.0
-    many = max(_MANY, _MANY * seen.wy / each)
-    found = clopper_pearson(seen.wy / each, many, confidence=confidence)
-    assert found is not None
-    lo, hi = (float(end or 0.0) * many * each / per for end in (found.lo, found.hi))
+def _total(value: float, moments: Moments, confidence: float, divisor: float) -> Reading:
+    """Return a count or a sum with the exact interval of a Poisson count, in units of what a user typically adds."""
+    typical_amount = moments.cluster_ss / moments.wy if moments.wy > 0.0 else 1.0
+    trials = max(_MIN_TRIALS, _MIN_TRIALS * moments.wy / typical_amount)
+    interval = clopper_pearson(moments.wy / typical_amount, trials, confidence=confidence)
+    assert interval is not None
+    lo, hi = (float(end or 0.0) * trials * typical_amount / divisor for end in (interval.lo, interval.hi))
     return Reading(value, lo, hi)

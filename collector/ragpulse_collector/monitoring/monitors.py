@@ -1,4 +1,4 @@
-"""Looks at each monitor a few times per window, stores changes of state, and hands messages to the outbox."""
+"""Checks each monitor a few times per window, stores changes of state, and passes messages to the outbox."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from uuid import uuid4
 from ragpulse_collector.analysis.cache import Snapshot
 from ragpulse_collector.analysis.explain import exemplars
 from ragpulse_collector.analysis.selection import Window, duration_s, iso
-from ragpulse_collector.monitoring.changes import moves
-from ragpulse_collector.monitoring.counts import Move, Span
+from ragpulse_collector.monitoring.changes import changes_by_group
+from ragpulse_collector.monitoring.counts import Change, Periods
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
 from ragpulse_collector.monitoring.detection import detects
@@ -39,24 +39,24 @@ from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Monitors"]
 
-_EASY = 0.8
+_LENIENT = 0.8
 """Confidence of the interval that must be clear before a firing monitor recovers."""
 _SETTLED = 0.05
-"""A change is over where no comparison is sure at this level of error."""
+"""A change is over when no comparison is sure at this level of error."""
 _NO_LEVEL = "no earlier level to compare with"
 _ORIGIN = datetime(2000, 1, 3)
 _WORST = 3
 """Links to traces in a message."""
 _PREVIEW = timedelta(days=7)
-_MOST_LOOKS = 200
-"""Looks at stored data for a preview; more of them per window would find little more."""
-_DETECTS_FOR = timedelta(minutes=5)
-"""What a monitor can detect speaks of the last day: the list reads it again after this time."""
+_MAX_LOOKS = 200
+"""Looks at stored data for a preview; more looks per window find little more."""
+_DETECTS_MAX_AGE = timedelta(minutes=5)
+"""How old the text about what a monitor can detect may be; it describes the last day."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """What one look at one group found."""
+    """The outcome of one look at one group."""
 
     state: State
     reading: Reading
@@ -65,35 +65,37 @@ class _Finding:
 
 
 class Monitors:
-    """The monitors of a collector: looked at by `check`, listed, made, changed, muted and tested over the API."""
+    """The monitors of a collector: `check` looks at them; the API lists, makes, changes, mutes and tests them."""
 
     def __init__(
         self,
         store: Store,
         settings: Settings,
         *,
-        known: Callable[[], Collection[str]] = tuple,
+        evaluators: Callable[[], Collection[str]] = tuple,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`known()` returns the names of evaluators. Raises SettingsError for a monitor that cannot be watched."""
+        """`evaluators` returns the known names. Raises SettingsError for a monitor that cannot be watched."""
         self._store, self._clock, self._settings = store, clock, settings
-        self.definitions = Definitions(store, settings, known=known)
+        self.definitions = Definitions(store, settings, evaluators=evaluators)
         self.outbox = Outbox(store, self.definitions.destinations, settings.smtp, clock=clock)
         self._url = (settings.collector.public_url or f"http://127.0.0.1:{settings.collector.port}").rstrip("/")
-        self._looked: dict[str, datetime] = {}
+        self._last_looks: dict[str, datetime] = {}
         self._detected: dict[MonitorSettings, tuple[datetime, str | None]] = {}
 
     def check(self, now: datetime | None = None) -> int:
-        """Look at every monitor that is due; returns how many states changed."""
-        at = now or self._clock()
-        due = [one for one in self.definitions if one.broken is None and self._due(one.settings, at)]
-        return sum(self._look(one, at) for one in due)
+        """Look at every monitor that is due; returns the number of changed states."""
+        time = now or self._clock()
+        due_monitors = [
+            monitor for monitor in self.definitions if monitor.broken is None and self._is_due(monitor.settings, time)
+        ]
+        return sum(self._look(monitor, time) for monitor in due_monitors)
 
     def list(self) -> dict[str, Any]:
         """Answer `GET monitors`: every monitor with its states and their history."""
-        watched = [self.definitions.drift(name) for name in monitors_named(self._store.read, DRIFT)]
+        judges = [self.definitions.drift(name) for name in monitors_named(self._store.read, DRIFT)]
         return {
-            "monitors": [self._shown(one) for one in (*self.definitions, *watched)],
+            "monitors": [self._as_json(monitor) for monitor in (*self.definitions, *judges)],
             "destinations": sorted(self.definitions.destinations),
         }
 
@@ -103,212 +105,226 @@ class Monitors:
         Raises ValueError naming the mistake.
         """
         self.definitions.check(draft)
-        at = self._clock()
+        now = self._clock()
         seconds = duration_s(draft.window)
-        looks = _MOST_LOOKS / 4 if draft.condition.strip() == "change" else _MOST_LOOKS  # each reads four lengths
+        looks = _MAX_LOOKS / 4 if draft.condition.strip() == "change" else _MAX_LOOKS  # each reads four lengths
         step = timedelta(seconds=max(seconds / LOOKS, _PREVIEW.total_seconds() / looks))
         state: dict[str, dict[str, Any]] = {}
-        fired: list[dict[str, Any]] = []
+        firings: list[dict[str, Any]] = []
         for look in range(int(_PREVIEW / step), -1, -1):
-            when = at - look * step
-            for group, finding in self._findings(draft, when, state).items():
+            time = now - look * step
+            for group, finding in self._findings(draft, time, state).items():
                 if finding.state == "firing" and state.get(group, {}).get("state") != "firing":
-                    fired.append({"t": iso(when), "group": json.loads(group), "text": finding.text})
+                    firings.append({"t": iso(time), "group": json.loads(group), "text": finding.text})
                 state[group] = {"state": finding.state}
-        told = {"days": _PREVIEW.days, "would_have_fired": len(fired), "firings": fired[-20:]}
-        return told | {"detects": detects(self._store, draft, at)}
+        answer = {"days": _PREVIEW.days, "would_have_fired": len(firings), "firings": firings[-20:]}
+        return answer | {"detects": detects(self._store, draft, now)}
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
-        """Send no messages of a monitor for so long, None: send them again. Raises LookupError."""
+        """Send no messages of a monitor for `seconds`, None: send them again. Raises LookupError."""
         until = None if seconds is None else self._clock() + timedelta(seconds=seconds)
         return self.definitions.mute(name, until, actor=actor)
 
     def test(self, name: str) -> dict[str, Any]:
         """Send a test message to each destination of a monitor, now; raises LookupError."""
-        one = self.definitions.named(name)
+        monitor = self.definitions.named(name)
         text = f"{name}: a test message of ragpulse"
-        message = {"monitor": name, "metric": one.settings.metric, "state": "test", "text": text}
-        outcomes = {destination: self._tested(destination, message) for destination in one.notify}
-        failures = [f"{to}: {error}" for to, error in outcomes.items() if error]
+        message = {"monitor": name, "metric": monitor.settings.metric, "state": "test", "text": text}
+        outcomes = {destination: self._send_test(destination, message) for destination in monitor.notify}
+        failures = [f"{destination}: {error}" for destination, error in outcomes.items() if error]
         sent = "failed: " + "; ".join(failures) if failures else "sent"
         return {"ok": not failures, "delivery": sent if outcomes else None}
 
     def drift(self, report: Mapping[str, Any]) -> int:
-        """Keep what a check of a judge found (a report of `GET drift`), with a message when it moved or came back."""
-        one = self.definitions.drift(f"{DRIFT}{report['evaluator']}")
-        move = next((check["judge_move"] for check in report["checks"]), None) or {}
-        reading = Reading(move.get("value"), move.get("lo"), move.get("hi"))
+        """Store the state of a judge from a report of `GET drift`, with a message when it fires or recovers."""
+        monitor = self.definitions.drift(f"{DRIFT}{report['evaluator']}")
+        shift = next((check["judge_move"] for check in report["checks"]), None) or {}
+        reading = Reading(shift.get("value"), shift.get("lo"), shift.get("hi"))
         judge = f"the judge of {report['evaluator']}"
         text = f"{judge} holds its level"
         if report["state"] == "firing":
             text = (
-                f"{judge} moved by {reading.value:+.3g} ({reading.lo:+.3g} to {reading.hi:+.3g}) on {move['n']} frozen"
+                f"{judge} moved by {reading.value:+.3g} ({reading.lo:+.3g} to {reading.hi:+.3g}) on {shift['n']} frozen"
             )
             text += f" answers since {report['frozen_at'][:10]}: {report['verdict']}"
-        known = latest_states(self._store.read, one.settings.name).get("{}")
-        return self._keep(one, "{}", _Finding(report["state"], reading, text), known)
+        stored_state = latest_states(self._store.read, monitor.settings.name).get("{}")
+        return self._store_state(monitor, "{}", _Finding(report["state"], reading, text), stored_state)
 
-    def _tested(self, destination: str, message: Mapping[str, Any]) -> str | None:
+    def _send_test(self, destination: str, message: Mapping[str, Any]) -> str | None:
         try:
-            send(message, self.definitions.destinations[destination], self._settings.smtp, at=self._clock())
+            send(message, self.definitions.destinations[destination], self._settings.smtp, time=self._clock())
         except Undelivered as error:
             return str(error)
         return None
 
-    def _due(self, one: MonitorSettings, at: datetime) -> bool:
-        looked = self._looked.get(one.name)
-        return looked is None or (at - looked).total_seconds() >= max(30.0, duration_s(one.window) / LOOKS)
+    def _is_due(self, monitor: MonitorSettings, now: datetime) -> bool:
+        last_look = self._last_looks.get(monitor.name)
+        if last_look is None or last_look > now:  # the clock was set back
+            return True
+        return (now - last_look).total_seconds() >= max(30.0, duration_s(monitor.window) / LOOKS)
 
-    def _look(self, one: Monitor, at: datetime) -> int:
-        name = one.settings.name
-        self._looked[name] = at
-        known = latest_states(self._store.read, name)
-        found = self._findings(one.settings, at, known)
-        return sum(self._keep(one, group, finding, known.get(group)) for group, finding in found.items())
+    def _look(self, monitor: Monitor, now: datetime) -> int:
+        name = monitor.settings.name
+        self._last_looks[name] = now
+        stored_states = latest_states(self._store.read, name)
+        findings = self._findings(monitor.settings, now, stored_states)
+        return sum(
+            self._store_state(monitor, group, finding, stored_states.get(group)) for group, finding in findings.items()
+        )
 
     def _findings(
-        self, one: MonitorSettings, at: datetime, known: Mapping[str, Mapping[str, Any]]
+        self, monitor: MonitorSettings, now: datetime, stored_states: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, _Finding]:
-        condition = parse(one.condition)
+        condition = parse(monitor.condition)
         if condition.sign == "change":
-            return self._changes(one, at, known)
-        return self._limits(one, condition, at, known)
+            return self._changes(monitor, now, stored_states)
+        return self._limits(monitor, condition, now, stored_states)
 
     def _limits(
-        self, one: MonitorSettings, condition: Condition, at: datetime, known: Mapping[str, Mapping[str, Any]]
+        self,
+        monitor: MonitorSettings,
+        condition: Condition,
+        now: datetime,
+        stored_states: Mapping[str, Mapping[str, Any]],
     ) -> dict[str, _Finding]:
-        seconds = duration_s(one.window)
-        window = Window(at - timedelta(seconds=seconds), at, 0)
-        options = {"group_by": one.group_by, "where": one.where}
-        seen = readings(self._store, one.metric, window, options, condition)
-        every = seen.keys() | known.keys() | (set() if one.group_by else {"{}"})
-        sharp_at = confidence_for(one.false_alarms_per_year / max(1, len(every)), seconds)  # the monitor's, over all
-        blank = absent(one.metric)
-        found = {}
-        for group in every:
-            reading, easy = (seen[group](at) if group in seen else blank for at in (sharp_at, _EASY))
-            before: State = known[group]["state"] if group in known else "undecided"
-            state = _state(one, condition, reading, easy, before)
-            found[group] = _Finding(state, reading, limit_text(one, group, reading, state, before))
-        return found
+        seconds = duration_s(monitor.window)
+        window = Window(now - timedelta(seconds=seconds), now, 0)
+        options = {"group_by": monitor.group_by, "where": monitor.where}
+        readings_by_group = readings(self._store, monitor.metric, window, options, condition)
+        groups = readings_by_group.keys() | stored_states.keys() | (set() if monitor.group_by else {"{}"})
+        # The promised rate is that of the monitor, over all its groups.
+        confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), seconds)
+        blank = absent(monitor.metric)
+        findings = {}
+        for group in groups:
+            read = readings_by_group.get(group)
+            reading, lenient = (read(confidence), read(_LENIENT)) if read else (blank, blank)
+            before: State = stored_states[group]["state"] if group in stored_states else "undecided"
+            state = _state(monitor, condition, reading, lenient, before)
+            findings[group] = _Finding(state, reading, limit_text(monitor, group, reading, state, before))
+        return findings
 
     def _changes(
-        self, one: MonitorSettings, at: datetime, known: Mapping[str, Mapping[str, Any]]
+        self, monitor: MonitorSettings, now: datetime, stored_states: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, _Finding]:
-        """Whole windows only, so that a window is looked at once."""
-        step = max(1, round(duration_s(one.window)))
-        span = Span(_ORIGIN + (at - _ORIGIN) // timedelta(seconds=step) * timedelta(seconds=step), step,
-                    duration_s(one.baseline))  # fmt: skip
-        options = {"group_by": one.group_by, "where": one.where}
-        both = moves(
-            self._store, one.metric, span, options,
-            sharp=lambda tests: confidence_for(one.false_alarms_per_year / tests / 2.0, step, looks=1.0),
-            easy=lambda tests: 1.0 - _SETTLED / tests,
+        """Compare whole windows, so that each window is looked at once."""
+        step = max(1, round(duration_s(monitor.window)))
+        end = _ORIGIN + (now - _ORIGIN) // timedelta(seconds=step) * timedelta(seconds=step)
+        periods = Periods(end, step, duration_s(monitor.baseline))
+        options = {"group_by": monitor.group_by, "where": monitor.where}
+        changes = changes_by_group(
+            self._store, monitor.metric, periods, options,
+            strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
+            lenient=lambda tests: 1.0 - _SETTLED / tests,
         )  # fmt: skip
-        found = {}
-        for group, (sharp, easy) in both.items():
-            fired = known.get(group, {}).get("state") == "firing"
-            move = easy if fired else sharp
-            if sharp is None or easy is None or move is None:
-                found[group] = _Finding("firing" if fired else "undecided", Reading(None, None, None), _NO_LEVEL)
+        findings = {}
+        for group, (strict, lenient) in changes.items():
+            is_firing = stored_states.get(group, {}).get("state") == "firing"
+            change = lenient if is_firing else strict
+            if strict is None or lenient is None or change is None:
+                findings[group] = _Finding("firing" if is_firing else "undecided", Reading(None, None, None), _NO_LEVEL)
                 continue
-            lo, hi = (None if math.isinf(end) else end for end in (easy.lo, easy.hi))
-            reading = Reading(sharp.after, lo, hi)
-            if move.sure:
-                text = self._change_text(one, move, at)
-                found[group] = _Finding("firing", reading, text, f"since {iso(move.began)}")
+            lo, hi = (None if math.isinf(end) else end for end in (lenient.lo, lenient.hi))
+            reading = Reading(strict.after, lo, hi)
+            if change.is_sure:
+                text = self._change_text(monitor, change, now)
+                findings[group] = _Finding("firing", reading, text, f"since {iso(change.start)}")
             else:
-                text = f"{one.metric}{of_group(group)} holds its level of {number(sharp.before)}"
-                found[group] = _Finding("ok", reading, text)
-        return found
+                text = f"{monitor.metric}{of_group(group)} holds its level of {number(strict.before)}"
+                findings[group] = _Finding("ok", reading, text)
+        return findings
 
-    def _change_text(self, one: MonitorSettings, move: Move, at: datetime) -> str:
-        verb = "fell" if move.after < move.before else "rose"
-        levels = f"{number(move.before)} -> {number(move.after)}"
-        text = f"{one.metric}{of_group(move.group)} {verb} {levels} since {move.began:%a %d %b %H:%M} UTC"
-        if move.against is not None:
-            text += f", against {plain_group(move.against)}"
-        suspect = self._suspect(one, move, at)
+    def _change_text(self, monitor: MonitorSettings, change: Change, now: datetime) -> str:
+        verb = "fell" if change.after < change.before else "rose"
+        levels = f"{number(change.before)} -> {number(change.after)}"
+        text = f"{monitor.metric}{of_group(change.group)} {verb} {levels} since {change.start:%a %d %b %H:%M} UTC"
+        if change.predecessor is not None:
+            text += f", against {plain_group(change.predecessor)}"
+        suspect = self._suspect(monitor, change, now)
         return f"{text}; {suspect}" if suspect else text
 
-    def _suspect(self, one: MonitorSettings, change: Move, at: datetime) -> str | None:
-        """What began nearest to the change, within two windows of it."""
-        near = timedelta(seconds=2 * duration_s(one.window))
-        evaluator = one.metric.partition(":")[2] or None
-        window = Window(change.began - timedelta(days=7), at, 0)
-        began = [
-            (datetime.fromisoformat(str(mark["t"])).replace(tzinfo=None), mark["text"])
-            for mark in Snapshot(self._store, window, Filter(), (), now=at).markers(evaluator)
+    def _suspect(self, monitor: MonitorSettings, change: Change, now: datetime) -> str | None:
+        """Return what started nearest to the change, within two windows of it."""
+        tolerance = timedelta(seconds=2 * duration_s(monitor.window))
+        evaluator = monitor.metric.partition(":")[2] or None
+        window = Window(change.start - timedelta(days=7), now, 0)
+        starts = [
+            (datetime.fromisoformat(str(marker["t"])).replace(tzinfo=None), marker["text"])
+            for marker in Snapshot(self._store, window, Filter(), (), now=now).markers(evaluator)
         ]
-        close = [(abs(when - change.began), when, text) for when, text in began if abs(when - change.began) <= near]
-        if not close:
+        candidates = [
+            (abs(time - change.start), time, text) for time, text in starts if abs(time - change.start) <= tolerance
+        ]
+        if not candidates:
             return None
-        _, when, text = min(close)
-        return f"{text} started {when:%H:%M}"
+        _, time, text = min(candidates)
+        return f"{text} started {time:%H:%M}"
 
-    def _keep(self, one: Monitor, group: str, finding: _Finding, known: Mapping[str, Any] | None) -> int:
-        """Append a changed state, and in the same transaction the messages about it."""
-        if known is not None and known["state"] == finding.state:
+    def _store_state(
+        self, monitor: Monitor, group: str, finding: _Finding, stored_state: Mapping[str, Any] | None
+    ) -> int:
+        """Store a changed state, and its messages in the same transaction."""
+        if stored_state is not None and stored_state["state"] == finding.state:
             return 0
-        reading, at = finding.reading, self._clock()
-        recovers = finding.state == "ok" and known is not None and known["state"] == "firing"
-        muted = one.mute_until is not None and at < one.mute_until
-        to = one.notify if (finding.state == "firing" or recovers) and not muted else ()
+        reading, now = finding.reading, self._clock()
+        recovers = finding.state == "ok" and stored_state is not None and stored_state["state"] == "firing"
+        is_muted = monitor.mute_until is not None and now < monitor.mute_until
+        recipients = monitor.notify if (finding.state == "firing" or recovers) and not is_muted else ()
         event_id = uuid4()
-        message = self._message(one.settings, group, finding, str(event_id), at) if to else {}
-        key = (one.settings.name, group, finding.state)
+        message = self._message(monitor.settings, group, finding, str(event_id), now) if recipients else {}
+        key = (monitor.settings.name, group, finding.state)
 
         def work(tx: Transaction) -> None:
             add_state(tx, key, (reading.value, reading.lo, reading.hi), (finding.text, finding.statistic), event_id)
-            add_messages(tx, event_id, json.dumps(message, default=str), to, at=at)
+            add_messages(tx, event_id, json.dumps(message, default=str), recipients, at=now)
 
         self._store.write(work).result()
         self.outbox.wake()
         return 1
 
     def _message(
-        self, one: MonitorSettings, group: str, finding: _Finding, event_id: str, at: datetime
+        self, monitor: MonitorSettings, group: str, finding: _Finding, event_id: str, now: datetime
     ) -> dict[str, Any]:
         reading = finding.reading
-        start = at - timedelta(seconds=duration_s(one.window)) if one.window != "never" else at
-        span = {"from": iso(start), "to": iso(at)}
+        start = now - timedelta(seconds=duration_s(monitor.window)) if monitor.window != "never" else now
+        span = {"from": iso(start), "to": iso(now)}
         return {
             "event_id": event_id,
-            "monitor": one.name,
-            "metric": one.metric,
+            "monitor": monitor.name,
+            "metric": monitor.metric,
             "group": json.loads(group),
             "state": finding.state,
-            "since": iso(at),
-            "text": f"{'ALERT' if finding.state == 'firing' else 'recovered'} {one.name}: {finding.text}",
+            "since": iso(now),
+            "text": f"{'ALERT' if finding.state == 'firing' else 'recovered'} {monitor.name}: {finding.text}",
             **{"value": reading.value, "lo": reading.lo, "hi": reading.hi},
-            "false_alarms_per_year": one.false_alarms_per_year,
-            "link": f"{self._url}/figures?{urlencode({'metric': one.metric, **span, **json.loads(group)})}",
-            "worst": self._worst(one, group, span) if finding.state == "firing" else [],
+            "false_alarms_per_year": monitor.false_alarms_per_year,
+            "link": f"{self._url}/figures?{urlencode({'metric': monitor.metric, **span, **json.loads(group)})}",
+            "worst": self._worst(monitor, group, span) if finding.state == "firing" else [],
         }
 
-    def _worst(self, one: MonitorSettings, group: str, span: Mapping[str, Any]) -> Sequence[str]:
-        """Links to the worst traces of the window; none for a metric that no single trace has."""
-        params = {"name": one.metric, "where": one.where, **span, **json.loads(group)}
+    def _worst(self, monitor: MonitorSettings, group: str, span: Mapping[str, Any]) -> Sequence[str]:
+        """Return links to the worst traces of the window; none for a metric that single traces do not have."""
+        params = {"name": monitor.metric, "where": monitor.where, **span, **json.loads(group)}
         try:
-            found = exemplars(self._store.limited() if one.where else self._store, params, clock=self._clock)
+            traces = exemplars(self._store.limited() if monitor.where else self._store, params, clock=self._clock)
         except (ValueError, LookupError):
             return []
-        return [f"{self._url}/traces/{quote(row['trace_id'])}" for row in found["worst"][:_WORST]]
+        return [f"{self._url}/traces/{quote(row['trace_id'])}" for row in traces["worst"][:_WORST]]
 
-    def _detects(self, one: MonitorSettings) -> str | None:
-        at = self._clock()
-        read, text = self._detected.get(one, (datetime.min, None))
-        if at - read >= _DETECTS_FOR:
-            text = detects(self._store, one, at)
-            self._detected[one] = at, text
+    def _detects(self, monitor: MonitorSettings) -> str | None:
+        now = self._clock()
+        read_at, text = self._detected.get(monitor, (datetime.min, None))
+        if now - read_at >= _DETECTS_MAX_AGE:
+            text = detects(self._store, monitor, now)
+            self._detected[monitor] = now, text
         return text
 
-    def _shown(self, monitor: Monitor) -> dict[str, Any]:
-        one = monitor.settings
-        rows = states(self._store.read, one.name)
+    def _as_json(self, monitor: Monitor) -> dict[str, Any]:
+        settings = monitor.settings
+        rows = states(self._store.read, settings.name)
         latest = {row["group"]: row for row in reversed(rows)}
         worst = next((row for row in latest.values() if row["state"] == "firing"), rows[0] if rows else None)
-        shown = {key: None if worst is None else worst[key] for key in ("value", "lo", "hi", "text")}
+        latest_figures = {key: None if worst is None else worst[key] for key in ("value", "lo", "hi", "text")}
         history = [
             {"t": iso(row["created_at"]), "group": json.loads(row["group"])}
             | {key: row[key] for key in ("state", "text", "delivery")}
@@ -316,30 +332,30 @@ class Monitors:
         ]
         state = "undecided" if worst is None else worst["state"]
         return {
-            "name": one.name,
-            "metric": one.metric,
-            "group_by": list(one.group_by),
-            "where": one.where,
-            "condition": one.condition,
-            "window": one.window,
-            "baseline": one.baseline,
-            "min_n": one.min_n,
+            "name": settings.name,
+            "metric": settings.metric,
+            "group_by": list(settings.group_by),
+            "where": settings.where,
+            "condition": settings.condition,
+            "window": settings.window,
+            "baseline": settings.baseline,
+            "min_n": settings.min_n,
             "notify": list(monitor.notify),
             "source": monitor.source,
             "mute_until": iso(monitor.mute_until),
             "state": state if monitor.broken is None else "broken",
             "since": None if worst is None else iso(worst["created_at"]),
-            **(shown if monitor.broken is None else shown | {"text": monitor.broken}),
-            **({} if monitor.source == "drift" or monitor.broken else {"detects": self._detects(one)}),
-            "false_alarms_per_year": one.false_alarms_per_year,
-            "false_alarm_rate": false_alarm_rate(one),
+            **(latest_figures if monitor.broken is None else latest_figures | {"text": monitor.broken}),
+            **({} if monitor.source == "drift" or monitor.broken else {"detects": self._detects(settings)}),
+            "false_alarms_per_year": settings.false_alarms_per_year,
+            "false_alarm_rate": false_alarm_rate(settings),
             "history": history,
         }
 
 
-def _state(one: MonitorSettings, condition: Condition, sharp: Reading, easy: Reading, before: State) -> State:
+def _state(monitor: MonitorSettings, condition: Condition, strict: Reading, lenient: Reading, before: State) -> State:
     if condition.sign == "no data":
-        return "firing" if not sharp.n else "ok"
-    if sharp.value is not None and sharp.n is not None and sharp.n < one.min_n:
+        return "firing" if not strict.n else "ok"
+    if strict.value is not None and strict.n is not None and strict.n < monitor.min_n:
         return before if before == "firing" else "undecided"
-    return decide(condition, sharp, easy, before)
+    return decide(condition, strict, lenient, before)

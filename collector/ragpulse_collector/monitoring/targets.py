@@ -1,4 +1,4 @@
-"""Targets (SLO): is a metric where it should be, over the range somebody looks at, by its interval."""
+"""Targets (SLO): whether a metric meets its limit over a range, decided by its interval."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ _CONFIDENCE = 0.95
 
 
 class Targets:
-    """Answers `GET targets`; raises SettingsError for a metric or a condition that there is not."""
+    """Answers `GET targets`; raises SettingsError for an unknown metric or a wrong condition."""
 
     def __init__(
         self,
         store: Store,
         settings: Sequence[TargetSettings],
         *,
-        known: Callable[[], Collection[str]] = tuple,
+        evaluators: Callable[[], Collection[str]] = tuple,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`known()` returns the names of evaluators."""
+        """`evaluators` returns the known names."""
         self._store, self._settings, self._clock = store, settings, clock
-        for one in settings:
+        for target in settings:
             try:
-                check_metric(one.metric, known())
-                filter_of({"where": one.where})
+                check_metric(target.metric, evaluators())
+                filter_of({"where": target.where})
             except ValueError as error:
-                raise SettingsError(f"target {one.metric!r}: {error}") from error
+                raise SettingsError(f"target {target.metric!r}: {error}") from error
 
     def __call__(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return each target with value, interval and `state`, over `from` .. `to` and the common filters.
 
-        `met` and `missed` only where the whole 95 % interval lies on one side, else `undecided`.
+        A target is `met` or `missed` only where the whole 95 % interval lies on one side, else `undecided`.
         """
-        return {"targets": [self._told(one, params) for one in self._settings]}
+        return {"targets": [self._answer(target, params) for target in self._settings]}
 
-    def _told(self, one: TargetSettings, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer(self, target: TargetSettings, params: Mapping[str, Any]) -> dict[str, Any]:
         window = window_of({"width": 1, **params}, now=self._clock()).whole
-        wheres = [f"({where})" for where in (params.get("where"), one.where) if where]
+        wheres = [f"({where})" for where in (params.get("where"), target.where) if where]
         options = {**params, "group_by": (), "where": " AND ".join(wheres)}
-        limit = one.min if one.min is not None else one.max
+        limit = target.min if target.min is not None else target.max
         assert limit is not None
-        missed = Condition("<" if one.min is not None else ">", limit)
+        miss = Condition("<" if target.min is not None else ">", limit)
         store = self._store.limited() if options["where"] else self._store
-        reading, n = self._reading(store, one.metric, window, options, missed)
-        state = decide(missed, reading, reading, "undecided")
+        reading, n = self._reading(store, target.metric, window, options, miss)
+        state = decide(miss, reading, reading, "undecided")
         return {
-            **one.model_dump(include={"metric", "min", "max", "where"}),
-            "unit": NAMES[one.metric].unit if one.metric in NAMES else "share",
+            **target.model_dump(include={"metric", "min", "max", "where"}),
+            "unit": NAMES[target.metric].unit if target.metric in NAMES else "share",
             "value": reading.value,
             "lo": reading.lo,
             "hi": reading.hi,
@@ -68,14 +68,14 @@ class Targets:
         }
 
     def _reading(
-        self, store: Store, metric: str, window: Window, options: Mapping[str, Any], missed: Condition
+        self, store: Store, metric: str, window: Window, options: Mapping[str, Any], miss: Condition
     ) -> tuple[Reading, int | None]:
-        """The metric as the charts show it; n of a measure of quality."""
+        """Return the metric as charts show it, and n of a measure of quality."""
         family, _, evaluator = metric.partition(":")
         if family not in MEASURES:
-            found = readings(store, metric, window, options, missed).get("{}")
-            return found(_CONFIDENCE) if found else Reading(None, None, None), None
-        chosen = current(estimates(store, evaluator, window, filter_of(options), family=family))
-        if chosen is None or chosen.estimate is None:
+            read = readings(store, metric, window, options, miss).get("{}")
+            return read(_CONFIDENCE) if read else Reading(None, None, None), None
+        bucket = current(estimates(store, evaluator, window, filter_of(options), family=family))
+        if bucket is None or bucket.estimate is None:
             return Reading(None, None, None), 0
-        return Reading(chosen.estimate.estimate, *chosen.limits(chosen.estimate)), chosen.estimate.n
+        return Reading(bucket.estimate.estimate, *bucket.limits(bucket.estimate)), bucket.estimate.n

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.calibration import _drawn, _Judged, calibration
+from ragpulse_collector.analysis.calibration import _label_draw, _Judged, calibration
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check
@@ -287,7 +287,7 @@ def test_labels_of_many_sittings_are_weighted_right() -> None:
     for count in (60, 200, 500):
         means = []
         for draw in range(60):
-            order = sorted((*_drawn(f"judge{draw}", one), place) for place, one in enumerate(judged))
+            order = sorted((*_label_draw(f"judge{draw}", one), place) for place, one in enumerate(judged))
             values, chances = [truth[one[3]] for one in order[:count]], [one[2] for one in order[:count]]
             means.append(hajek(values, chances).estimate)
         error = statistics.stdev(means) / math.sqrt(len(means))

@@ -123,7 +123,7 @@ def test_a_set_needs_verdicts(store: EmbeddedStore) -> None:
         one.freeze({"evaluator": "other"})
     with pytest.raises(LookupError, match="no frozen set"):
         one.run({"evaluator": "mine"})
-    with pytest.raises(ValueError, match="name one"):
+    with pytest.raises(ValueError, match="a name is required"):
         one.freeze({})
     assert one.report({}) == {"watched": [], "every": None}
 
@@ -205,8 +205,8 @@ def test_judges_are_checked_every_week_and_a_moved_one_is_told(store: EmbeddedSt
         store=store,
         resolve=lambda _: Versioned(90),
         ledger=Ledger(store, Caps()),
-        every=settings.every,
-        tell=monitors.drift,
+        interval=settings.every,
+        on_check=monitors.drift,
         clock=lambda: clock[0],
     )
     try:

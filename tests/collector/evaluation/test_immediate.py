@@ -126,7 +126,7 @@ class Thread:
         """Work for 1/1024 of a second a piece; return the seconds slept."""
         rest = Throttle(
             busy=lambda: self.busy, share=0.2, slice_s=2**-8, spent=lambda: self.spent, sleep=self._sleep
-        ).begin()
+        ).start()
         for _ in range(pieces):
             self.spent += 2**-10
             rest()

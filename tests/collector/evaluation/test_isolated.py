@@ -204,12 +204,12 @@ def test_what_a_former_process_had_in_hand(tmp_path: Path) -> None:
     path = tmp_path / "x.in-hand"
     first, second = "a" * 32, "b" * 32
     path.write_text(f"+{first}\n+{second}\n-{first}\n+{second[:7]}")
-    assert RunningJobs(path).left() == [second]
+    assert RunningJobs(path).interrupted() == [second]
     noted = RunningJobs(path)
     noted.clear()
-    with noted.holding(first), noted.holding(second):
-        assert RunningJobs(path).left() == [first, second]
-    assert RunningJobs(path).left() == []
+    with noted.entry(first), noted.entry(second):
+        assert RunningJobs(path).interrupted() == [first, second]
+    assert RunningJobs(path).interrupted() == []
 
 
 def test_a_crash_counts_and_a_clean_stop_does_not(store: EmbeddedStore, tmp_path: Path) -> None:
@@ -229,10 +229,10 @@ def test_a_crash_counts_and_a_clean_stop_does_not(store: EmbeddedStore, tmp_path
     path.write_text(f"+{job_id}\n")
     for _ in range(2):
         waiting.clear()
-        worker = Worker(store, lambda *_, **__: pending, Ledger(store, Caps()), clock=lambda: T0, in_hand=path)
+        worker = Worker(store, lambda *_, **__: pending, Ledger(store, Caps()), clock=lambda: T0, running_jobs=path)
         worker.start()
         assert waiting.wait(60)
-        assert RunningJobs(path).left() == [job_id]
+        assert RunningJobs(path).interrupted() == [job_id]
         worker.stop(timeout_s=0.1)
     told = [("error", 1, "the collector ended while this evaluator ran")]
     assert rows(store, "SELECT status, attempt, explanation FROM raw.scores") == told

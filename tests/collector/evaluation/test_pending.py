@@ -43,7 +43,7 @@ def taken(store: EmbeddedStore) -> set[str]:
 def counts(store: EmbeddedStore) -> tuple[int, int, int]:
     """How many jobs are pending by `GET status` (under both names) and by the overview."""
     told = Status(store, Settings(), Counters())({})["evaluations"]
-    return told["pending"], told["due"], queue(store, now=T0 + timedelta(hours=1)).waiting
+    return told["pending"], told["due"], queue(store, now=T0 + timedelta(hours=1)).pending
 
 
 def run(units: Units, run_id: str, status: str) -> None:

@@ -241,11 +241,11 @@ def test_a_stored_monitor_that_lost_its_metric_is_broken_and_alerts_nobody(
     """Its evaluator or its destination is gone: the list says so, and looking sends nothing."""
     receiver, clock = receivers(), Clock()
     ops = {"name": "ops", "webhook": receiver.url}
-    first = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, known=lambda: ("tone",))
+    first = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, evaluators=lambda: ("tone",))
     silence = {"metric": "quality:tone", "condition": "no data", "notify": ("ops",)}
     for name, change in (("evaluator", {}), ("fine", {"metric": "requests", "condition": "> 1"})):
         first.definitions.save(MonitorSettings(name=name, **{**silence, **change}), actor="a", replace=False)
-    later = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, known=lambda: ("ton",))
+    later = Monitors(store, Settings.model_validate({"destination": [ops]}), clock=clock, evaluators=lambda: ("ton",))
     later.check(clock.now)
     later.outbox.deliver("ops")
     shown = {one["name"]: (one["state"], one["text"]) for one in later.list()["monitors"]}
@@ -263,7 +263,7 @@ def test_messages_go_through_the_proxy_of_the_environment(
     monkeypatch.setenv("HTTP_PROXY", proxy.url)
     monkeypatch.setenv("NO_PROXY", "")
     hook = DestinationSettings(name="ops", webhook="http://alerts.example.invalid/hook")
-    send_message({"text": "slow"}, hook, SmtpSettings(), at=T0)
+    send_message({"text": "slow"}, hook, SmtpSettings(), time=T0)
     assert len(proxy.taken) == 1
 
 

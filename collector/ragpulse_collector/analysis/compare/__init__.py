@@ -1,4 +1,4 @@
-"""Is A better than B: evaluator versions, runs, prompts, models, variants; paired where the requests are the same."""
+"""Compares evaluator versions, runs, prompts, models and variants; paired where the requests are the same."""
 
 from ragpulse_collector.analysis.compare.effects import more_needed
 from ragpulse_collector.analysis.compare.verdicts import compare

@@ -1,4 +1,4 @@
-"""Latency, cost and acceptance of two groups of requests, and how many more of them would decide."""
+"""Compares two sides: the test of quality, and latency, cost and acceptance of two groups of requests."""
 
 from __future__ import annotations
 
@@ -23,63 +23,62 @@ from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 __all__ = ["ALPHA", "TAU", "WHOLE", "Group", "compare_sides", "effects", "more_needed"]
 
 TAU = 0.1
-"""The size of difference the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
+"""The difference that the sequential test is tuned for: of normalized scores, or as a share of the larger mean."""
 ALPHA = 0.05
 
 
 def more_needed(mean: float, half: float, n: int) -> int | None:
-    """About how many more would decide it, if the difference is what it looks like (at least 0.01)."""
+    """Return about how many more answers would decide, at the measured difference (at least 0.01)."""
     return max(1, math.ceil(n * (half / max(abs(mean), 0.01)) ** 2) - n) if half else None
 
 
 Group = tuple[str, str]
 """A column of `traces` and its value."""
 WHOLE = ""
-"""Stands for all values together: no value of a dimension is empty text."""
+"""Stands for all values together: no dimension has an empty value."""
 _COLUMNS = {"latency_ms": ("latency", "ms"), "cost_usd": ("cost", "USD"), "feedback": ("acceptance", "score")}
 
 
 def effects(
-    store: Store, a_is: Group, b_is: Group, window: Window, keep: Filter, by: str | None
+    store: Store, a_is: Group, b_is: Group, window: Window, filters: Filter, by: str | None
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Compare latency, cost and acceptance of two groups of requests, in all (key WHOLE) and by values of `by`.
 
-    The sequential test of quality on their own scales, clustered by user; values rest on p-values adjusted for all that
-    were looked at (Benjamini-Hochberg).
+    Tests are clustered by user; the verdict of a value uses p-values adjusted for all values (Benjamini-Hochberg).
     """
-    found: dict[str | None, list[dict[str, Any]]] = {}
+    by_stratum: dict[str | None, list[dict[str, Any]]] = {}
     for column, (name, _) in _COLUMNS.items():
-        a, b = (_arms(store, column, side, window, keep, by) for side in (a_is, b_is))
+        a, b = (_arms(store, column, side, window, filters, by) for side in (a_is, b_is))
         for stratum in a.keys() & b.keys():
-            one = _effect(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
-            found.setdefault(stratum, []).append(one)
-    parts = [one for stratum, outcome in found.items() if stratum != WHOLE for one in outcome]
-    for one, p in zip(parts, benjamini_hochberg([one["p"] for one in parts]), strict=True):
-        one["p_adjusted"] = p
-        if p > ALPHA and one["verdict"] in ("better", "worse"):
-            one["verdict"] = "not enough data"
-    return found
+            effect = _effect(name, a[stratum], b[stratum], lower_is_better=column != "feedback")
+            by_stratum.setdefault(stratum, []).append(effect)
+    parts = [effect for stratum, outcome in by_stratum.items() if stratum != WHOLE for effect in outcome]
+    for effect, p in zip(parts, benjamini_hochberg([effect["p"] for effect in parts]), strict=True):
+        effect["p_adjusted"] = p
+        if p > ALPHA and effect["verdict"] in ("better", "worse"):
+            effect["verdict"] = "not enough data"
+    return by_stratum
 
 
 def _arms(
-    store: Store, column: str, side: Group, window: Window, keep: Filter, by: str | None
+    store: Store, column: str, side: Group, window: Window, filters: Filter, by: str | None
 ) -> dict[str | None, Estimate]:
-    """One side's mean of a column, clustered by user, in all and by stratum."""
+    """Return one side's mean of a column, clustered by user, in all and by stratum."""
     rows = store.read(
         f"SELECT {f'{by}::VARCHAR' if by else 'NULL'}, {column}, coalesce(user_id, session_id, trace_id)"
         f" FROM {with_columns('traces', filter(None, (by, side[0])))}"
-        f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} AND {side[0]} = $side"
+        f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND {side[0]} = $side"
         f" AND {column} IS NOT NULL",
-        {**window.parameters, **keep.parameters, "side": side[1]},
+        {**window.parameters, **filters.parameters, "side": side[1]},
     ).rows
     parts: dict[str | None, list[tuple[float, str]]] = {WHOLE: [(float(row[1]), row[2]) for row in rows]}
     for stratum, value, cluster in rows if by else ():
         parts.setdefault(stratum, []).append((float(value), cluster))
-    found = {
+    arms = {
         key: hajek([value for value, _ in part], [1.0] * len(part), clusters=[cluster for _, cluster in part])
         for key, part in parts.items()
     }
-    return {key: arm for key, arm in found.items() if arm is not None}
+    return {key: arm for key, arm in arms.items() if arm is not None}
 
 
 def _effect(name: str, a: Estimate, b: Estimate, *, lower_is_better: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: what their names select, and the scored units of each."""
+"""The two sides of a comparison: what a name selects, and its scored units."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scored:
     """One unit on one side."""
 
     unit: tuple[str, int]
-    at: datetime
+    time: datetime
     value: float
     pi: float
     cluster: Any
@@ -59,7 +59,7 @@ class Side:
 
 
 def dimension_of(by: Any) -> str | None:
-    """The column that splits the comparison; raises ValueError for several."""
+    """Return the column that splits the comparison; raises ValueError for several."""
     names = dimensions({"group_by": by})
     if len(names) > 1:
         raise ValueError("by: one dimension at a time")
@@ -82,8 +82,8 @@ def side_of(store: Store, text: str) -> Side:
         return Side(text, column=DIMENSIONS[kind], value=value)
     if colon and (kind == "tag" or kind.startswith("metadata.")):
         return Side(text, column=dimensions({"group_by": [kind]})[0], value=value)
-    name, at, version = text.partition("@")
-    if not at or not name or not version:
+    name, at_sign, version = text.partition("@")
+    if not at_sign or not name or not version:
         slip = nearest(kind, (*DIMENSIONS, "judge", "run", "tag")) if colon else ""
         raise ValueError(
             f"{text!r}: write NAME@VERSION, judge:..., run:ID, prompt:v7, model:..., variant:..., service:..., "
@@ -93,11 +93,11 @@ def side_of(store: Store, text: str) -> Side:
 
 
 def evaluator_of(store: Store, sides: Sequence[Side], params: Mapping[str, Any], window: Window) -> str:
-    """The evaluator whose scores are compared: the one named, else one of faithfulness, else any."""
-    named = {side.evaluator for side in sides if side.evaluator}
-    if len(named) > 1:
-        raise ValueError(f"the sides are different evaluators: {', '.join(sorted(named))}")
-    chosen = params.get("evaluator") or next(iter(named), None) or first_of(store, window, FAITHFUL)
+    """Return the evaluator to compare by: the requested one, else one of faithfulness, else any."""
+    evaluators = {side.evaluator for side in sides if side.evaluator}
+    if len(evaluators) > 1:
+        raise ValueError(f"the sides are different evaluators: {', '.join(sorted(evaluators))}")
+    chosen = params.get("evaluator") or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
     chosen = chosen or next(iter(evaluators_in(store, window.parameters)), None)
     if chosen is None:
         raise LookupError("nothing was scored in this window: start a replay, or look further back")
@@ -105,17 +105,17 @@ def evaluator_of(store: Store, sides: Sequence[Side], params: Mapping[str, Any],
 
 
 def read(
-    store: Store, side: Side, evaluator: str, window: Window, keep: Filter, by: str | None
+    store: Store, side: Side, evaluator: str, window: Window, filters: Filter, by: str | None
 ) -> dict[tuple[str, int], Scored]:
-    """The side's units; of several versions or judges the one with the latest request."""
+    """Return the side's units; of several versions or judges the latest."""
     columns = dict.fromkeys((*DIMENSIONS.values(), "query", *filter(None, (by, side.column))))
-    sample = sample_of(store, evaluator, window.parameters, keep, columns=tuple(columns))
+    sample = sample_of(store, evaluator, window.parameters, filters, columns=tuple(columns))
     conditions, extra = ["status = 'ok'", "normalized IS NOT NULL", "pi IS NOT NULL"], dict(sample.parameters)
     if side.version is not None:
         conditions.append("(starts_with(s.version, $side) OR s.label_version = $side)")
         extra["side"] = side.version
     if side.judge is not None:
-        conditions.append("(s.judge = $side OR starts_with(s.judge, $side || ' '))")  # its parameters follow its name
+        conditions.append("(s.judge = $side OR starts_with(s.judge, $side || ' '))")  # parameters follow the name
         extra["side"] = side.judge
     if side.column is not None:
         conditions.append(f"s.{side.column} = $side")

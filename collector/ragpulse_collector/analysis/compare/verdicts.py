@@ -1,4 +1,4 @@
-"""Quality of two sides: paired where the requests are the same, else by a sequential test."""
+"""Compares the quality of two sides: paired where the requests are the same, else by a sequential test."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from ragpulse_evaluators.statistics.comparison import ENOUGH_CLUSTERS
 __all__ = ["compare"]
 
 _OF_VERSIONS = {"better": "more lenient", "worse": "stricter"}
-"""Two versions or judges of an evaluator saw the same answers: not these, but the evaluator differs."""
+"""Verdicts on two versions or judges of an evaluator, which saw the same answers."""
 _FLIPS = 20
 _STRATA = 50
-"""So many values of a dimension are looked at, those with most answers."""
+"""The most values of a dimension: those with the most answers."""
 
 
 def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -52,55 +52,59 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     has no scores.
     """
     window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
-    keep = filter_of(params)
+    filters = filter_of(params)
     sides = [side_of(store, str(params.get(key) or "")) for key in ("a", "b")]
     by, evaluator = dimension_of(params.get("by")), evaluator_of(store, sides, params, window)
-    a, b = (read(store, side, evaluator, window, keep, by) for side in sides)
-    for side, found in zip(sides, (a, b), strict=True):
-        if not found:
+    a, b = (read(store, side, evaluator, window, filters, by) for side in sides)
+    for side, units in zip(sides, (a, b), strict=True):
+        if not units:
             raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
     outcome = _decided(a, b)
     strata = _strata(a, b) if by else []
     if all(side.column is None for side in sides):
-        for one in (outcome, *strata):
-            one["verdict"] = _OF_VERSIONS.get(one["verdict"], one["verdict"])
-    also = _effects(store, sides, window, keep, by)
+        for comparison in (outcome, *strata):
+            comparison["verdict"] = _OF_VERSIONS.get(comparison["verdict"], comparison["verdict"])
+    also = _effects(store, sides, window, filters, by)
     before, after = (a, b) if outcome["paired"] else _same_questions(a, b)
-    both = before.keys() & after.keys()
-    shown = [{unit: side[unit] for unit in both} for side in (a, b)] if outcome["paired"] else (a, b)
+    shared = before.keys() & after.keys()
+    points = [{unit: side[unit] for unit in shared} for side in (a, b)] if outcome["paired"] else (a, b)
     return {
         "evaluator": evaluator,
-        "a": {"name": sides[0].name, **_point(shown[0].values())},
-        "b": {"name": sides[1].name, **_point(shown[1].values())},
+        "a": {"name": sides[0].name, **_point(points[0].values())},
+        "b": {"name": sides[1].name, **_point(points[1].values())},
         **outcome,
-        "shared": len(both),
-        "flips": _flips(store, before, after, both),
+        "shared": len(shared),
+        "flips": _flips(store, before, after, shared),
         "also": also.get(WHOLE, []),
         "by": by and public_name(by),
-        "strata": [one | {"also": also.get(one["value"], [])} for one in strata],
+        "strata": [stratum | {"also": also.get(stratum["value"], [])} for stratum in strata],
     }
 
 
 def _same_questions(a: Units, b: Units) -> tuple[Units, Units]:
-    """The latest answers of both sides to the questions that both were asked, under the unit of b."""
-    asked, again = (
-        {one.question: one for one in sorted(side.values(), key=lambda one: one.at) if one.question is not None}
+    """Return the latest answers of both sides to the same questions, under the unit of b."""
+    answers_a, answers_b = (
+        {
+            answer.question: answer
+            for answer in sorted(side.values(), key=lambda answer: answer.time)
+            if answer.question is not None
+        }
         for side in (a, b)
     )
-    shared = [(asked[question], one) for question, one in again.items() if question in asked]
+    shared = [(answers_a[question], answer) for question, answer in answers_b.items() if question in answers_a]
     return {after.unit: before for before, after in shared}, {after.unit: after for _, after in shared}
 
 
 def _effects(
-    store: Store, sides: Sequence[Side], window: Window, keep: Filter, by: str | None
+    store: Store, sides: Sequence[Side], window: Window, filters: Filter, by: str | None
 ) -> Mapping[str | None, list[dict[str, Any]]]:
-    """Latency, cost and acceptance of two groups of requests; versions of an evaluator have none."""
+    """Return latency, cost and acceptance of two groups of requests; nothing for versions of an evaluator."""
     groups = [(side.column, side.value) for side in sides if side.column and side.value]
-    return effects(store, groups[0], groups[1], window, keep, by) if len(groups) == 2 else {}
+    return effects(store, groups[0], groups[1], window, filters, by) if len(groups) == 2 else {}
 
 
 def _decided(a: Units, b: Units) -> dict[str, Any]:
-    """Difference, test and verdict of two sides: paired where at least half of the smaller one is shared."""
+    """Return difference, test and verdict of two sides: paired where they share half of the smaller one."""
     shared = a.keys() & b.keys()
     paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
     outcome = _paired(a, b, sorted(shared)) if paired else _unpaired(list(a.values()), list(b.values()))
@@ -113,24 +117,24 @@ def _decided(a: Units, b: Units) -> dict[str, Any]:
 
 
 def _effect_size(difference: Mapping[str, float] | None, a: Units, b: Units) -> float | None:
-    """The difference in standard deviations of one answer (Cohen 1988); None where all answers of a side are alike."""
-    spread = math.sqrt(sum(pvariance([one.value for one in side.values()]) for side in (a, b)) / 2.0)
+    """Return the difference in standard deviations of an answer (Cohen 1988); None without any spread."""
+    spread = math.sqrt(sum(pvariance([answer.value for answer in side.values()]) for side in (a, b)) / 2.0)
     return difference["value"] / spread if difference and spread > 1e-9 else None
 
 
 def _strata(a: Units, b: Units) -> list[dict[str, Any]]:
-    """The same question within each value, the largest first; a verdict stands only on its adjusted p-value."""
-    values = {one.stratum for side in (a, b) for one in side.values()}
-    found = [_stratum(value, _within(a, value), _within(b, value)) for value in values]
-    found.sort(key=lambda one: (-one["a"]["n"] - one["b"]["n"], str(one["value"])))
-    found = found[:_STRATA]
-    adjusted = benjamini_hochberg([1.0 if one["test"] is None else one["test"]["p"] for one in found])
-    for one, p in zip(found, adjusted, strict=True):
-        if one["test"] is not None:
-            one["test"]["p_adjusted"] = p
-        if p > ALPHA and one["verdict"] in ("better", "worse"):
-            one["verdict"] = "not enough data"
-    return found
+    """Return the comparison within each value, the largest first; verdicts use adjusted p-values."""
+    values = {stratum.stratum for side in (a, b) for stratum in side.values()}
+    strata = [_stratum(value, _within(a, value), _within(b, value)) for value in values]
+    strata.sort(key=lambda stratum: (-stratum["a"]["n"] - stratum["b"]["n"], str(stratum["value"])))
+    strata = strata[:_STRATA]
+    adjusted = benjamini_hochberg([1.0 if stratum["test"] is None else stratum["test"]["p"] for stratum in strata])
+    for stratum, p in zip(strata, adjusted, strict=True):
+        if stratum["test"] is not None:
+            stratum["test"]["p_adjusted"] = p
+        if p > ALPHA and stratum["verdict"] in ("better", "worse"):
+            stratum["verdict"] = "not enough data"
+    return strata
 
 
 def _stratum(value: str | None, a: Units, b: Units) -> dict[str, Any]:
@@ -142,41 +146,45 @@ def _stratum(value: str | None, a: Units, b: Units) -> dict[str, Any]:
 
 
 def _within(side: Units, value: str | None) -> dict[tuple[str, int], Scored]:
-    return {unit: one for unit, one in side.items() if one.stratum == value}
+    return {unit: answer for unit, answer in side.items() if answer.stratum == value}
 
 
 def _estimate(scored: Sequence[Scored]) -> Estimate | None:
-    return hajek([one.value for one in scored], [one.pi for one in scored], clusters=[one.cluster for one in scored])
+    return hajek(
+        [answer.value for answer in scored],
+        [answer.pi for answer in scored],
+        clusters=[answer.cluster for answer in scored],
+    )
 
 
 def _point(scored: Iterable[Scored]) -> dict[str, Any]:
-    found = list(scored)
-    figures = point(_estimate(found), identified=any(one.identified for one in found))
+    answers = list(scored)
+    figures = point(_estimate(answers), identified=any(answer.identified for answer in answers))
     return figures | {"words": in_words(figures)}
 
 
 def _paired(a: Units, b: Units, shared: Sequence[tuple[str, int]]) -> dict[str, Any]:
     differences = [b[unit].value - a[unit].value for unit in shared]
     pi = [min(a[unit].pi, b[unit].pi) for unit in shared]
-    found = hajek(differences, pi, clusters=[a[unit].cluster for unit in shared], bounds=(-1.0, 1.0))
-    assert found is not None
-    if {one for unit in shared for one in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
+    estimate = hajek(differences, pi, clusters=[a[unit].cluster for unit in shared], bounds=(-1.0, 1.0))
+    assert estimate is not None
+    if {value for unit in shared for value in (a[unit].value, b[unit].value)} <= {0.0, 1.0}:
         name, test = "McNemar", mcnemar(sum(d > 0 for d in differences), sum(d < 0 for d in differences))
     else:
         name, test = "Wilcoxon signed rank", wilcoxon(differences)
-    half = (found.hi - found.lo) / 2.0 if found.lo is not None and found.hi is not None else None
+    half = (estimate.hi - estimate.lo) / 2.0 if estimate.lo is not None and estimate.hi is not None else None
     call = "not enough data" if half is None or half >= 0.05 else "no difference"
-    # The interval decides: it counts users, where the test counts answers.
-    if half is not None and ((found.lo or 0.0) > 0 or (found.hi or 0.0) < 0):
-        call = "better" if found.estimate > 0 else "worse"
+    # The interval decides: it counts users; the test counts answers.
+    if half is not None and ((estimate.lo or 0.0) > 0 or (estimate.hi or 0.0) < 0):
+        call = "better" if estimate.estimate > 0 else "worse"
     outcome = {
-        "difference": {"value": found.estimate, "lo": found.lo, "hi": found.hi},
+        "difference": {"value": estimate.estimate, "lo": estimate.lo, "hi": estimate.hi},
         "test": {"name": name, "p": 1.0 if test is None else test.p},
         "verdict": call,
     }
     if half is None:
-        return outcome | {"need_more": max(1, ENOUGH_CLUSTERS - found.clusters), "need_more_of": "users"}
-    more = more_needed(found.estimate, half, len(shared)) if call == "not enough data" else None
+        return outcome | {"need_more": max(1, ENOUGH_CLUSTERS - estimate.clusters), "need_more_of": "users"}
+    more = more_needed(estimate.estimate, half, len(shared)) if call == "not enough data" else None
     return outcome | {"need_more": more}
 
 
@@ -188,7 +196,7 @@ def _unpaired(a: Sequence[Scored], b: Sequence[Scored]) -> dict[str, Any]:
 
 
 def _flips(store: Store, a: Units, b: Units, shared: Any) -> list[dict[str, Any]]:
-    """The requests that fell most from a to b, the worst first."""
+    """Return the requests whose scores fell most from a to b, the worst first."""
     changed = [unit for unit in shared if b[unit].value != a[unit].value]
     worst = sorted(changed, key=lambda unit: (b[unit].value - a[unit].value, unit))[:_FLIPS]
     rows = {row["trace_id"]: row for row in trace_rows(store, [unit[0] for unit in worst])}

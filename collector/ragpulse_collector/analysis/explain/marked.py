@@ -1,4 +1,4 @@
-"""What differs between a marked stretch of a chart and the rest."""
+"""Finds what differs between selected requests of a chart and the rest."""
 
 from __future__ import annotations
 
@@ -16,183 +16,190 @@ from ragpulse_collector.store.queries.documents import retrievals, shared_docume
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, two_proportion
 
-__all__ = ["Members", "compared", "explain", "held_of"]
+__all__ = ["Members", "compared", "explain", "members_of"]
 
 LEAST = 5
-"""An attribute value seen fewer times than this among the selected is noise."""
+"""The fewest selected requests with an attribute value."""
 _SHOWN = 40
 _TESTED = 16
-"""Findings that are looked at for whether an earlier one explains them."""
+"""How many findings are tested against earlier ones."""
 _CHANCE = 0.05
 Members = dict[Key, set[int]]
 
 
-def held_of(store: Store, rows: Sequence[Row], chosen: set[int], window: Window) -> Members:
-    """What a request may have several of, with the rows that have it: retrievers, how much they found, documents."""
+def members_of(store: Store, rows: Sequence[Row], chosen: set[int], window: Window) -> Members:
+    """Return the rows of each retriever, number of contexts and document: a request may have several of these."""
     ids = [row.trace_id for row in rows]
-    found: Members = defaultdict(set)
-    for place, name, n in retrievals(store, ids, window.parameters).rows:
-        found["retriever", str(name)].add(place)
+    members: Members = defaultdict(set)
+    for index, name, n in retrievals(store, ids, window.parameters).rows:
+        members["retriever", str(name)].add(index)
         if n is not None:
-            found["contexts retrieved", str(n)].add(place)
-    for doc, place in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
-        found["document", doc].add(place)
-    return found
+            members["contexts retrieved", str(n)].add(index)
+    for doc, index in shared_documents(store, ids, sorted(chosen), window.parameters, least=LEAST).rows:
+        members["document", doc].add(index)
+    return members
 
 
-def compared(rows: Sequence[Row], chosen: set[int], held: Members, *, without: str) -> list[dict[str, Any]]:
-    """Every attribute of the chosen rows against the others; `without` is the one that the metric itself counts."""
-    members: Members = defaultdict(set, held)
-    for at, row in enumerate(rows):
+def compared(rows: Sequence[Row], chosen: set[int], shared: Members, *, without: str) -> list[dict[str, Any]]:
+    """Compare every attribute of the chosen rows with the others, except `without`, which the metric itself counts."""
+    members: Members = defaultdict(set, shared)
+    for index, row in enumerate(rows):
         for key in row.attributes:
-            members[key].add(at)
+            members[key].add(index)
     sides = _Side.of(rows, chosen), _Side.of(rows, set(range(len(rows))) - chosen)
-    found = [
-        {"attribute": key[0], "value": key[1], **_differs(rows, *sides, having)}
-        for key, having in members.items()
-        if key[0] != without and len(having & chosen) >= LEAST
+    findings = [
+        {"attribute": key[0], "value": key[1], **_differs(rows, *sides, owners)}
+        for key, owners in members.items()
+        if key[0] != without and len(owners & chosen) >= LEAST
     ]
-    for one, adjusted in zip(found, benjamini_hochberg([one.pop("p") for one in found]), strict=True):
-        one["p_adjusted"] = adjusted
-    found.sort(key=lambda one: (one["p_adjusted"] > _CHANCE, -_lift(one), -one["selected"]["share"]))
-    _fold([one for one in found if one["p_adjusted"] <= _CHANCE and _lift(one) > 1][:_TESTED], rows, sides, members)
-    return [{"explained_by": None, **one} for one in found[:_SHOWN]]
+    for finding, adjusted in zip(findings, benjamini_hochberg([finding.pop("p") for finding in findings]), strict=True):
+        finding["p_adjusted"] = adjusted
+    findings.sort(key=lambda finding: (finding["p_adjusted"] > _CHANCE, -_lift(finding), -finding["selected"]["share"]))
+    _fold(
+        [finding for finding in findings if finding["p_adjusted"] <= _CHANCE and _lift(finding) > 1][:_TESTED],
+        rows,
+        sides,
+        members,
+    )
+    return [{"explained_by": None, **finding} for finding in findings[:_SHOWN]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Some of the rows by their places, and what they add up to in all and by user."""
+    """Some of the rows by index, with their sums in all and by user."""
 
-    places: set[int]
+    indexes: set[int]
     by_user: dict[int, float]
     """The weight of each user's rows."""
-    none: Moments
-    """The sums of a share of 0."""
+    zero: Moments
+    """The sums for a share of 0."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row], places: set[int]) -> _Side:
-        """Add up the weights."""
-        weights, own = _by_user(rows, places), _by_user(rows, places, power=2)
-        w, ww = math.fsum(weights.values()), math.fsum(own.values())
+    def of(cls, rows: Sequence[Row], indexes: set[int]) -> _Side:
+        """Add up the weights of the rows."""
+        weights, squares_by_user = _by_user(rows, indexes), _by_user(rows, indexes, power=2)
+        w, ww = math.fsum(weights.values()), math.fsum(squares_by_user.values())
         squares = math.fsum(weight * weight for weight in weights.values())
-        part = math.fsum(own[user] / weight for user, weight in weights.items())
-        heaviest = max((rows[at].weight for at in places), default=0.0)
+        part = math.fsum(squares_by_user[user] / weight for user, weight in weights.items())
+        heaviest = max((rows[index].weight for index in indexes), default=0.0)
         largest = max(weights.values(), default=0.0)
-        none = Moments(len(places), len(weights), w, 0, 0, ww, squares, 0, 0, 0, part, heaviest, largest, 0, 0, 0)
-        return cls(places, weights, none)
+        none = Moments(len(indexes), len(weights), w, 0, 0, ww, squares, 0, 0, 0, part, heaviest, largest, 0, 0, 0)
+        return cls(indexes, weights, none)
 
     def share(self, rows: Sequence[Row], inside: set[int]) -> tuple[float, float | None]:
-        """The share that some of its rows have, and the number of independent requests that tell as much."""
+        """Return the share of some of its rows, and the equivalent number of independent requests."""
         sums = _by_user(rows, inside)
-        found = math.fsum(sums.values())
+        total = math.fsum(sums.values())
         pairs = [(weight, self.by_user[user]) for user, weight in sums.items()]
-        seen = replace(
-            self.none, wy=found, wyy=found, cluster_ws=math.fsum(s * w for s, w in pairs),
+        moments = replace(
+            self.zero, wy=total, wyy=total, cluster_ws=math.fsum(s * w for s, w in pairs),
             cluster_ss=math.fsum(s * s for s, _ in pairs), cluster_means=math.fsum(s * s / w for s, w in pairs),
-            least=float(len(inside) == len(self.places)), most=float(bool(inside)),
+            least=float(len(inside) == len(self.indexes)), most=float(bool(inside)),
         )  # fmt: skip
-        return found / self.none.w, seen.trials()
+        return total / self.zero.w, moments.trials()
 
 
-def _by_user(rows: Sequence[Row], places: Iterable[int], *, power: int = 1) -> dict[int, float]:
+def _by_user(rows: Sequence[Row], indexes: Iterable[int], *, power: int = 1) -> dict[int, float]:
     sums: dict[int, float] = defaultdict(float)
-    for at in places:
-        sums[rows[at].cluster] += rows[at].weight ** power
+    for index in indexes:
+        sums[rows[index].cluster] += rows[index].weight ** power
     return sums
 
 
-def _differs(rows: Sequence[Row], chosen: _Side, others: _Side, having: set[int]) -> dict[str, Any]:
-    """Shares of an attribute on both sides, their ratio, and the p-value of the difference."""
-    inside, outside = chosen.places & having, others.places & having
-    (share, size), (other, rest) = chosen.share(rows, inside), others.share(rows, outside)
+def _differs(rows: Sequence[Row], selected_side: _Side, other_side: _Side, owners: set[int]) -> dict[str, Any]:
+    """Return the shares of an attribute on both sides, their ratio, and the p-value of the difference."""
+    inside, outside = selected_side.indexes & owners, other_side.indexes & owners
+    (share, size), (other_share, other_trials) = selected_side.share(rows, inside), other_side.share(rows, outside)
     test = None
-    if size is not None and rest is not None:
-        test = two_proportion(round(share * size), round(size), round(other * rest), round(rest))
+    if size is not None and other_trials is not None:
+        test = two_proportion(round(share * size), round(size), round(other_share * other_trials), round(other_trials))
     return {
         "selected": {"n": len(inside), "share": share},
-        "baseline": {"n": len(outside), "share": other},
-        "lift": share / other if other else None,
+        "baseline": {"n": len(outside), "share": other_share},
+        "lift": share / other_share if other_share else None,
         "p": 1.0 if test is None or test.p is None else test.p,
     }
 
 
-def _lift(one: Mapping[str, Any]) -> float:
-    return math.inf if one["lift"] is None else float(one["lift"])
+def _lift(finding: Mapping[str, Any]) -> float:
+    return math.inf if finding["lift"] is None else float(finding["lift"])
 
 
-def _fold(found: Sequence[dict[str, Any]], rows: Sequence[Row], sides: tuple[_Side, _Side], members: Members) -> None:
-    """Mark what is not more common any more among the rows that lack an earlier attribute."""
-    kept: list[tuple[Key, _Side, _Side]] = []
-    for one in found:
-        key = one["attribute"], one["value"]
-        cause = next((cause for cause, a, b in kept if _by_chance(rows, a, b, members[key])), None)
+def _fold(
+    findings: Sequence[dict[str, Any]], rows: Sequence[Row], sides: tuple[_Side, _Side], members: Members
+) -> None:
+    """Mark findings that are no more common among the rows without an earlier attribute."""
+    causes: list[tuple[Key, _Side, _Side]] = []
+    for finding in findings:
+        key = finding["attribute"], finding["value"]
+        cause = next((cause for cause, a, b in causes if _by_chance(rows, a, b, members[key])), None)
         if cause:
-            one["explained_by"] = {"attribute": cause[0], "value": cause[1]}
+            finding["explained_by"] = {"attribute": cause[0], "value": cause[1]}
         else:
-            chosen, others = (_Side.of(rows, side.places - members[key]) for side in sides)
-            kept.append((key, chosen, others))
+            selected_side, other_side = (_Side.of(rows, side.indexes - members[key]) for side in sides)
+            causes.append((key, selected_side, other_side))
 
 
-def _by_chance(rows: Sequence[Row], chosen: _Side, others: _Side, having: set[int]) -> bool:
-    if not others.places or len(chosen.places & having) < LEAST:
+def _by_chance(rows: Sequence[Row], selected_side: _Side, other_side: _Side, owners: set[int]) -> bool:
+    if not other_side.indexes or len(selected_side.indexes & owners) < LEAST:
         return True
-    rest = _differs(rows, chosen, others, having)
-    return rest["p"] > _CHANCE or _lift(rest) <= 1
+    difference = _differs(rows, selected_side, other_side, owners)
+    return difference["p"] > _CHANCE or _lift(difference) <= 1
 
 
 _COLUMNS, _ROWS = 60, 20
 _DIP = 4.0
-"""A stretch of time is marked where its bad requests exceed the expected ones by so many standard deviations."""
+"""The excess of bad requests of a dip, in standard deviations."""
 
 
 def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Answer `GET explain`: `metric`, `from`, `to`, the box `sel_from sel_to sel_lo sel_hi`, `bad`, filters.
 
-    `bad` selects failing answers, failed requests, or the highest tenth of a number; without a box it is that of the
-    worst stretch of time, where there is one (`dip`). Attributes are in the order of lift, those that may be chance
-    last; `explained_by` names an earlier one without which an attribute is not more common. Shares are weighted by 1/pi
+    `bad` selects failing answers, failed requests, or the highest tenth of a number; without a box those of the worst
+    period, if there is one (`dip`). Attributes are in order of lift, those that may be chance last; `explained_by`
+    names an earlier attribute without which an attribute is not more common. Shares are weighted by 1/pi
     where the metric is sampled. p is that of a two-proportion test on effective numbers, in which requests of one user
     are dependent and few users prove nothing; it is adjusted for the many values looked at (Benjamini-Hochberg). Over
     20,000 requests a random sample is read.
     """
     now = clock()
-    window, keep = window_of({"width": _COLUMNS, **params}, now=now), filter_of(params, skip=("name",))
+    window, filters = window_of({"width": _COLUMNS, **params}, now=now), filter_of(params, skip=("name",))
     metric = str(params.get("metric") or params.get("name") or "latency_p50")
-    rows = read(store, metric, window, keep)
+    rows = read(store, metric, window, filters)
     bars, box = _bars(rows, window), dict(params)
     dip = _dip(bars) if params.get("bad") else None
     if dip and not any(params.get(edge) for edge in ("sel_from", "sel_to")):
         box |= {"sel_from": dip[0], "sel_to": dip[1]}
     inside = _box(box, now)
-    chosen = {at for at, row in enumerate(rows) if inside(row) and (row.bad or not params.get("bad"))}
-    differ = bool(chosen) and len(chosen) < len(rows)
-    held = held_of(store, rows, chosen, window) if differ else {}
+    selected = {index for index, row in enumerate(rows) if inside(row) and (row.bad or not params.get("bad"))}
+    differ = bool(selected) and len(selected) < len(rows)
+    members = members_of(store, rows, selected, window) if differ else {}
     return {
         "metric": metric,
-        "n_selected": len(chosen),
-        "n_baseline": len(rows) - len(chosen),
+        "n_selected": len(selected),
+        "n_baseline": len(rows) - len(selected),
         "sampled": len(rows) >= MOST_ROWS,
         "dip": dip and {"from": dip[0], "to": dip[1]},
-        "bars": [{"t": iso(at), "n": n, "bad": bad} for at, n, bad in bars],
+        "bars": [{"t": iso(start), "n": n, "bad": bad} for start, n, bad in bars],
         "heatmap": _heatmap(rows, window),
-        "attributes": compared(rows, chosen, held, without=metric.partition("_")[0]) if differ else [],
+        "attributes": compared(rows, selected, members, without=metric.partition("_")[0]) if differ else [],
     }
 
 
 def _bars(rows: Sequence[Row], window: Window) -> list[tuple[datetime, int, int]]:
-    """Start, requests and bad ones of each time bucket."""
+    """Return start, requests and bad requests of each time bucket."""
     starts, counts = list(window.starts()), [[0, 0] for _ in window.starts()]
     step = timedelta(seconds=window.step_s)
     for row in rows:
-        count = counts[min(len(starts) - 1, max(0, (row.at - starts[0]) // step))]
+        count = counts[min(len(starts) - 1, max(0, (row.time - starts[0]) // step))]
         count[0] += 1
         count[1] += row.bad
-    return [(at, n, bad) for at, (n, bad) in zip(starts, counts, strict=True)]
+    return [(start, n, bad) for start, (n, bad) in zip(starts, counts, strict=True)]
 
 
 def _dip(bars: Sequence[tuple[datetime, int, int]]) -> tuple[str | None, str | None] | None:
-    """The stretch of buckets whose bad requests exceed the overall share most surely; None where none does."""
-    total, bad = sum(n for _, n, _ in bars), sum(one for _, _, one in bars)
+    """Return the period whose bad requests exceed the overall share most surely, or None."""
+    total, bad = sum(n for _, n, _ in bars), sum(n_bad for _, _, n_bad in bars)
     if len(bars) < 2 or not 0 < bad < total:
         return None
     share, best = bad / total, (_DIP, 0, 0)
@@ -218,7 +225,7 @@ def _box(params: Mapping[str, Any], now: datetime) -> Callable[[Row], bool]:
     low, high = (_number(params, name) for name in ("sel_lo", "sel_hi"))
 
     def inside(row: Row) -> bool:
-        in_time = (first is None or row.at >= first) and (last is None or row.at < last)
+        in_time = (first is None or row.time >= first) and (last is None or row.time < last)
         return in_time and (low is None or row.value >= low) and (high is None or row.value <= high)
 
     return inside
@@ -235,16 +242,16 @@ def _number(params: Mapping[str, Any], name: str) -> float | None:
 
 
 def _heatmap(rows: Sequence[Row], window: Window) -> dict[str, Any]:
-    """Counts per time bucket and value bin; the last value bin also holds what lies beyond the 99th percentile."""
+    """Return counts per time bucket and value bin; the last bin also holds values above the 99th percentile."""
     starts = list(window.starts())
     if not rows:
-        return {"x": [iso(at) for at in starts], "y": [], "cells": []}
+        return {"x": [iso(start) for start in starts], "y": [], "cells": []}
     values = sorted(row.value for row in rows)
     low, high = values[0], values[min(len(values) - 1, int(len(values) * 0.99))]
     width = (high - low) / _ROWS or 1.0
     cells = [[0] * _ROWS for _ in starts]
     step = timedelta(seconds=window.step_s)
     for row in rows:
-        x = min(len(starts) - 1, max(0, (row.at - starts[0]) // step))
+        x = min(len(starts) - 1, max(0, (row.time - starts[0]) // step))
         cells[x][min(_ROWS - 1, max(0, int((row.value - low) / width)))] += 1
-    return {"x": [iso(at) for at in starts], "y": [low + width * index for index in range(_ROWS)], "cells": cells}
+    return {"x": [iso(start) for start in starts], "y": [low + width * index for index in range(_ROWS)], "cells": cells}

@@ -1,4 +1,4 @@
-"""The requests behind a chart, with what is known of each: which are bad; the worst, median and best of a bucket."""
+"""Reads the requests of a chart with their attributes; the worst, median and best of a bucket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNT = 5
 
 
 def column_of(metric: str) -> str:
-    """The column of `traces` that a traffic metric is made of; latency stands for those that only count."""
+    """Return the column of `traces` of a traffic metric; latency for metrics that only count."""
     errors = "coalesce(error, false)::INTEGER"
     columns = {"latency": "latency_ms", "ttft": "ttft_ms", "error": errors, "errors": errors}
     same = ("cost_usd", "input_tokens", "output_tokens")
@@ -32,18 +32,18 @@ def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     """Answer `GET exemplars`: five worst, median and best traces of one bucket (`name`, `t`, `step`, filters)."""
     now = clock()
     name = str(params.get("name") or "")
-    at = instant(params.get("t"), now=now)
-    if at is None:
+    start = instant(params.get("t"), now=now)
+    if start is None:
         window = window_of({"width": 1, **params}, now=now).whole
     else:
         step = duration_s(params.get("step") or 3600)
-        window = window_of({"from": at, "to": at + timedelta(seconds=step), "width": 1}, now=now).whole
+        window = window_of({"from": start, "to": start + timedelta(seconds=step), "width": 1}, now=now).whole
     source, parameters, worst_is_high = source_of(store, name, window, params)
     ends = store.read(
         f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source})", parameters
     ).rows[0]
     low, high, middle = ends[0] or [], ends[1] or [], ends[2]
-    near = (
+    median_rows = (
         []
         if middle is None
         else store.read(
@@ -52,26 +52,26 @@ def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     )
     ids = {
         "worst": high if worst_is_high else low,
-        "median": [one for (one,) in near],
+        "median": [trace_id for (trace_id,) in median_rows],
         "best": low if worst_is_high else high,
     }
-    return {part: trace_rows(store, found) for part, found in ids.items()}
+    return {part: trace_rows(store, trace_ids) for part, trace_ids in ids.items()}
 
 
 def source_of(store: Store, name: str, window: Window, params: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
-    """A query for trace ids with what the metric is made of, its parameters, and whether high is worse."""
-    keep = filter_of(params, skip=("name",))
+    """Return a query for trace ids and values of the metric, its parameters, and whether high is worse."""
+    filters = filter_of(params, skip=("name",))
     family, _, evaluator = name.partition(":")
     if not evaluator:
         column = column_of(name)
         sql = (
             f"SELECT trace_id AS id, {column} AS y FROM traces"
-            f" WHERE start_time >= $first AND start_time < $last AND {keep.sql} AND {column} IS NOT NULL"
+            f" WHERE start_time >= $first AND start_time < $last AND {filters.sql} AND {column} IS NOT NULL"
         )
-        return sql, {**window.parameters, **keep.parameters}, True
+        return sql, {**window.parameters, **filters.parameters}, True
     if family not in MEASURES:
         raise ValueError(f"no metric {name!r}")
-    sample = sample_of(store, evaluator, window.parameters, keep)
+    sample = sample_of(store, evaluator, window.parameters, filters)
     sql = (
         "SELECT replace(trace_id::VARCHAR, '-', '') AS id, normalized AS y"
         f" FROM ({sample.sql}) WHERE status = 'ok' AND normalized IS NOT NULL"
@@ -98,33 +98,33 @@ _SCRIPT = (
     + " ".join(f"WHEN regexp_matches(query, '\\p{{{name}}}') THEN '{name}'" for name in _SCRIPTS)
     + " WHEN query IS NOT NULL THEN 'Latin' END"
 )
-"""What a question is written in: sure, where a guess at its language would not be."""
+"""The script of a question; its language would be a guess."""
 _WORST = 0.1
-"""Where nothing passes or fails, this share counts as bad: the highest values of traffic, the lowest scores."""
+"""Without pass or fail, this share is bad: the highest values of traffic, the lowest scores."""
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request: when, its value, the weight it stands for, its attributes, and whether it is bad."""
+    """One request: time, value, weight, attributes, and whether it is bad."""
 
     trace_id: str
-    at: datetime
+    time: datetime
     value: float
     weight: float
     attributes: tuple[Key, ...]
     bad: bool
     cluster: int
-    """Whose request it is."""
+    """A hash of user, session or trace."""
 
 
-def read(store: Store, metric: str, window: Window, keep: Filter) -> list[Row]:
-    """The requests of a range, a random sample of very many."""
+def read(store: Store, metric: str, window: Window, filters: Filter) -> list[Row]:
+    """Return the requests of a range, at most a random sample of 20,000."""
     family, _, evaluator = metric.partition(":")
     scored = bool(evaluator) and family in MEASURES
     if scored:
         sample = sample_of(
-            store, evaluator, window.parameters, keep, columns=(*_ATTRIBUTES, "tags", "metadata", "query")
+            store, evaluator, window.parameters, filters, columns=(*_ATTRIBUTES, "tags", "metadata", "query")
         )
         source, parameters = (
             f"SELECT trace_id, request_time AS start_time, {MEASURES[family]} AS y, pi, passing, cluster,"
@@ -137,8 +137,8 @@ def read(store: Store, metric: str, window: Window, keep: Filter) -> list[Row]:
             f"SELECT trace_id::UUID AS trace_id, start_time, {column_of(metric)} AS y,"
             f" coalesce(upstream_pi, 1) AS pi, NULL AS passing, {CLUSTER} AS cluster, {_COLUMNS_READ}, query"
             " FROM traces"
-            f" WHERE start_time >= $first AND start_time < $last AND {keep.sql}",
-            {**window.parameters, **keep.parameters},
+            f" WHERE start_time >= $first AND start_time < $last AND {filters.sql}",
+            {**window.parameters, **filters.parameters},
         )
     rows = store.read(
         f"SELECT trace_id, start_time, y, pi, passing, {_COLUMNS_READ}, {_SCRIPT}, length(query), cluster"
@@ -153,7 +153,7 @@ def read(store: Store, metric: str, window: Window, keep: Filter) -> list[Row]:
             row[1],
             float(row[2]),
             1.0 / row[3],
-            tuple(_named(row[5:-1])),
+            tuple(_attributes_of(row[5:-1])),
             bad(float(row[2]), row[4]),
             row[-1],
         )
@@ -162,7 +162,7 @@ def read(store: Store, metric: str, window: Window, keep: Filter) -> list[Row]:
 
 
 def _bad(values: Sequence[tuple[float, bool | None]], *, scored: bool) -> Callable[[float, bool | None], bool]:
-    """What counts as bad: an answer that does not pass, an error, the highest tenth, or the lowest tenth of scores."""
+    """Return the test for bad: an answer that fails, an error, the highest tenth, or the lowest tenth of scores."""
     if any(passing is not None for _, passing in values):
         return lambda _, passing: passing is False
     ordered = sorted((value for value, _ in values), reverse=not scored)
@@ -170,13 +170,13 @@ def _bad(values: Sequence[tuple[float, bool | None]], *, scored: bool) -> Callab
         all_bad = not scored and ordered[:1] == [1.0]
         return lambda *_: all_bad
     limit = ordered[int(len(ordered) * _WORST)]
-    if limit == ordered[-1]:  # most are alike: those that are not
+    if limit == ordered[-1]:  # most are equal: the others
         return lambda value, _: value < limit if scored else value > limit
     return lambda value, _: value <= limit if scored else value >= limit
 
 
-def _named(values: Sequence[Any]) -> Iterator[Key]:
-    """Attribute and value of everything that is known of a request; lengths in doublings."""
+def _attributes_of(values: Sequence[Any]) -> Iterator[Key]:
+    """Yield attribute and value of a request; lengths in powers of two."""
     for name, value in zip(_ATTRIBUTES, values, strict=False):
         if value is not None:
             yield name, str(value).lower() if isinstance(value, bool) else str(value)

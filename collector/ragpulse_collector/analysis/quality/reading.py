@@ -1,4 +1,4 @@
-"""Reads an evaluator's estimates by group and bucket from the sums that the store adds up."""
+"""Reads an evaluator's estimates by group and bucket from sums of the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = (
     " count(y) AS n, sum(y * (y * (1 / pi))) AS wyy, 1 / min(CASE WHEN y IS NOT NULL THEN pi END) AS heaviest,"
     " min(y) AS low, max(y) AS high, count_if(y > 0 AND y < 1) AS between"
 )
-"""Of the verdicts of one status: what `_Part` holds, and the moments in which users do not matter."""
+"""Sums over the verdicts of one status: the fields of `_Part`, and the moments that do not depend on users."""
 _BY_USER = (
     "count(w) AS clusters, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww, sum(w * w) AS w2, sum(w * wy) AS ws,"
     " sum(wy * wy) AS s2, sum(wy * (wy / w)) AS means, sum(ww / w) AS own, max(w) AS largest"
@@ -38,79 +38,82 @@ def estimates(
     store: Store,
     evaluator: str | None,
     window: Window,
-    keep: Filter,
+    filters: Filter,
     *,
     groups: tuple[str, ...] = (),
     family: str = "quality",
 ) -> list[Bucket]:
     """Estimate `quality` (normalized), `score` (native) or `pass_rate` per group, version, judge and bucket.
 
-    For one evaluator, or for all of them (None) in one pass. A bucket in which answers were selected and none has a
-    verdict is there, too: everything is missing.
+    For one evaluator, or for all (None) in one pass. A bucket without any verdict is included if answers were selected:
+    all are missing.
     """
-    sample = sample_of(store, evaluator, window.parameters, keep, columns=groups)
-    read = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
-    rows = store.read(read, sample.parameters).rows
-    return _buckets(rows, _missing(store, evaluator, window, keep, groups), len(groups), bounded=family != "score")
+    sample = sample_of(store, evaluator, window.parameters, filters, columns=groups)
+    sql = f"{_clustered(sample.sql, window, groups, family)} {_summed('line', ('t', *groups))}"
+    rows = store.read(sql, sample.parameters).rows
+    return _buckets(rows, _missing(store, evaluator, window, filters, groups), len(groups), bounded=family != "score")
 
 
-def estimates_and_whole(store: Store, window: Window, keep: Filter) -> tuple[list[Bucket], list[Bucket]]:
+def estimates_and_whole(store: Store, window: Window, filters: Filter) -> tuple[list[Bucket], list[Bucket]]:
     """Estimate the quality of every evaluator by bucket, and over the whole window, from one pass over the scores.
 
     A user who asks in several buckets is one user of the window.
     """
-    sample = sample_of(store, None, window.parameters, keep)
-    read = f"{_clustered(sample.sql, window, (), 'quality')} {_summed('line', ('t',))}"
-    rows = store.read(f"{read} UNION ALL {_summed('whole', ('NULL::TIMESTAMP AS t',))}", sample.parameters).rows
-    lost, first = _missing(store, None, window, keep, ()), window.first
+    sample = sample_of(store, None, window.parameters, filters)
+    sql = f"{_clustered(sample.sql, window, (), 'quality')} {_summed('line', ('t',))}"
+    rows = store.read(f"{sql} UNION ALL {_summed('whole', ('NULL::TIMESTAMP AS t',))}", sample.parameters).rows
+    missing_by_key, first = _missing(store, None, window, filters, ()), window.first
     in_all: dict[tuple[Any, ...], Missing] = {}
-    for (evaluator, _), missing in lost.items():
-        in_all[evaluator, first] = in_all.get((evaluator, first), Missing()) + missing
-    whole = [(row[0], first, *row[2:]) for row in rows if row[1] is None]
-    found = _buckets([row for row in rows if row[1] is not None], lost, 0, bounded=True)
-    return found, _buckets(whole, in_all, 0, bounded=True)
+    for (evaluator, _), bucket_missing in missing_by_key.items():
+        in_all[evaluator, first] = in_all.get((evaluator, first), Missing()) + bucket_missing
+    whole_rows = [(row[0], first, *row[2:]) for row in rows if row[1] is None]
+    buckets = _buckets([row for row in rows if row[1] is not None], missing_by_key, 0, bounded=True)
+    return buckets, _buckets(whole_rows, in_all, 0, bounded=True)
 
 
 def _clustered(sample: str, window: Window, groups: tuple[str, ...], family: str) -> str:
-    """The verdicts, and what those of each user add up to by line: evaluator, bucket, group, version, judge and status.
+    """Return CTEs of verdicts and of their sums by user and line (evaluator, bucket, group, version, judge, status).
 
-    Most users ask once in a bucket, so that hardly anything is added up here: little is carried along.
+    Most users ask once in a bucket, so that these sums have few columns.
     """
     line = "evaluator, version, judge, status"
-    listed = "".join(f", {group}" for group in groups)
+    group_sql = "".join(f", {group}" for group in groups)
     return f"""
         WITH verdicts AS MATERIALIZED (
-            SELECT {line}, {window.bucket("request_time")} AS t{listed}, cluster, pi, source, request_time, passing,
+            SELECT {line}, {window.bucket("request_time")} AS t{group_sql}, cluster, pi, source, request_time, passing,
                    identified, CASE WHEN status = 'ok' THEN {MEASURES[family]} END AS y,
-                   hash({line}) AS whole, hash({line}, t{listed}) AS line
+                   hash({line}) AS whole, hash({line}, t{group_sql}) AS line
             FROM ({sample}) WHERE pi IS NOT NULL),
         users AS MATERIALIZED (
             SELECT line, whole, cluster, sum(1 / pi) AS w, sum(y * (1 / pi)) AS wy, sum((1 / pi) * (1 / pi)) AS ww
             FROM verdicts WHERE y IS NOT NULL GROUP BY line, whole, cluster)"""
 
 
-def _summed(line: str, place: tuple[str, ...]) -> str:
-    """The sums of each line; `whole` lines join the users of all buckets."""
+def _summed(key: str, place_columns: tuple[str, ...]) -> str:
+    """Return the query for the sums of each line; `whole` lines join the users of all buckets."""
     users = "users"
-    if line == "whole":
+    if key == "whole":
         users = "(SELECT whole, cluster, sum(w) AS w, sum(wy) AS wy, sum(ww) AS ww FROM users GROUP BY whole, cluster)"
-    head = f"evaluator, {', '.join(place)}, version, judge, status"
+    head = f"evaluator, {', '.join(place_columns)}, version, judge, status"
     return f"""
-        SELECT p.* EXCLUDE ({line}, n, wyy, heaviest, low, high, between), {_MOMENTS}
-        FROM (SELECT {head}, {_PLAIN}, any_value({line}) AS {line} FROM verdicts GROUP BY ALL) p
-        LEFT JOIN (SELECT {line}, {_BY_USER} FROM {users} GROUP BY {line}) u ON u.{line} = p.{line}"""
+        SELECT p.* EXCLUDE ({key}, n, wyy, heaviest, low, high, between), {_MOMENTS}
+        FROM (SELECT {head}, {_PLAIN}, any_value({key}) AS {key} FROM verdicts GROUP BY ALL) p
+        LEFT JOIN (SELECT {key}, {_BY_USER} FROM {users} GROUP BY {key}) u ON u.{key} = p.{key}"""
 
 
 def _buckets(
-    rows: Iterable[Sequence[Any]], lost: Mapping[tuple[Any, ...], Missing], groups: int, *, bounded: bool
+    rows: Iterable[Sequence[Any]], missing_by_key: Mapping[tuple[Any, ...], Missing], groups: int, *, bounded: bool
 ) -> list[Bucket]:
-    lines: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
-    place = 4 + groups
+    by_line: dict[tuple[Any, ...], list[_Part]] = defaultdict(list)
+    n_keys = 4 + groups
     for row in rows:
-        lines[tuple(row[:place])].append(_Part(*[*row[place : place + 9], Moments.of(row[place + 9 :])]))
-    found = [_bucket(key, parts, lost.get(key[:-2], Missing()), bounded) for key, parts in lines.items()]
-    found += _unseen(found, lost, bounded)
-    return sorted(found, key=lambda one: (one.evaluator, one.at, str(one.group), one.last, str(one.version)))
+        by_line[tuple(row[:n_keys])].append(_Part(*[*row[n_keys : n_keys + 9], Moments.of(row[n_keys + 9 :])]))
+    buckets = [_bucket(key, parts, missing_by_key.get(key[:-2], Missing()), bounded) for key, parts in by_line.items()]
+    buckets += _unseen(buckets, missing_by_key, bounded)
+    return sorted(
+        buckets,
+        key=lambda bucket: (bucket.evaluator, bucket.start, str(bucket.group), bucket.last, str(bucket.version)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,62 +132,70 @@ class _Part:
     moments: Moments | None
 
 
-def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], lost: Missing, bounded: bool) -> Bucket:
-    evaluator, at, *group, version, judge = key
-    answer = next((one for one in parts if one.status == "ok"), None)
-    failed = [one for one in parts if one.status in ("invalid", "error")]
+def _bucket(key: tuple[Any, ...], parts: Sequence[_Part], missing: Missing, bounded: bool) -> Bucket:
+    evaluator, start, *group, version, judge = key
+    answer = next((part for part in parts if part.status == "ok"), None)
+    failed = [part for part in parts if part.status in ("invalid", "error")]
     return Bucket(
         evaluator=evaluator,
         group=tuple(group),
         version=version,
         judge=judge,
-        at=at,
+        start=start,
         moments=answer.moments if answer else None,
-        counts=dict.fromkeys(FAILURES, 0) | {one.status: int(one.n) for one in parts if one.status in FAILURES},
-        online={one.status: int(one.online) for one in parts if one.online},
+        counts=dict.fromkeys(FAILURES, 0) | {part.status: int(part.n) for part in parts if part.status in FAILURES},
+        online={part.status: int(part.online) for part in parts if part.online},
         missing=replace(
-            lost, failed=sum(int(one.n) for one in failed), weight=lost.weight + sum(one.weight for one in failed)
+            missing,
+            failed=sum(int(part.n) for part in failed),
+            weight=missing.weight + sum(part.weight for part in failed),
         ),
         first=answer.first if answer else None,
-        last=max(one.last for one in parts),
+        last=max(part.last for part in parts),
         passed=answer.passed if answer else 0.0,
         called=answer.called if answer else 0.0,
         bounded=bounded,
-        identified=any(one.identified for one in parts),
+        identified=any(part.identified for part in parts),
     )
 
 
-def _unseen(found: Sequence[Bucket], lost: Mapping[tuple[Any, ...], Missing], bounded: bool) -> list[Bucket]:
-    """Buckets without any verdict, as points of the line that was in force: the last one before, else the first."""
-    seen = {(one.evaluator, one.at, *one.group) for one in found}
-    missed = []
-    for key, missing in lost.items():
-        evaluator, at, *group = key
-        lines = sorted((one for one in found if one.evaluator == evaluator), key=lambda one: one.last)
-        lines = [one for one in lines if one.group == tuple(group)] or lines
-        line = next((one for one in reversed(lines) if one.at <= at), lines[0] if lines else None)
-        if key not in seen and missing.n:
-            missed.append(
+def _unseen(
+    buckets: Sequence[Bucket], missing_by_key: Mapping[tuple[Any, ...], Missing], bounded: bool
+) -> list[Bucket]:
+    """Return buckets without any verdict, with the version in force: the last one before, else the first."""
+    keys = {(bucket.evaluator, bucket.start, *bucket.group) for bucket in buckets}
+    unseen = []
+    for key, missing in missing_by_key.items():
+        evaluator, start, *group = key
+        candidates = sorted(
+            (bucket for bucket in buckets if bucket.evaluator == evaluator), key=lambda bucket: bucket.last
+        )
+        candidates = [bucket for bucket in candidates if bucket.group == tuple(group)] or candidates
+        latest = next(
+            (bucket for bucket in reversed(candidates) if bucket.start <= start), candidates[0] if candidates else None
+        )
+        if key not in keys and missing.n:
+            unseen.append(
                 Bucket(
-                    evaluator=evaluator, group=tuple(group), version=line.version if line else None,
-                    judge=line.judge if line else None, at=at, counts=dict.fromkeys(FAILURES, 0), online={},
-                    missing=missing, last=at, bounded=bounded,
+                    evaluator=evaluator, group=tuple(group), version=latest.version if latest else None,
+                    judge=latest.judge if latest else None, start=start, counts=dict.fromkeys(FAILURES, 0), online={},
+                    missing=missing, last=start, bounded=bounded,
                 )
             )  # fmt: skip
-    return missed
+    return unseen
 
 
 def _missing(
-    store: Store, evaluator: str | None, window: Window, keep: Filter, groups: tuple[str, ...]
+    store: Store, evaluator: str | None, window: Window, filters: Filter, groups: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Missing]:
-    """Selected units that have no verdict, by evaluator, bucket and group."""
+    """Return the selected units without a verdict, by evaluator, bucket and group."""
     rows = store.read(
         f"SELECT d.evaluator, {window.bucket('d.request_time')} AS t{''.join(f', t.{group}' for group in groups)},"
         " count_if(NOT d.sampled), count_if(d.sampled), sum(1 / d.pi)"
         f" FROM ({without_verdict(evaluator)}) d"
-        f" JOIN ({facts_of(keep, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
-        # Pacing leaves out units whose u lies above pi: they were never selected. A cap drops selected ones.
+        f" JOIN ({facts_of(filters, (*groups, 'upstream_pi'))}) t ON t.trace_id = d.trace_id"
+        # Pacing leaves out units with u above pi: they were never selected. A cap drops selected units.
         " WHERE d.sampled OR d.u * coalesce(t.upstream_pi, 1) < d.pi GROUP BY ALL",
-        {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters, **keep.parameters},
+        {**({} if evaluator is None else {"evaluator": evaluator}), **window.parameters, **filters.parameters},
     ).rows
     return {tuple(row[:-3]): Missing(dropped=row[-3], pending=row[-2], weight=row[-1]) for row in rows}

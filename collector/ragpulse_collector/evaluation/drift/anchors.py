@@ -1,4 +1,4 @@
-"""Judges a frozen set again, without the recorded calls: the same question may get another answer by now."""
+"""Judges a frozen set again, without recorded calls: the judge's answers may have changed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ragpulse_collector.evaluation.drift.report import (
     Anchor,
     Anchors,
     Check,
-    choose,
+    anchored_evaluators,
+    draw_anchors,
     drift,
-    frozen,
-    keep_anchors,
-    keep_check,
-    watched,
+    load_anchors,
+    store_anchors,
+    store_check,
 )
 from ragpulse_collector.evaluation.jobs import Resolve
 from ragpulse_collector.evaluation.scores import cost_of
@@ -36,39 +36,39 @@ _TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class DriftWatch:
-    """Freezes anchors, judges them again, and says whose a move of the live score is."""
+    """Freezes anchors, judges them again, and attributes a move of the live score to judge or application."""
 
     store: Store
     resolve: Resolve
-    """Makes an evaluator whose judge is really asked, not its record."""
+    """Makes an evaluator without recorded calls: its judge is always asked."""
     ledger: Ledger
     concurrency: int = 4
-    every: str = "never"
-    """How long after its freezing or last check a set is judged again by `run_due`."""
-    tell: Callable[[Mapping[str, Any]], object] | None = None
+    interval: str = "never"
+    """How long after its freezing or last check `run_due` judges a set again."""
+    on_check: Callable[[Mapping[str, Any]], object] | None = None
     """Called with the report after each check."""
     clock: Callable[[], datetime] = utc_now
 
     def report(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer `GET drift`: one evaluator's report, without `evaluator` those of all that have a frozen set.
+        """Answer `GET drift`: the report of `evaluator`, or of all evaluators with a frozen set.
 
-        Raises LookupError where nothing is frozen for the one that was named.
+        Raises LookupError where the evaluator has none.
         """
         if params.get("evaluator"):
             report = drift(self.store, params, clock=self.clock)
             due = self._next_check(report)
             return report | {"next_check": None if due is None else iso(due)}
-        reports = [self.report({**params, "evaluator": name}) for name in watched(self.store)]
-        return {"watched": reports, "every": None if self.every == "never" else self.every}
+        reports = [self.report({**params, "evaluator": name}) for name in anchored_evaluators(self.store)]
+        return {"watched": reports, "every": None if self.interval == "never" else self.interval}
 
     def _next_check(self, report: Mapping[str, Any]) -> datetime | None:
-        if self.every == "never":
+        if self.interval == "never":
             return None
         last = instant(report["checks"][0]["at"] if report["checks"] else report["frozen_at"], now=self.clock())
-        return None if last is None else last + timedelta(seconds=duration_s(self.every))
+        return None if last is None else last + timedelta(seconds=duration_s(self.interval))
 
     def run_due(self) -> int:
-        """Judge every set again whose time has come; returns how many. One that fails waits for the next call."""
+        """Judge every set that is due; returns how many. A set that fails waits for the next call."""
         done = 0
         for report in self.report({})["watched"]:
             due = self._next_check(report)
@@ -82,17 +82,17 @@ class DriftWatch:
         return done
 
     def freeze(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Choose and keep the anchors of `evaluator`, instead of earlier ones; answers the report."""
-        anchors = choose(self.store, params, clock=self.clock)
-        self.store.write(lambda tx: keep_anchors(tx, anchors)).result()
+        """Draw and store the anchors of `evaluator`, which replace earlier ones; returns the report."""
+        anchors = draw_anchors(self.store, params, clock=self.clock)
+        self.store.write(lambda tx: store_anchors(tx, anchors)).result()
         return self.report({"evaluator": anchors.evaluator})
 
     def run(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Judge the anchors of `evaluator` again, store what was found, and answer the report.
+        """Judge the anchors of `evaluator` again, store the result, and return the report.
 
-        Draws on the day's judge budget; raises PermissionError, with nothing stored, where that is spent.
+        Uses the day's judge budget; raises PermissionError, with nothing stored, where that is spent.
         """
-        anchors = frozen(self.store, str(params.get("evaluator") or ""))
+        anchors = load_anchors(self.store, str(params.get("evaluator") or ""))
         evaluator = self.resolve(anchors.evaluator)
         try:
             results = asyncio.run(self._judge(evaluator, anchors))
@@ -111,22 +111,22 @@ class DriftWatch:
             values=tuple(result.normalized if result.status == "ok" else None for result in results),
             cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         )
-        self.store.write(lambda tx: keep_check(tx, check)).result()
+        self.store.write(lambda tx: store_check(tx, check)).result()
         report = self.report({"evaluator": anchors.evaluator})
-        if self.tell is not None:
-            self.tell(report)
+        if self.on_check is not None:
+            self.on_check(report)
         return report
 
     async def _judge(self, evaluator: Evaluator, anchors: Anchors) -> list[EvaluationResult]:
         slots = asyncio.Semaphore(self.concurrency)
 
-        async def one(anchor: Anchor) -> EvaluationResult:
+        async def judge(anchor: Anchor) -> EvaluationResult:
             async with slots:
                 return await self._ask(evaluator, anchor)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(anchor)) for anchor in anchors.anchors]
+                tasks = [group.create_task(judge(anchor)) for anchor in anchors.anchors]
         finally:
             await close_judge(evaluator.judge)
         return [task.result() for task in tasks]
@@ -146,7 +146,7 @@ class DriftWatch:
         return result
 
     def _reserve(self, evaluator: Evaluator, case: Case) -> Reservation | None:
-        if not self.ledger.limits() or not (usd := self.ledger.at_most(evaluator, case)):
+        if not self.ledger.limits() or not (usd := self.ledger.max_cost(evaluator, case)):
             return None
         job_id = uuid4().hex
         reservation = Reservation(evaluator=evaluator.name, usd=usd, job_id=job_id, day=self.clock())
