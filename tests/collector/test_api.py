@@ -311,6 +311,15 @@ def test_names_are_known_by_scores_labels_and_rules(collector: Start) -> None:
         client.call("GET traces", {"evaluator": "thums"})
 
 
+@pytest.mark.parametrize("label_pi", [0, -0.5, 1.5, "NaN"])
+def test_a_label_without_a_probability_is_refused(collector: Start, label_pi: object) -> None:
+    """It would make every corrected number of the evaluator fail."""
+    label = {"trace_id": f"{1:032x}", "evaluator": "judge", "passing": True, "label_pi": label_pi}
+    with pytest.raises(ClientError, match="label_pi") as raised:
+        connect(collector().url).call("POST labels", label)
+    assert raised.value.status == 400
+
+
 def test_scores_that_somebody_sends_may_have_a_name_like_an_evaluators(collector: Start) -> None:
     """`refusals` is a slip of `refusal` until it has scores."""
     running = collector()

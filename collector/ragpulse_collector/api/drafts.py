@@ -73,7 +73,7 @@ class Label(Params):
     passing: bool | None = None
     comment: Text | None = None
     annotator: Text | None = None
-    label_pi: float | None = None
+    label_pi: float | None = Field(None, gt=0, le=1)
 
     @model_validator(mode="after")
     def _has_verdict(self) -> Label:

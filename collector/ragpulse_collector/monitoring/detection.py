@@ -22,8 +22,9 @@ from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_evaluators.statistics import Interval, Moments, clopper_pearson, minus
 
-__all__ = ["detects"]
+__all__ = ["NOTHING_MEASURED", "detects"]
 
+NOTHING_MEASURED = "nothing was measured in the last day, so what it can detect is unknown"
 _DROP = 0.10
 """The described change, unless the limit lies further away."""
 _POWER = NormalDist().inv_cdf(0.9)
@@ -77,7 +78,7 @@ def detects(store: Store, monitor: MonitorSettings, now: datetime) -> str | None
         return None
     typical = _typical(store, monitor, now, condition)
     if typical is None:
-        return "nothing was measured in the last day, so what it can detect is unknown"
+        return NOTHING_MEASURED
     if typical.window is None:
         return None
     rising = condition.sign == ">" or monitor.metric == "error_rate"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ragpulse_collector.monitoring.changes import changes_by_group
 from ragpulse_collector.monitoring.counts import Change, Periods
 from ragpulse_collector.monitoring.definitions import DRIFT, Definitions, Monitor
 from ragpulse_collector.monitoring.delivery import Outbox, Undelivered, send
-from ragpulse_collector.monitoring.detection import detects
+from ragpulse_collector.monitoring.detection import NOTHING_MEASURED, detects
 from ragpulse_collector.monitoring.measure import (
     LOOKS,
     Condition,
@@ -39,6 +40,7 @@ from ragpulse_collector.store.rows import utc_now
 
 __all__ = ["Monitors"]
 
+_log = logging.getLogger(__name__)
 _LENIENT = 0.8
 """Confidence of the interval that must be clear before a firing monitor recovers."""
 _SETTLED = 0.05
@@ -52,6 +54,8 @@ _MAX_LOOKS = 200
 """Looks at stored data for a preview; more looks per window find little more."""
 _DETECTS_MAX_AGE = timedelta(minutes=5)
 """How old the text about what a monitor can detect may be; it describes the last day."""
+_EMPTY_MAX_AGE = timedelta(seconds=10)
+"""The same while nothing is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +90,16 @@ class Monitors:
     def check(self, now: datetime | None = None) -> int:
         """Look at every monitor that is due; returns the number of changed states."""
         time = now or self._clock()
-        due_monitors = [
+        due = [
             monitor for monitor in self.definitions if monitor.broken is None and self._is_due(monitor.settings, time)
         ]
-        return sum(self._look(monitor, time) for monitor in due_monitors)
+        changed = 0
+        for monitor in due:
+            try:
+                changed += self._look(monitor, time)
+            except Exception:  # noqa: BLE001 - the boundary of a monitor: the others must alert all the same
+                _log.exception("monitor %s could not be checked; it is checked again", monitor.settings.name)
+        return changed
 
     def list(self) -> dict[str, Any]:
         """Answer `GET monitors`: every monitor with its states and their history."""
@@ -118,7 +128,7 @@ class Monitors:
                     firings.append({"t": iso(time), "group": json.loads(group), "text": finding.text})
                 state[group] = {"state": finding.state}
         answer = {"days": _PREVIEW.days, "would_have_fired": len(firings), "firings": firings[-20:]}
-        return answer | {"detects": detects(self._store, draft, now)}
+        return answer | {"detects": detects(self._reader(draft), draft, now)}
 
     def mute(self, name: str, seconds: float | None, *, actor: str) -> Monitor:
         """Send no messages of a monitor for `seconds`, None: send them again. Raises LookupError."""
@@ -165,12 +175,16 @@ class Monitors:
 
     def _look(self, monitor: Monitor, now: datetime) -> int:
         name = monitor.settings.name
-        self._last_looks[name] = now
         stored_states = latest_states(self._store.read, name)
         findings = self._findings(monitor.settings, now, stored_states)
+        self._last_looks[name] = now
         return sum(
             self._store_state(monitor, group, finding, stored_states.get(group)) for group, finding in findings.items()
         )
+
+    def _reader(self, monitor: MonitorSettings) -> Store:
+        """Return the store; with a `where` under the limits of users' SQL."""
+        return self._store.limited() if monitor.where else self._store
 
     def _findings(
         self, monitor: MonitorSettings, now: datetime, stored_states: Mapping[str, Mapping[str, Any]]
@@ -190,7 +204,7 @@ class Monitors:
         seconds = duration_s(monitor.window)
         window = Window(now - timedelta(seconds=seconds), now, 0)
         options = {"group_by": monitor.group_by, "where": monitor.where}
-        readings_by_group = readings(self._store, monitor.metric, window, options, condition)
+        readings_by_group = readings(self._reader(monitor), monitor.metric, window, options, condition)
         groups = readings_by_group.keys() | stored_states.keys() | (set() if monitor.group_by else {"{}"})
         # The promised rate is that of the monitor, over all its groups.
         confidence = confidence_for(monitor.false_alarms_per_year / max(1, len(groups)), seconds)
@@ -213,7 +227,7 @@ class Monitors:
         periods = Periods(end, step, duration_s(monitor.baseline))
         options = {"group_by": monitor.group_by, "where": monitor.where}
         changes = changes_by_group(
-            self._store, monitor.metric, periods, options,
+            self._reader(monitor), monitor.metric, periods, options,
             strict=lambda tests: confidence_for(monitor.false_alarms_per_year / tests / 2.0, step, looks=1.0),
             lenient=lambda tests: 1.0 - _SETTLED / tests,
         )  # fmt: skip
@@ -306,7 +320,7 @@ class Monitors:
         """Return links to the worst traces of the window; none for a metric that single traces do not have."""
         params = {"name": monitor.metric, "where": monitor.where, **span, **json.loads(group)}
         try:
-            traces = exemplars(self._store.limited() if monitor.where else self._store, params, clock=self._clock)
+            traces = exemplars(self._reader(monitor), params, clock=self._clock)
         except (ValueError, LookupError):
             return []
         return [f"{self._url}/traces/{quote(row['trace_id'])}" for row in traces["worst"][:_WORST]]
@@ -314,8 +328,8 @@ class Monitors:
     def _detects(self, monitor: MonitorSettings) -> str | None:
         now = self._clock()
         read_at, text = self._detected.get(monitor, (datetime.min, None))
-        if now - read_at >= _DETECTS_MAX_AGE:
-            text = detects(self._store, monitor, now)
+        if now - read_at >= (_EMPTY_MAX_AGE if text == NOTHING_MEASURED else _DETECTS_MAX_AGE):
+            text = detects(self._reader(monitor), monitor, now)
             self._detected[monitor] = now, text
         return text
 

@@ -65,7 +65,9 @@ class Pacer:
 
     def update(self, now: datetime) -> dict[str, float]:
         """Recompute the scales from the ledger and the decisions since the last time; call it about once a minute."""
-        since = self._updated_at or now - _FIRST_WINDOW
+        since = self._updated_at
+        if since is None or since > now:  # at the start, or the clock was set back
+            since = now - _FIRST_WINDOW
         seconds = (now - since).total_seconds()
         if seconds < 1.0:
             return self._scales()

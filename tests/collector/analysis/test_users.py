@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from stored_units import T0, Units, trace_id, uniform
 
-from ragpulse_collector.analysis.calibration import _label_draw, _Judged, calibration
+from ragpulse_collector.analysis.calibration import _Judged, _label_draw, calibration
 from ragpulse_collector.analysis.compare import compare
 from ragpulse_collector.analysis.overview import overview
 from ragpulse_collector.analysis.plan import check

@@ -153,3 +153,54 @@ def test_hysteresis() -> None:
 def test_false_alarms_per_year_set_the_confidence() -> None:
     """Four a year over hourly windows looked at four times each: one look in 8766."""
     assert 1.0 - confidence_for(4, 3600) == pytest.approx(2 * 4 / (4 * 8766))
+
+
+def test_a_monitor_that_fails_does_not_stop_the_others(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are checked, the log names it, and the next check tries it again."""
+    names = ("first", "second")
+    monitors = watching(
+        store, *(MonitorSettings(name=name, metric="requests", condition="no data", window="1d") for name in names)
+    )
+
+    def states() -> list[str]:
+        return [monitor["state"] for monitor in monitors.list()["monitors"]]
+
+    findings = monitors._findings
+
+    def failing(monitor: MonitorSettings, *rest: Any) -> Any:
+        if monitor.name == "first":
+            raise RuntimeError("the query took too long")
+        return findings(monitor, *rest)
+
+    monkeypatch.setattr(monitors, "_findings", failing)
+    assert monitors.check(T0) == 1
+    assert states() == ["undecided", "firing"]
+    assert "monitor first could not be checked" in caplog.text
+    monkeypatch.setattr(monitors, "_findings", findings)
+    assert monitors.check(T0 + timedelta(seconds=1)) == 1
+    assert states() == ["firing", "firing"]
+
+
+def test_a_clock_that_was_set_back_does_not_delay_the_next_check(store: EmbeddedStore) -> None:
+    """The last look lies in the future then."""
+    fill(store, 0, 20, at=T0 - timedelta(minutes=30), good=1.0, over=timedelta(minutes=20))
+    monitors = watching(store, MonitorSettings(name="m", metric="requests", condition="no data", window="1h"))
+    for at, state in ((T0 + timedelta(hours=5), "firing"), (T0, "ok")):
+        monitors.check(at)
+        assert monitors.list()["monitors"][0]["state"] == state
+
+
+def test_a_condition_on_traces_is_read_under_limits(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `where` of the API is a user's SQL, also when a monitor reads it in the background."""
+    limited: list[EmbeddedStore] = []
+    monkeypatch.setattr(EmbeddedStore, "limited", lambda self: limited.append(self) or self)
+    fill(store, 0, 20, at=T0 - timedelta(minutes=30), good=1.0, over=timedelta(minutes=20))
+    draft = MonitorSettings(name="m", metric="requests", condition="< 5", where="service = 'a'")
+    monitors = watching(store, draft)
+    monitors.check(T0)
+    assert limited
+    limited.clear()
+    monitors.preview(draft.model_copy(update={"metric": "error_rate"}))
+    assert limited
