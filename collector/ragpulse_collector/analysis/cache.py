@@ -16,7 +16,7 @@ from ragpulse_collector.analysis.traffic import (
     DecisionCounts,
     Tail,
     TrafficBucket,
-    decided,
+    decision_counts,
     failing,
     p95,
     prompt_markers,
@@ -91,7 +91,7 @@ class Snapshot:
 
     def decided(self) -> list[DecisionCounts]:
         """Return how many units of each bucket were eligible and selected for each evaluator."""
-        return self.part("decided", lambda: decided(self.store, self.window, self.filters, self.groups))
+        return self.part("decided", lambda: decision_counts(self.store, self.window, self.filters, self.groups))
 
     def part_of_size(self, part: str, size: int, read: Callable[[], Any]) -> Any:
         """Return a costly part; it is read again when the `size` of its data has changed by more than a thousandth."""
@@ -132,7 +132,7 @@ class Snapshot:
         """Return whether every part that an older snapshot has read is read here too."""
         return older._parts.keys() <= self._parts.keys()
 
-    def covered_s(self, start: datetime) -> float:
+    def seconds_covered(self, start: datetime) -> float:
         """Return the seconds of a bucket that lie in the range, before now, and after the first span of the store."""
         first_start: datetime | None = self.part("begun", lambda: first_span(self.store))
         first = max(start, self.window.first, first_start or self.window.first)
@@ -198,13 +198,13 @@ class Snapshots:
         with self._lock:
             now = self._timer()
             entry = self._entries.pop(key, None) or _Entry(now, snapshot)
-            if now - entry.made > self._max_age_s + 2.0 * entry.newest.read_s and not entry.serves(now, params):
+            if now - entry.made > self._max_age_s + 2.0 * entry.newest.read_s and not entry.is_young(now, params):
                 snapshot.inherit(entry.newest)
                 entry = _Entry(now, snapshot, entry.newest, entry.made)
             self._entries[key] = entry
             while len(self._entries) > _MAX_SNAPSHOTS:
                 self._entries.pop(next(iter(self._entries)))
-            return entry.chosen(now, params)
+            return entry.snapshot(now, params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +216,11 @@ class _Entry:
     older: Snapshot | None = None
     older_made: float = 0.0
 
-    def serves(self, now: float, params: Mapping[str, Any]) -> bool:
+    def is_young(self, now: float, params: Mapping[str, Any]) -> bool:
         """Return whether the newest is young enough for the request's `max_age`."""
         return now - self.made <= float(params.get("max_age") or 0.0)
 
-    def chosen(self, now: float, params: Mapping[str, Any]) -> Snapshot:
+    def snapshot(self, now: float, params: Mapping[str, Any]) -> Snapshot:
         """Return the newest; the older one if it is young enough and the newest is still being read."""
         accepted = now - self.older_made <= float(params.get("max_age") or 0.0)
         return self.older if self.older and accepted and not self.newest.covers(self.older) else self.newest

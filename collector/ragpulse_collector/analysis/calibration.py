@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.analysis.quality import moved, point
+from ragpulse_collector.analysis.quality import move_point, point
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
@@ -41,7 +41,7 @@ _ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _JudgedUnit:
     """One judged unit: the judge's value, its inclusion probability, and the label of a person, if any."""
 
     trace_id: str
@@ -55,7 +55,7 @@ class _Judged:
     label_pi: float | None
 
 
-def _judged(store: Store, evaluator: str, window: Window, filters: Filter) -> list[_Judged]:
+def _judged(store: Store, evaluator: str, window: Window, filters: Filter) -> list[_JudgedUnit]:
     sample = sample_of(store, evaluator, window.parameters, filters)
     rows = store.read(
         "SELECT s.trace_id, s.request_time, s.version, s.judge, s.normalized, s.pi, s.cluster, l.human, l.label_pi"
@@ -63,7 +63,7 @@ def _judged(store: Store, evaluator: str, window: Window, filters: Filter) -> li
         " WHERE s.pi IS NOT NULL AND s.status = 'ok' AND s.normalized IS NOT NULL",
         sample.parameters,
     ).rows
-    return [_Judged(row[0].hex, *row[1:]) for row in rows]
+    return [_JudgedUnit(row[0].hex, *row[1:]) for row in rows]
 
 
 def correct(store: Store, evaluator: str, window: Window, filters: Filter, all_series: list[dict[str, Any]]) -> None:
@@ -104,7 +104,7 @@ class _Correction:
         return plus(part, self.error).within(0.0, 1.0)
 
 
-def _correction(judged: Sequence[_Judged]) -> _Correction | None:
+def _correction(judged: Sequence[_JudgedUnit]) -> _Correction | None:
     """Return the correction by sampled labels; None where labels or users are too few."""
     labelled = [answer for answer in judged if answer.human is not None and answer.label_pi is not None]
     if len(labelled) < _ENOUGH:
@@ -124,7 +124,7 @@ def _move(point: dict[str, Any], correction: _Correction) -> None:
     if value is None or lo is None or hi is None:
         return
     point["uncorrected"] = {"value": value, "lo": lo, "hi": hi}
-    moved(point, asdict(correction(Interval(value, lo, hi))))
+    move_point(point, asdict(correction(Interval(value, lo, hi))))
 
 
 def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], 
 
 
 def _report(
-    judged: Sequence[_Judged], version: str | None, judge: str | None, *, since: datetime
+    judged: Sequence[_JudgedUnit], version: str | None, judge: str | None, *, since: datetime
 ) -> dict[str, Any] | None:
     own = [answer for answer in judged if (answer.version, answer.judge) == (version, judge)]
     labelled = [answer for answer in own if answer.human is not None]
@@ -178,7 +178,7 @@ def _report(
     }
 
 
-def _note(labelled: Sequence[_Judged], *, corrected: bool) -> str | None:
+def _note(labelled: Sequence[_JudgedUnit], *, corrected: bool) -> str | None:
     """Return why nothing is corrected."""
     if corrected:
         return None
@@ -225,7 +225,7 @@ def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     return {"traces": [row | {"label_pi": first[row["trace_id"]][2]} for row in trace_rows(store, list(first))]}
 
 
-def _label_draw(evaluator: str, answer: _Judged) -> tuple[int, float, float]:
+def _label_draw(evaluator: str, answer: _JudgedUnit) -> tuple[int, float, float]:
     """Return the round in which a trace is drawn, its position in the round (0..1), and the probability of that round.
 
     Both depend on trace and verdict only: a part of a round is a random sample of it.
@@ -238,7 +238,7 @@ def _label_draw(evaluator: str, answer: _Judged) -> tuple[int, float, float]:
     return _ROUNDS, 1.0, (1.0 - pi) ** _ROUNDS
 
 
-def _number(name: str, answer: _Judged) -> float:
+def _number(name: str, answer: _JudgedUnit) -> float:
     """Return a number in [0, 1) for each trace and round, independent of the sampler's u."""
     return int(hashlib.sha256(f"label:{name}:{answer.trace_id}".encode()).hexdigest()[:13], 16) / 16.0**13
 
@@ -348,7 +348,7 @@ def _narrow(
         "note": note,
     }
     if assisted is not None:
-        moved(shown_point, {key: verdicts for key, verdicts in point(assisted).items() if key != "users"})
+        move_point(shown_point, {key: verdicts for key, verdicts in point(assisted).items() if key != "users"})
 
 
 def _require_full_check(evaluator: str, check: str, answers: Sequence[_Answer]) -> None:

@@ -57,7 +57,7 @@ def changes(snapshot: Snapshot) -> list[dict[str, Any]]:
     """
     markers = [(instant(marker["t"], now=snapshot.now), marker["text"]) for marker in snapshot.markers()]
     shifts = (_shift(series, snapshot, markers) for series in (*_quality(snapshot), *_traffic(snapshot)))
-    return sorted((shift for shift in shifts if shift), key=lambda one: -one["sureness"])
+    return sorted((shift for shift in shifts if shift), key=lambda shift: -shift["sureness"])
 
 
 def _shift(series: _Series, snapshot: Snapshot, markers: Sequence[tuple[Any, str]]) -> dict[str, Any] | None:

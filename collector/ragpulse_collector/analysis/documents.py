@@ -44,7 +44,7 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     order = _SORTS[params.get("sort") or "retrieved"]
     scored = sample_of(store, evaluator, window.parameters, filters)
     used = sample_of(store, "context_utilization", window.parameters, filters, prefix="used_")
-    sql = _QUERY.format(scored=scored.sql, used=used.sql, held=documents_of(filters), order=order)
+    sql = _QUERY.format(scored=scored.sql, used=used.sql, retrievals=documents_of(filters), order=order)
     limit = min(1000, max(1, int(params.get("limit") or 100)))
     rows = store.read(sql, {**scored.parameters, **used.parameters, "limit": limit}).dicts()
     names = named_documents(store, [row["doc"] for row in rows], window.parameters)
@@ -57,30 +57,30 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
 
 
 _QUERY = f"""
-WITH given AS MATERIALIZED ({{held}}
-), held AS MATERIALIZED (
-    SELECT trace, doc FROM given GROUP BY trace, doc
+WITH retrievals AS MATERIALIZED ({{retrievals}}
+), pairs AS MATERIALIZED (
+    SELECT trace, doc FROM retrievals GROUP BY trace, doc
 ), scored AS MATERIALIZED (
     SELECT hash(trace_id) AS trace, normalized AS y, pi, cluster, identified FROM ({{scored}})
     WHERE status = 'ok' AND pi > 0 AND normalized IS NOT NULL
 ), uses AS MATERIALIZED (
-    SELECT hash(trace_id) AS trace, flatten(list(from_json(parts::JSON -> '$.used', '["BIGINT"]'))) AS places
+    SELECT hash(trace_id) AS trace, flatten(list(from_json(parts::JSON -> '$.used', '["BIGINT"]'))) AS used_ranks
     FROM ({{used}}) WHERE status = 'ok' AND parts IS NOT NULL GROUP BY trace
-), placed AS (
-    SELECT trace, doc, min(place) AS place FROM (
-        SELECT trace, doc, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS place
-        FROM given WHERE has_text AND trace IN (SELECT trace FROM uses)) GROUP BY trace, doc
+), ranks AS (
+    SELECT trace, doc, min(text_rank) AS text_rank FROM (
+        SELECT trace, doc, row_number() OVER (PARTITION BY trace ORDER BY start_time, span_id, rank) AS text_rank
+        FROM retrievals WHERE has_text AND trace IN (SELECT trace FROM uses)) GROUP BY trace, doc
 ), used AS (
-    SELECT doc, count(*) AS n_use, count_if(list_contains(places, place)) AS n_used
-    FROM placed JOIN uses USING (trace) GROUP BY doc
+    SELECT doc, count(*) AS n_use, count_if(list_contains(used_ranks, text_rank)) AS n_used
+    FROM ranks JOIN uses USING (trace) GROUP BY doc
 ), whole AS (
     SELECT sum(y / pi) AS wy, sum(1 / pi) AS w, sum(y / pi) / sum(1 / pi) AS prior
-    FROM scored WHERE trace IN (SELECT trace FROM given)
+    FROM scored WHERE trace IN (SELECT trace FROM retrievals)
 ), sums AS (
     SELECT doc, sum(c_w) AS w, sum(c_wy) AS wy, sum(c_ww) AS ww, sum(c_w * c_w) AS cluster_ww,
            sum(c_w * c_wy) AS cluster_ws, sum(c_wy * c_wy) AS cluster_ss
     FROM (SELECT doc, sum(1 / pi) AS c_w, sum(y / pi) AS c_wy, sum(1 / pi / pi) AS c_ww
-          FROM held JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
+          FROM pairs JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 ), rated AS MATERIALIZED (
     SELECT doc, wy / w AS mean, prior,
            greatest({SQUARED_ERROR}, greatest(0.01, prior * (1 - prior)) * ww / (w * w)) AS error
@@ -88,31 +88,31 @@ WITH given AS MATERIALIZED ({{held}}
 ), spread AS (
     SELECT CASE WHEN count(*) > 1 THEN greatest(0.0, avg((mean - prior) ** 2 - error)) ELSE 0.0 END AS between
     FROM rated
-), found AS (
+), ranked AS (
     SELECT doc, retrieved, n_used / n_use AS used_share,
            prior + (mean - prior) * CASE WHEN between > 0 THEN between / (between + error) ELSE 0.0 END AS shrunk,
            count_if(n_used = 0) OVER () AS never_used, count(*) OVER () AS total
-    FROM (SELECT doc, count(*) AS retrieved FROM held GROUP BY doc) LEFT JOIN used USING (doc)
+    FROM (SELECT doc, count(*) AS retrieved FROM pairs GROUP BY doc) LEFT JOIN used USING (doc)
          LEFT JOIN rated USING (doc), spread
 ), listed AS MATERIALIZED (
-    SELECT * FROM found ORDER BY {{order}}, retrieved DESC, doc LIMIT $limit
-), asked AS (
-    SELECT count(DISTINCT query) AS queries, count(DISTINCT trace) AS traces FROM given
-), seen AS (
+    SELECT * FROM ranked ORDER BY {{order}}, retrieved DESC, doc LIMIT $limit
+), totals AS (
+    SELECT count(DISTINCT query) AS queries, count(DISTINCT trace) AS traces FROM retrievals
+), history AS (
     SELECT doc, count(DISTINCT query) AS queries, max(start_time) AS last_seen
-    FROM given SEMI JOIN listed USING (doc) GROUP BY doc
+    FROM retrievals SEMI JOIN listed USING (doc) GROUP BY doc
 ), summed AS (
     SELECT doc, [{MOMENTS}] AS moments, bool_or(known) AS identified
     FROM (SELECT doc, cluster, bool_or(identified) AS known, {CLUSTER_SUMS.format(y="y")}
-          FROM held SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
+          FROM pairs SEMI JOIN listed USING (doc) JOIN scored USING (trace) GROUP BY doc, cluster) GROUP BY doc
 )
-SELECT listed.*, seen.queries, seen.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
-       asked.queries AS all_queries, asked.traces AS all_traces
-FROM listed JOIN seen USING (doc) LEFT JOIN summed USING (doc), whole, asked ORDER BY {{order}}, retrieved DESC, doc
+SELECT listed.*, history.queries, history.last_seen, moments, identified, whole.wy AS whole_wy, whole.w AS whole_w,
+       totals.queries AS all_queries, totals.traces AS all_traces
+FROM listed JOIN history USING (doc) LEFT JOIN summed USING (doc), whole, totals ORDER BY {{order}}, retrieved DESC, doc
 """
-"""The documents to list. `place` is the rank of a context among those with a text, as for evaluators. `error` is the
-squared error of a document's mean, at least that of a yes-or-no score; `between` is the variance between documents, by
-the method of moments."""
+"""The documents to list. `text_rank` is the rank of a context among those with a text, as for evaluators. `error` is
+the squared error of a document's mean, at least that of a yes-or-no score; `between` is the variance between documents,
+by the method of moments."""
 
 
 def _document(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ragpulse_collector.analysis.cache import Snapshot, Snapshots, snapshot_of
 from ragpulse_collector.analysis.changes import changes
 from ragpulse_collector.analysis.quality import NO_POINT, Bucket, current
 from ragpulse_collector.analysis.selection import iso
-from ragpulse_collector.analysis.traffic import summed
+from ragpulse_collector.analysis.traffic import sum_coverage
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import has_service, newest_span
 from ragpulse_collector.store.rows import utc_now
@@ -46,7 +46,7 @@ def overview(
         return traffic_answer
     window, filters = snapshot.window.whole, snapshot.filters
     buckets, before = snapshot.whole(), snapshot.before()
-    rows = summed(snapshot.decided(), buckets)
+    rows = sum_coverage(snapshot.decided(), buckets)
     names = sorted({bucket.evaluator for bucket in buckets})
     answers = sum(row["scored"] for row in rows)
     share: Estimate | None = snapshot.part_of_size("good", answers, lambda: good_share(store, window, filters, names))
@@ -85,33 +85,33 @@ def _traffic(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _headline(evaluator: str, now: Sequence[Bucket], before: Sequence[Bucket]) -> dict[str, Any]:
-    chosen = current(one for one in now if one.evaluator == evaluator)
-    if chosen is None:
+    bucket = current(candidate for candidate in now if candidate.evaluator == evaluator)
+    if bucket is None:
         empty = {"version": None, "judge": None, **NO_POINT, "always": None, "passing_rate": None}
         return {"evaluator": evaluator, **empty, "previous": None, "verdict": None}
-    earlier = _same(before, chosen)
+    earlier = _same(before, bucket)
     was = earlier.estimate if earlier else None
     return {
         "evaluator": evaluator,
-        "version": chosen.version,
-        "judge": chosen.judge,
-        **chosen.point(),
-        "always": _always(chosen),
-        "passing_rate": chosen.passing_rate,
+        "version": bucket.version,
+        "judge": bucket.judge,
+        **bucket.point(),
+        "always": _always(bucket),
+        "passing_rate": bucket.passing_rate,
         "previous": None if was is None else {"value": was.estimate, "lo": was.lo, "hi": was.hi},
-        "verdict": _verdict(chosen, earlier),
+        "verdict": _verdict(bucket, earlier),
     }
 
 
-def _always(chosen: Bucket) -> list[float] | None:
+def _always(bucket: Bucket) -> list[float] | None:
     """Return an interval that holds at every look."""
-    interval = None if chosen.estimate is None else always_valid(chosen.estimate, _TAU)
-    return None if interval is None else list(chosen.widened(interval.lo, interval.hi))
+    interval = None if bucket.estimate is None else always_valid(bucket.estimate, _TAU)
+    return None if interval is None else list(bucket.widen(interval.lo, interval.hi))
 
 
-def _same(buckets: Sequence[Bucket], chosen: Bucket) -> Bucket | None:
+def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
     """Return the bucket of the same version and judge: two versions are never compared."""
-    key = (chosen.evaluator, chosen.version, chosen.judge)
+    key = (like.evaluator, like.version, like.judge)
     return next((bucket for bucket in buckets if (bucket.evaluator, bucket.version, bucket.judge) == key), None)
 
 

@@ -185,7 +185,7 @@ def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     if params.get("tag"):
         values["f_tag"] = _texts(params["tag"])
         parts.append("list_has_any(tags, $f_tag::VARCHAR[])")
-    for number, (key, value) in enumerate(_wanted_metadata(params).items()):
+    for number, (key, value) in enumerate(_requested_metadata(params).items()):
         values |= {f"key_{number}": key, f"f_key_{number}": _texts(value)}
         parts.append(f"list_contains($f_key_{number}::VARCHAR[], metadata[$key_{number}::VARCHAR])")
     if params.get("dataset"):
@@ -194,7 +194,7 @@ def _labels_of(params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     return parts, values
 
 
-def _wanted_metadata(params: Mapping[str, Any]) -> dict[str, Any]:
+def _requested_metadata(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the requested keys, from `metadata` of the API and from `metadata.tenant` of a group."""
     by_name = {name.removeprefix(_METADATA): value for name, value in params.items() if name.startswith(_METADATA)}
     return {**(params.get("metadata") or {}), **by_name}

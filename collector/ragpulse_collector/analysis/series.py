@@ -95,7 +95,7 @@ def _traffic(snapshot: Snapshot, name: str) -> list[dict[str, Any]]:
                 points_by_group[tuple(group)][start] = _share(share)
     else:
         for bucket in snapshot.traffic():
-            seconds = snapshot.covered_s(bucket.start) if name == "throughput" else 1.0
+            seconds = snapshot.seconds_covered(bucket.start) if name == "throughput" else 1.0
             points_by_group[bucket.group][bucket.start] = _traffic_point(bucket, name, seconds)
     if not points_by_group and not groups:
         points_by_group[()] = {}

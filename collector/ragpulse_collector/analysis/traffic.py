@@ -253,14 +253,14 @@ def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dat
     now = clock()
     window, filters = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
     return {
-        "coverage": covered(store, window, filters, estimates(store, None, window, filters)),
+        "coverage": coverage_rows(store, window, filters, estimates(store, None, window, filters)),
         "queued": queue(store, now=now).pending,
     }
 
 
-def covered(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+def coverage_rows(store: Store, window: Window, filters: Filter, buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
     """The rows of `coverage`; `buckets` are those of every evaluator in the window."""
-    return summed(decided(store, window, filters), buckets)
+    return sum_coverage(decision_counts(store, window, filters), buckets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,9 @@ class DecisionCounts:
     """Units that could not be selected (pi is 0)."""
 
 
-def decided(store: Store, window: Window, filters: Filter, groups: tuple[str, ...] = ()) -> list[DecisionCounts]:
+def decision_counts(
+    store: Store, window: Window, filters: Filter, groups: tuple[str, ...] = ()
+) -> list[DecisionCounts]:
     """Count the decisions per evaluator, bucket and group."""
     group_sql = "".join(f", {group}" for group in groups)
     only = f" JOIN ({facts_of(filters, groups)}) t ON t.trace_id = d.trace_id" if filters or groups else ""
@@ -293,7 +295,7 @@ def decided(store: Store, window: Window, filters: Filter, groups: tuple[str, ..
     return [DecisionCounts(row[0], row[1], tuple(row[6:]), *row[2:6]) for row in rows]
 
 
-def summed(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+def sum_coverage(counted: Sequence[DecisionCounts], buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
     """Return a row per evaluator over all buckets."""
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for decisions in counted:

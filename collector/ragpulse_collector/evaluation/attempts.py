@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ragpulse_collector.evaluation.batcher import committed
+from ragpulse_collector.evaluation.batcher import commit
 from ragpulse_collector.evaluation.budget import Ledger, OverBudget, Reservation, Reservations
 from ragpulse_collector.evaluation.jobs import Job, Work, by_ids, drop, missing_span
 from ragpulse_collector.evaluation.scores import Verdict, append_verdicts, outbox
@@ -98,7 +98,7 @@ class JobRunner:
 
     async def _attempt_all(self, work: Work) -> bool:
         """Try until there is a final result or no attempt is left; returns whether there is one."""
-        for attempt in range(work.job.attempts, work.most_attempts):
+        for attempt in range(work.job.attempts, work.max_attempts):
             try:
                 reservation = await self._reservations.take(work) if work.judged else None
             except OverBudget as refusal:
@@ -135,9 +135,9 @@ class JobRunner:
     async def _evaluate(self, work: Work) -> EvaluationResult:
         if work.case is None:
             return missing_span(work.evaluator)
-        limit_s = None if work.gated or work.isolated else self._options.timeout_s
+        limit_s = None if work.has_gate or work.isolated else self._options.timeout_s
         async with self._slot(work):
-            with self._running.entry(work.job.job_id) if work.noted else nullcontext():
+            with self._running.entry(work.job.job_id) if work.counts_crashes else nullcontext():
                 try:
                     async with asyncio.timeout(limit_s):
                         return await work.evaluator(work.case)
@@ -152,7 +152,7 @@ class JobRunner:
         """Return what limits concurrency; a slow evaluator of a user never blocks another."""
         if work.isolated:
             return self._own.setdefault(work.isolated, asyncio.Semaphore(work.isolated.limits.processes))
-        if work.gated:
+        if work.has_gate:
             return nullcontext()
         return self._gate if work.judged else self._free
 
@@ -162,7 +162,7 @@ class JobRunner:
         if job.run_id is not None:
             await self._end_run(job.run_id, "capped", reason)
         elif job.u is not None:
-            await committed(self._store, lambda tx: drop(tx, job))
+            await commit(self._store, lambda tx: drop(tx, job))
             self._counts["dropped"] += 1
         else:
             # A person requested it: no estimate depends on it, so an error with the reason ends the job.
@@ -189,7 +189,7 @@ class JobRunner:
         return True
 
     async def _end_run(self, run_id: str, status: str, reason: str) -> None:
-        await committed(self._store, lambda tx: set_status(tx, run_id, status, error=reason))
+        await commit(self._store, lambda tx: set_status(tx, run_id, status, error=reason))
         self._run_ended(run_id)
 
     def _count(self, work: Work, result: EvaluationResult) -> None:

@@ -57,7 +57,7 @@ class Batcher(Generic[In, Out]):
                 future.set_result(value)
 
 
-async def committed(store: Store, work: Callable[[Transaction], Any]) -> Any:
+async def commit(store: Store, work: Callable[[Transaction], Any]) -> Any:
     """Write and wait for the commit; retries while the store is busy."""
     while True:
         try:

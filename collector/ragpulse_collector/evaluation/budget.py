@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, NamedTuple
 
-from ragpulse_collector.evaluation.batcher import Batcher, committed
+from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.jobs import Work
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.ledger import HELD_BACK, Entry, add_entries, reserved, spent_usd
@@ -286,7 +286,7 @@ class Reservations:
 
     def __init__(self, store: Store, ledger: Ledger, clock: Callable[[], datetime]) -> None:
         self._store, self._ledger, self._clock = store, ledger, clock
-        self._reserve = Batcher(self._reserved, every_s=0.02)
+        self._reserve = Batcher(self._reserve_all, every_s=0.02)
         self._open: Counter[Account | None] = Counter()
         self._released = asyncio.Event()
 
@@ -322,8 +322,8 @@ class Reservations:
             self._released.set()
             self._released = asyncio.Event()
 
-    async def _reserved(self, reservations: list[Reservation]) -> Sequence[OverBudget | None]:
-        answers: Sequence[OverBudget | None] = await committed(
+    async def _reserve_all(self, reservations: list[Reservation]) -> Sequence[OverBudget | None]:
+        answers: Sequence[OverBudget | None] = await commit(
             self._store, lambda tx: self._ledger.reserve(tx, reservations)
         )
         return answers

@@ -52,7 +52,7 @@ class Declared(Evaluator):
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """The JSON that `declared` reads."""
+        """The JSON that `read_declaration` reads."""
         own = {"evaluator": self.name, "version": self.version, "judge": self._judge_id}
         return {**own, "label": self.label, "needs": sorted(self.needs)}
 
@@ -61,7 +61,7 @@ class Declared(Evaluator):
         raise LookupError(f"{self.name} is known to the caller only")
 
 
-def declared(description: Any) -> Declared:
+def read_declaration(description: Any) -> Declared:
     """Read `{"evaluator", "version", "judge", "label", "needs"}`; raises ValueError that names the mistake."""
     if not isinstance(description, Mapping):
         raise ValueError("external: an object with evaluator and version is expected")
@@ -78,11 +78,11 @@ def declared(description: Any) -> Declared:
     )
 
 
-def declared_by(run: Run) -> Declared:
+def declaration_of(run: Run) -> Declared:
     """Return the evaluator of a client-side replay; raises ValueError for any other replay."""
     if run.external is None:
         raise ValueError(f"replay {run.run_id} is evaluated by the collector, not by its caller")
-    return declared(run.external)
+    return read_declaration(run.external)
 
 
 def _text(value: Any, key: str, pattern: re.Pattern[str]) -> str:
@@ -158,7 +158,7 @@ class ClientReplays:
         run = latest_runs(self._store, run_id=str(params["id"])).get(str(params["id"]))
         if run is None:
             raise LookupError(f"no replay {params['id']!r}")
-        return run, declared_by(run)
+        return run, declaration_of(run)
 
     def _require_own(self, run: Run, results: Mapping[str, _CallerResult]) -> None:
         foreign = results.keys() - ids_of_run(self._store.read, run.run_id, list(results))

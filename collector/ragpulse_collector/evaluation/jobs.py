@@ -227,7 +227,7 @@ class Work:
         return self.evaluator.judge is not None
 
     @property
-    def most_attempts(self) -> int:
+    def max_attempts(self) -> int:
         """The number of attempts; the store counts by the judge's id, which metrics of other packages have too."""
         return queries.MAX_ATTEMPTS[self.evaluator.judge_id is not None]
 
@@ -237,15 +237,15 @@ class Work:
         return self.evaluator if isinstance(self.evaluator, Isolated) else None
 
     @property
-    def gated(self) -> bool:
+    def has_gate(self) -> bool:
         """Whether the judge itself passes the gate with each request."""
         return isinstance(getattr(self.evaluator.judge, "gate", None), Gate)
 
     @property
-    def noted(self) -> bool:
+    def counts_crashes(self) -> bool:
         """Whether a crash while it runs counts as an attempt: not if built-in code waits for a judge."""
         is_built_in = type(self.evaluator).__module__.partition(".")[0] == "ragpulse_evaluators" and not self.isolated
-        return not (self.gated and is_built_in)
+        return not (self.has_gate and is_built_in)
 
 
 def missing_span(evaluator: Evaluator) -> EvaluationResult:

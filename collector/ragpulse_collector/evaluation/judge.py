@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ragpulse_collector.evaluation.batcher import Batcher, committed
+from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.settings import Settings
 from ragpulse_collector.store import Prices, Store
 from ragpulse_collector.store.ingest.prices import Call
@@ -39,13 +39,13 @@ class JudgePrices:
 
     def __call__(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
         """Return what a call of these lengths costs."""
-        if model in self._free and not self.given(model):
+        if model in self._free and not self.configured_name(model):
             return 0.0
-        provider, _, name = (self.given(model) or model).rpartition("/")
+        provider, _, name = (self.configured_name(model) or model).rpartition("/")
         call = Call(model=name, provider=provider or None, input_tokens=input_tokens, output_tokens=output_tokens)
         return self._prices.cost(call).cost_usd
 
-    def given(self, model: str) -> str | None:
+    def configured_name(self, model: str) -> str | None:
         """Return the name in `[prices]` that means this model: its own, or its last parts after the provider."""
         parts = model.split("/")
         return next((name for i in range(len(parts)) if (name := "/".join(parts[i:])) in self._settings.prices), None)
@@ -53,15 +53,15 @@ class JudgePrices:
     @property
     def limited(self) -> bool:
         """Whether the day's budget applies: not where every configured judge is free."""
-        return not self._all_local or any(map(self.given, self._free))
+        return not self._all_local or any(map(self.configured_name, self._free))
 
-    def settled(self, call: JudgeCall, model: str) -> float | None:
+    def cost_of_call(self, call: JudgeCall, model: str) -> float | None:
         """Return what a call cost: its tokens at the user's price, else what was reported, else at the table's price.
 
         A reply without usage has the reported cost, or none.
         """
         reported = call.cost_usd
-        if reported is not None and not self.given(model):
+        if reported is not None and not self.configured_name(model):
             return reported
         if call.input_tokens is None or call.output_tokens is None:
             return 0.0 if self(model, 0, 0) == self(model, 10**6, 10**6) == 0.0 else reported
@@ -84,7 +84,7 @@ class PricedJudge(JudgeWrapper):
             if failed.maybe_billed:
                 failed.calls = (self._lost(question, model),)
             raise
-        return [call.model_copy(update={"cost_usd": self._prices.settled(call, model)}) for call in calls]
+        return [call.model_copy(update={"cost_usd": self._prices.cost_of_call(call, model)}) for call in calls]
 
     def _lost(self, question: Question, model: str) -> JudgeCall:
         prompt = transcript(question.messages)
@@ -101,8 +101,8 @@ class RecordedCalls:
 
     def __init__(self, store: Store) -> None:
         # No bound methods: a cycle would keep a closed store's file open until the next collection.
-        self._find = Batcher(partial(_found, store), every_s=0.005)
-        self._keep = Batcher(partial(_kept, store), every_s=0.02)
+        self._find = Batcher(partial(_find_calls, store), every_s=0.005)
+        self._keep = Batcher(partial(_store_calls, store), every_s=0.02)
 
     async def get(self, key: str) -> JudgeCall | None:
         """The recorded call, or None."""
@@ -114,11 +114,11 @@ class RecordedCalls:
         await self._keep((key, call.model, call.model_dump_json()))
 
 
-async def _found(store: Store, keys: list[str]) -> Sequence[str | None]:
+async def _find_calls(store: Store, keys: list[str]) -> Sequence[str | None]:
     recorded = await asyncio.to_thread(replies, store.read, keys)
     return [recorded.get(key) for key in keys]
 
 
-async def _kept(store: Store, calls: list[tuple[str, str, str]]) -> Sequence[None]:
-    await committed(store, lambda tx: add_calls(tx, calls))
+async def _store_calls(store: Store, calls: list[tuple[str, str, str]]) -> Sequence[None]:
+    await commit(store, lambda tx: add_calls(tx, calls))
     return [None] * len(calls)

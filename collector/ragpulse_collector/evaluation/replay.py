@@ -15,7 +15,7 @@ from typing import Any
 from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
 from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
-from ragpulse_collector.evaluation.client_replay import Declared, declared
+from ragpulse_collector.evaluation.client_replay import Declared, read_declaration
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.decisions import sampling_number
 from ragpulse_collector.store.queries.jobs import add_replay_jobs
@@ -81,7 +81,7 @@ class Replays:
         matching = self._select(self._store.limited() if params.get("where") else self._store, window, filters)
         limit, cap = params.get("limit"), None if params.get("max_usd") is None else float(params["max_usd"])
         selected = matching if limit is None else matching[: max(0, int(limit))]
-        if _true(params.get("dry_run")):
+        if _is_true(params.get("dry_run")):
             return self._bill(evaluators, selected, cap)
         spec = {**options, "where": params.get("where"), "since": iso(window.first), "until": iso(window.last)}
         cap_per_run = None if cap is None else cap / len(evaluators)
@@ -98,17 +98,17 @@ class Replays:
             return {name: self._resolve(name, **options) for name in _names(params.get("evaluators"))}
         if options or params.get("evaluators") or not isinstance(external, Sequence) or isinstance(external, str):
             raise ValueError("external: a list of evaluators, without evaluators, judge, prompts and loads beside it")
-        declarations = [declared(item) for item in external]
+        declarations = [read_declaration(item) for item in external]
         return {item.name: item for item in declarations}
 
     def list(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return every replay with its progress, newest first."""
         del params
-        return {"replays": [self._shown(run) for run in latest_runs(self._store).values()]}
+        return {"replays": [self._as_json(run) for run in latest_runs(self._store).values()]}
 
     def get(self, run_id: str) -> dict[str, Any]:
         """Return one replay with its progress; raises LookupError."""
-        return self._shown(self._run(run_id))
+        return self._as_json(self._run(run_id))
 
     def cancel(self, run_id: str) -> dict[str, Any]:
         """Stop a running replay; finished results stay, and `resume` continues it."""
@@ -217,7 +217,7 @@ class Replays:
             if (run.external, run.asked.get("where"), run.asked.get("limit")) == signature
         ]
 
-    def _shown(self, run: Run) -> dict[str, Any]:
+    def _as_json(self, run: Run) -> dict[str, Any]:
         done, counts, cost, unknown, first, last = self._progress(run.run_id)
         finished = done >= run.total
         going = run.status in ("running", "external")
@@ -280,5 +280,5 @@ def _names(value: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _true(value: Any) -> bool:
+def _is_true(value: Any) -> bool:
     return str(value).lower() in ("true", "1")

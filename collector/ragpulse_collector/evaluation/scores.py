@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragpulse_collector.evaluation.batcher import Batcher, committed
+from ragpulse_collector.evaluation.batcher import Batcher, commit
 from ragpulse_collector.evaluation.budget import Ledger, Reservation
 from ragpulse_collector.evaluation.jobs import Job, Work, missing_span, prepare
 from ragpulse_collector.store import Store, Transaction
@@ -128,7 +128,7 @@ def outbox(store: Store, ledger: Ledger) -> Batcher[Verdict, None]:
     """Return a batcher that stores verdicts; awaiting it returns once the verdict is on disk."""
 
     async def write(verdicts: list[Verdict]) -> Sequence[None]:
-        await committed(store, lambda tx: append_verdicts(tx, ledger, verdicts))
+        await commit(store, lambda tx: append_verdicts(tx, ledger, verdicts))
         return [None] * len(verdicts)
 
     return Batcher(write, every_s=0.02)
@@ -183,7 +183,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class BatchOutcome:
     """The outcome of a batch; jobs in neither list stay pending."""
 
     verdicts: list[Verdict] = field(default_factory=list)
@@ -197,10 +197,10 @@ class ImmediateScorer:
     def __init__(self, store: Store, throttle: Throttle, clock: Callable[[], datetime]) -> None:
         self._store, self._throttle, self._clock = store, throttle, clock
 
-    def __call__(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> Scored:
+    def __call__(self, jobs: Iterable[tuple[Job, Run | None, Evaluator]], stopped: Callable[[], bool]) -> BatchOutcome:
         """Score the jobs in order until `stopped`; equal verdicts are made once."""
         pause = self._throttle.start()
-        scored, scored_keys = Scored(), set[str]()
+        scored, scored_keys = BatchOutcome(), set[str]()
         for work in prepare(self._store, jobs, pause=pause):
             if stopped():
                 break

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ragpulse_collector.evaluation.attempts import AttemptOptions, JobRunner, RunningJobs, count_interrupted
-from ragpulse_collector.evaluation.batcher import committed
+from ragpulse_collector.evaluation.batcher import commit
 from ragpulse_collector.evaluation.budget import Ledger
 from ragpulse_collector.evaluation.jobs import LONG_AGO, Evaluators, Job, JobPool, Resolve, Work, pending, prepare
 from ragpulse_collector.evaluation.scores import ImmediateScorer, Throttle, append_verdicts
@@ -319,7 +319,7 @@ class Worker:
         scored = await asyncio.to_thread(
             self._immediate_scorer, self._with_evaluators(jobs), self._runner.stopping.is_set
         )
-        await committed(self._store, lambda tx: append_verdicts(tx, self._ledger, scored.verdicts))
+        await commit(self._store, lambda tx: append_verdicts(tx, self._ledger, scored.verdicts))
         for verdict in scored.verdicts:
             self.counts["reused" if verdict.result is None else verdict.result.status] += 1
         self._remove_claims(pool, jobs, scored.unfinished)

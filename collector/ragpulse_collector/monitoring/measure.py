@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
 from ragpulse_collector.analysis.selection import Window, dimensions, filter_of
-from ragpulse_collector.analysis.traffic import NAMES, by_user, covered
+from ragpulse_collector.analysis.traffic import NAMES, by_user, coverage_rows
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import MEASURES
 from ragpulse_collector.store.queries.traces import Filter, public_name, with_columns
@@ -114,14 +114,15 @@ def readings(
     if family == "coverage":
         buckets_of_window = estimates(store, evaluator, window.whole, filters)
         row = next(
-            (row for row in covered(store, window, filters, buckets_of_window) if row["evaluator"] == evaluator), None
+            (row for row in coverage_rows(store, window, filters, buckets_of_window) if row["evaluator"] == evaluator),
+            None,
         )
         return {} if row is None else {"{}": partial(_exact, row["scored"], row["selected"])}
     if family in MEASURES:
         buckets = estimates(store, evaluator, window.whole, filters, groups=groups, family=family)
         by_group = {
-            one.group: [bucket_of_group for bucket_of_group in buckets if bucket_of_group.group == one.group]
-            for one in buckets
+            bucket.group: [bucket_of_group for bucket_of_group in buckets if bucket_of_group.group == bucket.group]
+            for bucket in buckets
         }
         newest = {group: current(group_buckets) for group, group_buckets in by_group.items()}
         return {
@@ -150,7 +151,7 @@ def quality_reading(bucket: Bucket, confidence: float) -> Reading:
         p, trials = min(1.0, max(0.0, estimate.estimate)), bucket.moments.trials(confidence) or 0.0
         exact = _exact(p * trials, trials, confidence)
         if exact.lo is not None and exact.hi is not None:
-            lo, hi = bucket.widened(exact.lo, exact.hi)
+            lo, hi = bucket.widen(exact.lo, exact.hi)
     within = bucket.moments.least >= 0.0 and bucket.moments.most <= 1.0
     return Reading(estimate.estimate, lo, hi, estimate.n, bucket.moments if within else None, bucket.missing_share)
 

@@ -97,11 +97,11 @@ def evaluator_of(store: Store, sides: Sequence[Side], params: Mapping[str, Any],
     evaluators = {side.evaluator for side in sides if side.evaluator}
     if len(evaluators) > 1:
         raise ValueError(f"the sides are different evaluators: {', '.join(sorted(evaluators))}")
-    chosen = params.get("evaluator") or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
-    chosen = chosen or next(iter(evaluators_in(store, window.parameters)), None)
-    if chosen is None:
+    evaluator = params.get("evaluator") or next(iter(evaluators), None) or first_of(store, window, FAITHFUL)
+    evaluator = evaluator or next(iter(evaluators_in(store, window.parameters)), None)
+    if evaluator is None:
         raise LookupError("nothing was scored in this window: start a replay, or look further back")
-    return str(chosen).partition("@")[0]
+    return str(evaluator).partition("@")[0]
 
 
 def read(

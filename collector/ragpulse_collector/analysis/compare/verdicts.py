@@ -59,7 +59,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     for side, units in zip(sides, (a, b), strict=True):
         if not units:
             raise LookupError(f"{side.name}: no scores of {evaluator} in this window")
-    outcome = _decided(a, b)
+    outcome = _comparison(a, b)
     strata = _strata(a, b) if by else []
     if all(side.column is None for side in sides):
         for comparison in (outcome, *strata):
@@ -103,7 +103,7 @@ def _effects(
     return effects(store, groups[0], groups[1], window, filters, by) if len(groups) == 2 else {}
 
 
-def _decided(a: Units, b: Units) -> dict[str, Any]:
+def _comparison(a: Units, b: Units) -> dict[str, Any]:
     """Return difference, test and verdict of two sides: paired where they share half of the smaller one."""
     shared = a.keys() & b.keys()
     paired = len(shared) >= 2 and len(shared) >= 0.5 * min(len(a), len(b))
@@ -140,7 +140,7 @@ def _strata(a: Units, b: Units) -> list[dict[str, Any]]:
 def _stratum(value: str | None, a: Units, b: Units) -> dict[str, Any]:
     sides = {"value": value, "a": _point(a.values()), "b": _point(b.values())}
     if a and b:
-        return sides | _decided(a, b)
+        return sides | _comparison(a, b)
     nothing = {"difference": None, "effect_size": None, "test": None, "paired": False}
     return sides | nothing | {"verdict": "not enough data", "need_more": None, "need_more_of": "answers"}
 

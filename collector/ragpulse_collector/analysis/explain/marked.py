@@ -16,7 +16,7 @@ from ragpulse_collector.store.queries.documents import retrievals, shared_docume
 from ragpulse_collector.store.rows import utc_now
 from ragpulse_evaluators.statistics import Moments, benjamini_hochberg, two_proportion
 
-__all__ = ["Members", "compared", "explain", "members_of"]
+__all__ = ["Members", "compare_attributes", "explain", "members_of"]
 
 LEAST = 5
 """The fewest selected requests with an attribute value."""
@@ -40,7 +40,7 @@ def members_of(store: Store, rows: Sequence[Row], chosen: set[int], window: Wind
     return members
 
 
-def compared(rows: Sequence[Row], chosen: set[int], shared: Members, *, without: str) -> list[dict[str, Any]]:
+def compare_attributes(rows: Sequence[Row], chosen: set[int], shared: Members, *, without: str) -> list[dict[str, Any]]:
     """Compare every attribute of the chosen rows with the others, except `without`, which the metric itself counts."""
     members: Members = defaultdict(set, shared)
     for index, row in enumerate(rows):
@@ -182,7 +182,7 @@ def explain(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
         "dip": dip and {"from": dip[0], "to": dip[1]},
         "bars": [{"t": iso(start), "n": n, "bad": bad} for start, n, bad in bars],
         "heatmap": _heatmap(rows, window),
-        "attributes": compared(rows, selected, members, without=metric.partition("_")[0]) if differ else [],
+        "attributes": compare_attributes(rows, selected, members, without=metric.partition("_")[0]) if differ else [],
     }
 
 

@@ -6,7 +6,7 @@ from ragpulse_collector.analysis.quality.buckets import (
     Missing,
     current,
     in_words,
-    moved,
+    move_point,
     point,
     version_markers,
 )
@@ -20,7 +20,7 @@ __all__ = [
     "estimates",
     "estimates_and_whole",
     "in_words",
-    "moved",
+    "move_point",
     "point",
     "version_markers",
 ]

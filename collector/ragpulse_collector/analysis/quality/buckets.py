@@ -11,7 +11,7 @@ from typing import Any
 from ragpulse_collector.analysis.selection import iso
 from ragpulse_evaluators.statistics import Estimate, Interval, Moments
 
-__all__ = ["FAILURES", "NO_POINT", "Bucket", "Missing", "current", "in_words", "moved", "point", "version_markers"]
+__all__ = ["FAILURES", "NO_POINT", "Bucket", "Missing", "current", "in_words", "move_point", "point", "version_markers"]
 
 FAILURES = ("skipped", "invalid", "error")
 
@@ -115,10 +115,10 @@ class Bucket:
     @property
     def missing_share(self) -> float:
         """The share of the selected traffic without a verdict."""
-        return self.missing.weight / self.asked if self.missing.weight else 0.0
+        return self.missing.weight / self.selected_weight if self.missing.weight else 0.0
 
     @property
-    def asked(self) -> float:
+    def selected_weight(self) -> float:
         """The weight of scored and missing answers: the traffic that the estimate is about."""
         return (self.moments.w if self.moments else 0.0) + self.missing.weight
 
@@ -126,7 +126,7 @@ class Bucket:
     def bounds(self) -> tuple[float, float] | None:
         """The value if all missing answers failed, and if all passed; None if none is missing."""
         value = self.moments.mean if self.moments else 0.0
-        return self.widened(value, value) if self.bounded and self.missing.weight else None
+        return self.widen(value, value) if self.bounded and self.missing.weight else None
 
     def limits(self, estimate: Estimate | None) -> tuple[float | None, float | None]:
         """Return the deciding interval: that of an estimate with all missing answers failed, and passed."""
@@ -134,7 +134,7 @@ class Bucket:
             return (0.0, 1.0) if self.bounded and self.missing.weight else (None, None)
         if estimate.lo is None or estimate.hi is None:
             return None, None
-        return self.widened(estimate.lo, estimate.hi)
+        return self.widen(estimate.lo, estimate.hi)
 
     @property
     def interval(self) -> Interval | None:
@@ -142,7 +142,7 @@ class Bucket:
         lo, hi = self.limits(self.estimate)
         return None if self.estimate is None or lo is None or hi is None else Interval(self.estimate.estimate, lo, hi)
 
-    def widened(self, lo: float, hi: float) -> tuple[float, float]:
+    def widen(self, lo: float, hi: float) -> tuple[float, float]:
         """Return an interval with all missing answers failed, and passed."""
         least, most = 0.0, 1.0
         if not self.bounded and self.moments is not None:  # of an open scale only the observed ends are known
@@ -158,7 +158,7 @@ class Bucket:
             "dropped": self.missing.dropped,
             "pending": self.missing.pending,
             "missing": self.missing.n,
-            "asked": self.asked,
+            "asked": self.selected_weight,
             "missing_share": self.missing_share,
             "replayed": max(0, (self.moments.n if self.moments else 0) - self.online.get("ok", 0)),
             "bounds": None if self.bounds is None else list(self.bounds),
@@ -171,7 +171,7 @@ class Bucket:
     def words(self) -> str:
         """The figures as one line: value, answers, users, missing verdicts."""
         return in_words(
-            point(self.estimate, identified=self.identified) | {"asked": self.asked}, note=self.missing.note
+            point(self.estimate, identified=self.identified) | {"asked": self.selected_weight}, note=self.missing.note
         )
 
 
@@ -199,7 +199,7 @@ def in_words(figures: Mapping[str, Any], *, note: str | None = None) -> str:
     return " · ".join(part for part in (quality, f"{n:,}{of_selected} answers", users, note) if part)
 
 
-def moved(point: dict[str, Any], figures: Mapping[str, Any]) -> None:
+def move_point(point: dict[str, Any], figures: Mapping[str, Any]) -> None:
     """Give a point another value and interval, also in its words and its deciding interval."""
     point |= figures
     share, lo, hi = point["missing_share"], point["lo"], point["hi"]

@@ -180,8 +180,8 @@ def drift(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     application = _minus(live, judge)
     share = judge.value / live.value if judge and live and _is_sure(live) else None
     points = {
-        name: point(one.estimate if one else None, identified=bool(one and one.identified))
-        for name, one in (("before", before), ("after", after))
+        name: point(bucket.estimate if bucket else None, identified=bool(bucket and bucket.identified))
+        for name, bucket in (("before", before), ("after", after))
     }
     return report | {
         "live": {**points, "move": _json(live)},
