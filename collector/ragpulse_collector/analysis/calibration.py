@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.quality import move_point, point
-from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
+from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.decisions import COVERED, ELIGIBLE
@@ -135,7 +135,7 @@ def calibration(store: Store, params: Mapping[str, Any], *, clock: Callable[[], 
     corrected mean, equal to that of the series over the same range. Without a correction `note` has the reason.
     """
     evaluator = str(params.get("evaluator") or "")
-    window = window_of({"width": 1, **params}, now=clock(), back="90d").whole
+    window = range_of(params, now=clock(), back="90d")
     judged = _judged(store, evaluator, _reach(window), filter_of(params))
     versions = dict.fromkeys(
         (answer.version, answer.judge) for answer in sorted(judged, key=lambda answer: answer.time, reverse=True)
@@ -218,7 +218,7 @@ def suggest(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     """
     evaluator = str(params.get("evaluator") or "")
     limit = min(200, max(1, int(params.get("limit") or 20)))
-    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    window = range_of(params, now=clock(), back="7d")
     judged = [answer for answer in _judged(store, evaluator, window, filter_of(params)) if answer.human is None]
     draws = {answer.trace_id: _label_draw(evaluator, answer) for answer in judged}
     first = dict(sorted(draws.items(), key=lambda entry: entry[1])[:limit])

@@ -148,9 +148,7 @@ def _quality(snapshot: Snapshot) -> list[_Series]:
     all_series = []
     for evaluator, buckets in by_evaluator.items():
         newest = current(buckets)
-        buckets_of_version = [
-            bucket for bucket in buckets if newest and (bucket.version, bucket.judge) == (newest.version, newest.judge)
-        ]
+        buckets_of_version = [bucket for bucket in buckets if newest and bucket.series == newest.series]
         buckets_of_version.sort(key=lambda bucket: bucket.start)
         figures = [
             (bucket.estimate.estimate, bucket.estimate.n_eff) for bucket in buckets_of_version if bucket.estimate
@@ -234,9 +232,7 @@ def _together(
 def _judged(snapshot: Snapshot, bucket_like: Bucket, part: Window) -> tuple[Interval | None, int]:
     """Return the interval of the same version and judge, whatever the missing verdicts are."""
     buckets = estimates(snapshot.store, bucket_like.evaluator, part, snapshot.filters)
-    matches = (
-        bucket for bucket in buckets if (bucket.version, bucket.judge) == (bucket_like.version, bucket_like.judge)
-    )
+    matches = (bucket for bucket in buckets if bucket.series == bucket_like.series)
     return next(((bucket.interval, bucket.estimate.n) for bucket in matches if bucket.estimate), (None, 0))
 
 

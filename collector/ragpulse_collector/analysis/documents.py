@@ -8,7 +8,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.attribution import FAITHFUL, first_of
 from ragpulse_collector.analysis.quality import point
-from ragpulse_collector.analysis.selection import filter_of, iso, window_of
+from ragpulse_collector.analysis.selection import filter_of, iso, range_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER_SUMS, MOMENTS, SQUARED_ERROR
 from ragpulse_collector.store.queries.documents import documents_of, named_documents
@@ -38,7 +38,7 @@ def documents(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     no answer used; `used_share` needs `context_utilization`. Every document of the range is counted and ordered in
     SQL; intervals, questions and texts are read only for the listed ones.
     """
-    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    window = range_of(params, now=clock(), back="7d")
     filters = filter_of(params)
     evaluator = str(params.get("evaluator") or first_of(store, window, FAITHFUL) or "groundedness")
     order = _SORTS[params.get("sort") or "retrieved"]

@@ -111,8 +111,8 @@ def _always(bucket: Bucket) -> list[float] | None:
 
 def _same(buckets: Sequence[Bucket], like: Bucket) -> Bucket | None:
     """Return the bucket of the same version and judge: two versions are never compared."""
-    key = (like.evaluator, like.version, like.judge)
-    return next((bucket for bucket in buckets if (bucket.evaluator, bucket.version, bucket.judge) == key), None)
+    matches = (bucket for bucket in buckets if bucket.evaluator == like.evaluator and bucket.series == like.series)
+    return next(matches, None)
 
 
 def _verdict(now: Bucket, before: Bucket | None) -> str | None:

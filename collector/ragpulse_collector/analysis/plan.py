@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.quality import Bucket, current, estimates
-from ragpulse_collector.analysis.selection import filter_of, window_of
+from ragpulse_collector.analysis.selection import filter_of, range_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.scores import holds_versions, mean_cost
 from ragpulse_collector.store.rows import utc_now
@@ -29,7 +29,7 @@ def plan(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetim
     traffic, and what it costs at the mean cost so far (null where unknown).
     """
     name, half = str(params.get("evaluator") or ""), _half_width(params)
-    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    window = range_of(params, now=clock(), back="7d")
     filters = filter_of(params)
     traces = store.read(
         f"SELECT count(*) FROM traces WHERE start_time >= $first AND start_time < $last AND {filters.sql}",
@@ -91,7 +91,7 @@ def check(store: Store, params: Mapping[str, Any], *, clock: Callable[[], dateti
     """
     name = str(params.get("evaluator") or "")
     limit = _limit(params)
-    window = window_of({"width": 1, **params}, now=clock()).whole
+    window = range_of(params, now=clock())
     bucket = current(estimates(store, name, window, filter_of(params)))
     if bucket is None or bucket.estimate is None:
         missing = f" ({bucket.missing.note})" if bucket else ""

@@ -19,6 +19,8 @@ MAX_POINTS = 2_000
 _ORIGIN = datetime(2000, 1, 3)
 """A Monday: buckets of any width are counted from here, so that weeks begin on Mondays."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_MAX_S = 1e10
+"""About 317 years: longer durations lead to times that Python does not have."""
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
 
 
@@ -88,18 +90,21 @@ def window_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") ->
     return Window(first, last, step_s)
 
 
+def range_of(params: Mapping[str, Any], *, now: datetime, back: str = "24h") -> Window:
+    """Read `from` and `to` as one bucket; raises ValueError."""
+    return window_of({"width": 1, **params}, now=now, back=back).whole
+
+
 def duration_s(value: Any) -> float:
-    """Seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises ValueError."""
+    """Return the seconds of `90`, `"90"`, `30s`, `5m`, `6h`, `7d`, `2w`; raises ValueError."""
     text = str(value).strip()
     match = _SPAN.match(text)
-    if match:
-        return float(match[1]) * _SECONDS[match[2]]
     try:
-        seconds = float(text)
+        seconds = float(match[1]) * _SECONDS[match[2]] if match else float(text)
     except ValueError:
         raise ValueError(f"{text!r} is no duration: write seconds, or 30s, 5m, 6h, 7d, 2w") from None
-    if not 0 < seconds < 1e10:
-        raise ValueError(f"{text!r} is no duration: it must be positive")
+    if not 0 <= seconds < _MAX_S or (seconds == 0 and not match):
+        raise ValueError(f"{text!r} is no duration: it must be positive, and below 317 years")
     return seconds
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ragpulse_collector.analysis.quality import Bucket, estimates
-from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
+from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER, CLUSTER_SUMS, IDENTIFIED, MOMENTS
 from ragpulse_collector.store.queries.decisions import BARE_NAME, DECIDED_UNITS
@@ -251,7 +251,7 @@ _MARGIN = timedelta(minutes=10)
 def coverage(store: Store, params: Mapping[str, Any], *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Per evaluator: units eligible, selected, scored, skipped, invalid, error, dropped; the share never covered."""
     now = clock()
-    window, filters = window_of({"width": 1, **params}, now=now).whole, filter_of(params)
+    window, filters = range_of(params, now=now), filter_of(params)
     return {
         "coverage": coverage_rows(store, window, filters, estimates(store, None, window, filters)),
         "queued": queue(store, now=now).pending,

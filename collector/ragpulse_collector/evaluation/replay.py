@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.cases import Unit, cases_of
-from ragpulse_collector.analysis.selection import Window, filter_of, iso, window_of
+from ragpulse_collector.analysis.selection import Window, filter_of, iso, range_of
 from ragpulse_collector.evaluation.budget import COSTS, Price, bill, total
 from ragpulse_collector.evaluation.client_replay import Declared, read_declaration
 from ragpulse_collector.store import Store, Transaction
@@ -135,7 +135,7 @@ class Replays:
     def _scope(self, params: Mapping[str, Any]) -> tuple[Window, Filter]:
         since = params.get("from") or params.get("since") or "7d"
         start = since if str(since).startswith("-") or "T" in str(since) or ":" in str(since) else f"-{since}"
-        window = window_of({"from": start, "to": params.get("to"), "width": 1}, now=self._clock())
+        window = range_of({"from": start, "to": params.get("to")}, now=self._clock())
         return window, filter_of(params)
 
     def _select(self, store: Store, window: Window, filters: Filter) -> Sequence[_Selected]:

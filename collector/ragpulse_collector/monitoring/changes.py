@@ -84,9 +84,7 @@ def _quality_comparisons(
         for group in {bucket.group for bucket in now}:
             newest = current(bucket for bucket in now if bucket.group == group)
             assert newest is not None
-            same_version = [
-                bucket for bucket in before if (bucket.version, bucket.judge) == (newest.version, newest.judge)
-            ]
+            same_version = [bucket for bucket in before if bucket.series == newest.series]
             earlier = next((bucket for bucket in same_version if bucket.group == group), None)
             if earlier is None and groups:
                 all_hours = read(periods.baseline) if all_hours is None else all_hours
@@ -133,11 +131,7 @@ def _quality_change(
     if after is None or before is None:
         return None
     between = minus(after, before)
-    same_version = [
-        bucket
-        for bucket in steps
-        if (bucket.version, bucket.judge) == (newest.version, newest.judge) and bucket.estimate
-    ]
+    same_version = [bucket for bucket in steps if bucket.series == newest.series and bucket.estimate]
     points = [
         (bucket.start, bucket.estimate.n_eff, bucket.estimate.estimate - before.value)
         for bucket in same_version

@@ -184,7 +184,8 @@ class Definitions:
         condition = parse(monitor.condition)
         dimensions({"group_by": monitor.group_by})
         filter_of({"where": monitor.where})
-        duration_s(monitor.window), duration_s(monitor.baseline)
+        if not duration_s(monitor.window) or not duration_s(monitor.baseline):
+            raise ValueError("window and baseline must be longer than 0s")
         if condition.sign == "change":
             check_change(monitor.metric, duration_s(monitor.baseline), duration_s(monitor.window))
         for name in monitor.notify:

@@ -50,12 +50,10 @@ class Condition:
 
 def parse(text: str) -> Condition:
     """Read a condition; raises ValueError that shows how to write one."""
-    word = text.strip()
-    if word == "change":
-        return Condition("change")
-    if word == "no data":
-        return Condition("no data")
-    match = _CONDITION.match(text.strip())
+    match word := text.strip():
+        case "change" | "no data":
+            return Condition(word)
+    match = _CONDITION.match(word)
     if match is None:
         raise ValueError(f"condition {text!r}: write '< 0.85', '> 3000', 'change' or 'no data'")
     return Condition("<" if match[1] == "<" else ">", float(match[2]))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from ragpulse_collector.analysis.quality import current, estimates
-from ragpulse_collector.analysis.selection import Window, filter_of, window_of
+from ragpulse_collector.analysis.selection import Window, filter_of, range_of
 from ragpulse_collector.analysis.traffic import NAMES, check_metric
 from ragpulse_collector.monitoring.measure import Condition, Reading, decide, readings
 from ragpulse_collector.settings import SettingsError, TargetSettings
@@ -48,7 +48,7 @@ class Targets:
         return {"targets": [self._answer(target, params) for target in self._settings]}
 
     def _answer(self, target: TargetSettings, params: Mapping[str, Any]) -> dict[str, Any]:
-        window = window_of({"width": 1, **params}, now=self._clock()).whole
+        window = range_of(params, now=self._clock())
         wheres = [f"({where})" for where in (params.get("where"), target.where) if where]
         options = {**params, "group_by": (), "where": " AND ".join(wheres)}
         limit = target.min if target.min is not None else target.max

@@ -138,6 +138,16 @@ def test_a_monitor_that_cannot_be_watched_is_refused(
         watching(store).test("m")
 
 
+@pytest.mark.parametrize(("field", "value"), [("window", "0s"), ("window", "99999999999w"), ("baseline", "0d")])
+def test_a_duration_that_cannot_be_watched_is_refused(store: EmbeddedStore, field: str, value: str) -> None:
+    """Before it is stored: every later list of monitors would fail."""
+    draft = MonitorSettings(name="m", metric="requests", condition="< 5").model_copy(update={field: value})
+    monitors = watching(store)
+    with pytest.raises(ValueError, match="longer than 0s|below 317 years"):
+        monitors.definitions.save(draft, actor="a", replace=False)
+    assert monitors.list()["monitors"] == []
+
+
 def test_hysteresis() -> None:
     """Firing needs the sharp interval beyond the limit; recovering needs the easy one wholly back."""
     limit = parse("< 0.85")

@@ -19,7 +19,7 @@ from ragpulse_collector.analysis.compare.sides import (
     side_of,
 )
 from ragpulse_collector.analysis.quality import in_words, point
-from ragpulse_collector.analysis.selection import Window, filter_of, window_of
+from ragpulse_collector.analysis.selection import Window, filter_of, range_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.queries.traces import Filter, public_name, trace_rows
 from ragpulse_collector.store.rows import utc_now
@@ -51,7 +51,7 @@ def compare(store: Store, params: Mapping[str, Any], *, clock: Callable[[], date
     looked at all of them (Benjamini-Hochberg). Raises ValueError for a side that cannot be read, LookupError where one
     has no scores.
     """
-    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    window = range_of(params, now=clock(), back="7d")
     filters = filter_of(params)
     sides = [side_of(store, str(params.get(key) or "")) for key in ("a", "b")]
     by, evaluator = dimension_of(params.get("by")), evaluator_of(store, sides, params, window)

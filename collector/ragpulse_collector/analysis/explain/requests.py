@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, window_of
+from ragpulse_collector.analysis.selection import Window, duration_s, filter_of, instant, range_of
 from ragpulse_collector.store import Store
 from ragpulse_collector.store.estimates import CLUSTER
 from ragpulse_collector.store.queries.scores import MEASURES, sample_of
@@ -34,10 +34,10 @@ def exemplars(store: Store, params: Mapping[str, Any], *, clock: Callable[[], da
     name = str(params.get("name") or "")
     start = instant(params.get("t"), now=now)
     if start is None:
-        window = window_of({"width": 1, **params}, now=now).whole
+        window = range_of(params, now=now)
     else:
         step = duration_s(params.get("step") or 3600)
-        window = window_of({"from": start, "to": start + timedelta(seconds=step), "width": 1}, now=now).whole
+        window = Window(start, start + timedelta(seconds=step), 0)
     source, parameters, worst_is_high = source_of(store, name, window, params)
     ends = store.read(
         f"SELECT arg_min(id, y, {_COUNT}), arg_max(id, y, {_COUNT}), median(y) FROM ({source})", parameters

@@ -96,6 +96,11 @@ class Bucket:
     identified: bool = False
     """Whether any answer names its user or session."""
 
+    @property
+    def series(self) -> tuple[str | None, str | None]:
+        """Version and judge: only buckets of the same are compared."""
+        return self.version, self.judge
+
     @cached_property
     def estimate(self) -> Estimate | None:
         """The mean and its interval; None without a verdict."""
@@ -225,7 +230,7 @@ def version_markers(evaluator: str, buckets: Sequence[Bucket]) -> list[dict[str,
     starts: dict[tuple[str | None, str | None], datetime] = {}
     for bucket in buckets:
         if bucket.first is not None:
-            version_and_judge = (bucket.version, bucket.judge)
+            version_and_judge = bucket.series
             starts[version_and_judge] = min(starts.get(version_and_judge, bucket.first), bucket.first)
     ordered = sorted(starts.items(), key=lambda item: item[1])[1 : _MOST_MARKERS + 1]
     return [

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragpulse_collector.analysis.cases import Unit, cases_of
 from ragpulse_collector.analysis.quality import Bucket, current, estimates, point
-from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, window_of
+from ragpulse_collector.analysis.selection import Window, filter_of, instant, iso, range_of
 from ragpulse_collector.store import Store, Transaction
 from ragpulse_collector.store.queries.datasets import ANCHORS, CHECKS, keep, kept, kept_under, rewrite
 from ragpulse_collector.store.queries.scores import sample_of
@@ -69,10 +69,10 @@ def draw_anchors(store: Store, params: Mapping[str, Any], *, clock: Callable[[],
     Of several versions and judges the latest is used. Raises LookupError where fewer than 10 units exist.
     """
     evaluator, limit = _evaluator(params), min(_MAX_ANCHORS, max(10, int(params.get("n") or 50)))
-    window = window_of({"width": 1, **params}, now=clock(), back="7d").whole
+    window = range_of(params, now=clock(), back="7d")
     filters, store = filter_of(params), store.limited() if params.get("where") else store
     bucket = current(estimates(store, evaluator, window, filters))
-    anchors = [] if bucket is None else _draw(store, evaluator, window, filters, (bucket.version, bucket.judge), limit)
+    anchors = [] if bucket is None else _draw(store, evaluator, window, filters, bucket.series, limit)
     if bucket is None or len(anchors) < 10:
         raise LookupError(f"{evaluator} has {len(anchors)} verdicts in this window; a frozen set needs at least 10")
     return Anchors(evaluator, bucket.version or "", bucket.judge, iso(clock()) or "", tuple(anchors))
@@ -246,7 +246,7 @@ def _live(
     store: Store, anchors: Anchors, check: Check, params: Mapping[str, Any], now: datetime
 ) -> tuple[Bucket | None, Bucket | None]:
     frozen_at = instant(anchors.frozen_at, now=now) or now
-    after = window_of({"from": f"-{params.get('back') or '7d'}", "width": 1}, now=now).whole
+    after = range_of({"from": f"-{params.get('back') or '7d'}"}, now=now)
     before = Window(frozen_at - (after.last - after.first), frozen_at, 0)
     after = Window(min(max(after.first, frozen_at), after.last), after.last, 0)
     filters, store = filter_of(params), store.limited() if params.get("where") else store
@@ -256,7 +256,7 @@ def _live(
         matches = [
             bucket
             for bucket in estimates(store, anchors.evaluator, window, filters)
-            if (bucket.version, bucket.judge) == (version, judge)
+            if bucket.series == (version, judge)
         ]
         buckets.append(matches[0] if matches else None)
     return buckets[0], buckets[1]
