@@ -37,6 +37,8 @@ State = Literal["ok", "firing", "undecided", "no data"]
 LOOKS = 4
 """Looks at a threshold per window."""
 _YEAR_S = 365.25 * 86_400
+_MIN_ALPHA = 1e-12
+"""The smallest error of one side: a smaller one has no quantile."""
 _CONDITION = re.compile(r"(<|>)\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?)\Z")
 
 
@@ -76,7 +78,7 @@ class Reading:
 
 def confidence_for(false_alarms_per_year: float, window_s: float, *, looks: float = LOOKS) -> float:
     """Return the two-sided confidence at which one side fails at most so often in a year of looks."""
-    return 1.0 - 2.0 * min(0.25, false_alarms_per_year * window_s / (looks * _YEAR_S))
+    return 1.0 - 2.0 * max(_MIN_ALPHA, min(0.25, false_alarms_per_year * window_s / (looks * _YEAR_S)))
 
 
 def decide(condition: Condition, strict: Reading, lenient: Reading, before: State) -> State:

@@ -214,3 +214,14 @@ def test_a_condition_on_traces_is_read_under_limits(store: EmbeddedStore, monkey
     limited.clear()
     monitors.preview(draft.model_copy(update={"metric": "error_rate"}))
     assert limited
+
+
+@pytest.mark.parametrize("condition", ["< 0.9", "change"])
+def test_a_tiny_rate_of_false_alarms_has_an_interval(store: EmbeddedStore, condition: str) -> None:
+    """A confidence of 1 has no quantile: the list and every check would fail."""
+    fill(store, 0, 200, at=T0 - timedelta(hours=20), good=0.5, over=timedelta(hours=20))
+    draft = MonitorSettings(name="m", metric="quality:judge", condition=condition, false_alarms_per_year=1e-15)
+    monitors = Monitors(store, Settings(), clock=lambda: T0)
+    monitors.definitions.save(draft, actor="a", replace=False)
+    assert monitors.check(T0) == 1
+    assert "answers per 1h" in monitors.list()["monitors"][0]["detects"]
