@@ -81,6 +81,7 @@ class FakeFigures(FakeTraces):
                         "hi": high,
                         "n": n,
                         "n_eff": n * 0.9,
+                        "thin": n < 10,
                         "counts": counts,
                         "dropped": 0,
                         "bounds": None,

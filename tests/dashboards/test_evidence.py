@@ -90,7 +90,7 @@ def test_evidence_counts_the_contexts_that_evaluators_see() -> None:
     rows = [{"text": None}, {"text": "see: A is one, yes"}, {"text": "other"}, {"text": "A is one", "superseded": True}]
     views = context_views(rows, [*SENTENCES, {"text": "C", "supported": False, "context": 1}])
     assert [one.index for one in views] == [None, 0, 1, None]
-    assert [(one.used, one.closest, one.shown) for one in views] == [
+    assert [(one.used, one.closest, one.relevant) for one in views] == [
         (False, False, False), (True, False, True), (False, True, True), (False, False, False)
     ]  # fmt: skip
 

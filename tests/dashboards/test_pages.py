@@ -49,7 +49,7 @@ def test_the_first_screen_says_what_changed() -> None:
     """
     html = unescape(client().get("/").text)
     text = text_of(html)
-    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00, when prompt qa v7 began. Why? Worst answers" in text
+    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began. Why? Worst answers" in text
     assert "Cost per answer rose $0.0096 → $0.012" in text
     assert "/traces?from=2026-11-21T04%3A00%3A00Z&evaluator=groundedness&sort=worst" in html
     assert text.index("Groundedness fell") < text.index("Cost $4.28") < text.index("Quality") < text.index("Efficiency")
@@ -58,6 +58,33 @@ def test_the_first_screen_says_what_changed() -> None:
     quiet = FakeApi()
     quiet.young = True
     assert "Nothing changed in this range." in text_of(client(quiet).get("/").text)
+
+
+@pytest.mark.parametrize(
+    ("metric", "words", "query"),
+    [
+        ("cost_usd", "Most expensive", "sort=expensive"),
+        ("latency_p95", "Slowest answers", "sort=slow"),
+        ("error_rate", "Failed requests", "error=true"),
+    ],
+)
+def test_a_change_of_traffic_leads_to_its_own_list(metric: str, words: str, query: str) -> None:
+    """A risen cost leads to the expensive requests, not to the slow ones or to an evaluator's."""
+
+    class Only(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            return answer | {"changes": [{**answer["changes"][0], "metric": metric, "unit": "usd", "worse": True}]}
+
+    html = unescape(client(Only()).get("/").text)
+    assert re.search(rf'<a class="button" href="/traces\?from=[^"]*&{query}">{words}</a>', html)
+
+
+def test_expensive_requests_are_listed_by_cost() -> None:
+    """The list behind a cause of cost is not in the order of latency."""
+    html = unescape(client().get("/explain?metric=cost_usd").text)
+    assert "&sort=expensive" in html
+    assert "sort=slow" not in html
 
 
 def test_a_change_is_explained_from_its_second_on() -> None:
