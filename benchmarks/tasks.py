@@ -80,7 +80,7 @@ def why_cost_rose(person: Person) -> None:
 def one_version_against_another(person: Person) -> None:
     person.click("link", "Compare")
     person.click("link", "prompt:v1 and prompt:v2")
-    person.sees("prompt:v2 than prompt:v1")
+    person.sees("than prompt:v1")
 
 
 def document_behind_bad_answers(person: Person) -> None:

@@ -45,8 +45,15 @@ def find_sentences(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
         parts = score.get("parts")
         for part in parts.values() if isinstance(parts, Mapping) else ():
             if _is_evidence(part):
-                return [{**sentence, "claim": sentence.get("claim") is not False} for sentence in part]
+                return [_sentence(item) for item in part]
     return []
+
+
+def _sentence(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sentence with the index of its best context, which evaluators count from 1."""
+    rank = item.get("rank")
+    index = rank - 1 if isinstance(rank, int) else None
+    return {**item, "context": index, "claim": item.get("claim") is not False}
 
 
 def _is_evidence(part: Any) -> bool:
