@@ -170,7 +170,7 @@ class Chart:
             "lines": [_columns(line, grid) for line in self.drawn],
             "markers": _markers(self.answers),
             "tall": self.tall,
-            "level": None if self.level is None else {"value": self.level},
+            "level": self.level,
             "targets": [{"value": bound.limit, "text": bound.text} for bound in self.bounds],
         }
         return json.dumps(data, separators=(",", ":"), allow_nan=False)
@@ -294,7 +294,7 @@ def _markers(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str,
         for marker in (*answer["markers"], *filter(None, map(_first_live, answer["series"]))):
             time, text = _epoch(marker["t"]), marker["text"]
             if time is not None:
-                markers[time, text] = {"t": time, "kind": marker.get("kind") or "", "text": text[:80]}
+                markers[time, text] = {"t": time, "text": text[:80]}
     return sorted(markers.values(), key=lambda marker: marker["t"])
 
 
@@ -303,7 +303,7 @@ def _first_live(series: Mapping[str, Any]) -> dict[str, Any] | None:
     replayed = any(point.get("replayed") for point in series["points"])
     if not replayed or not series.get("online_since"):
         return None
-    return {"t": series["online_since"], "kind": "replay", "text": "replayed before, live from here"}
+    return {"t": series["online_since"], "text": "replayed before, live from here"}
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -56,9 +56,9 @@ class View:
         changes = {"from" if name == "from_" else name: value for name, value in changes.items()}
         return link(path, [*(pair for pair in self.query() if pair[0] not in changes), *changes.items()])
 
-    def json_url(self, operation: str, /, *, grouped: bool = False, **changes: Any) -> str:
-        """Return a link to an operation of the API under this view, without parameters that it does not have."""
-        return self.url(f"/api/v1/{operation}", **{"back": None, **({} if grouped else {"group_by": None}), **changes})
+    def json_url(self, operation: str, /, **changes: Any) -> str:
+        """Return a link to an operation of the API under this view, ungrouped unless `group_by` is named."""
+        return self.url(f"/api/v1/{operation}", **{"back": None, "group_by": None, **changes})
 
 
 def link(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:

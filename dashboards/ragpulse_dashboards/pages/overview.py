@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -149,7 +149,7 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
     metrics = {name: metric for found in await asyncio.gather(*calls) for name, metric in found.items()}
     targets = watched["targets"]
     lead = _lead(view, answer["changes"], metrics, targets, corrected=corrected)
-    quality = [_quality(name, metrics, targets, corrected=corrected) for name in names]
+    quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
     return _Figures(
         view=view,
         overview=answer,
@@ -187,17 +187,8 @@ def _lead(
     change = next((one for one in changes if one["metric"] in metrics), None)
     if change is None or view.group_by:
         return None
-    metric = change["metric"]
-    return Chart(
-        key="lead",
-        name=metric_name(metric),
-        answers=[("", metrics[metric])],
-        metric=metric,
-        targets=targets,
-        note=_correction(metrics[metric]) if corrected and metric.startswith("quality:") else "",
-        level=None if metric in PER else change["before"]["value"],
-        tall=True,
-    )
+    level = None if change["metric"] in PER else change["before"]["value"]
+    return replace(_chart("lead", change["metric"], metrics, targets, corrected=corrected), level=level, tall=True)
 
 
 async def _groups(site: Site, view: View, evaluators: Sequence[str], max_age: float) -> list[dict[str, Any]]:
@@ -251,17 +242,17 @@ def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '127.0.0.1:4318')}"
 
 
-def _quality(
-    evaluator: str, metrics: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], *, corrected: bool
+def _chart(
+    key: str, metric: str, metrics: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], *, corrected: bool
 ) -> Chart:
-    metric = f"quality:{evaluator}"
+    """Return the chart of one metric."""
     return Chart(
-        key=f"quality-{evaluator}",
-        name=metric_name(evaluator),
+        key=key,
+        name=metric_name(metric),
         answers=[("", metrics[metric])],
         metric=metric,
         targets=targets,
-        note=_correction(metrics[metric]) if corrected else "",
+        note=_correction(metrics[metric]) if corrected and metric.startswith("quality:") else "",
     )
 
 
