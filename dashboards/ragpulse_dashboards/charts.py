@@ -228,18 +228,18 @@ def _epoch(value: Any) -> int | None:
 def _lines(label: str, answer: Mapping[str, Any], scale: float) -> list[dict[str, Any]]:
     """Return one line per (group, version, judge): different versions never share a line."""
     series = answer["series"]
-    several = len({(one.get("version"), one.get("judge")) for one in series}) > 1
+    several = len({(line.get("version"), line.get("judge")) for line in series}) > 1
     return [
         {
-            "label": " · ".join(filter(None, [label, *_group(one), _version(one) if several else ""])),
+            "label": " · ".join(filter(None, [label, *_group(line), _version(line) if several else ""])),
             "answer": label,
             "number": number,
-            "points": (points := _points(one, scale)),
+            "points": (points := _points(line, scale)),
             "n": sum(point.get("n") or 0 for point in points.values()),
-            "group": one["group"],
+            "group": line["group"],
             "metric": answer["name"],
         }
-        for number, one in enumerate(series)
+        for number, line in enumerate(series)
     ]
 
 

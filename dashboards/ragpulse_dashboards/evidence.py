@@ -71,8 +71,8 @@ def context_views(contexts: Sequence[Mapping[str, Any]], sentences: Sequence[Map
     views, index = [], 0
     for row in contexts:
         seen = bool(row.get("text")) and not row.get("superseded")
-        matches = [(number, one) for number, one in enumerate(sentences) if seen and one.get("context") == index]
-        supported = [bool(one.get("supported")) for _, one in matches if one.get("claim") is not False]
+        matches = [(number, item) for number, item in enumerate(sentences) if seen and item.get("context") == index]
+        supported = [bool(item.get("supported")) for _, item in matches if item.get("claim") is not False]
         views.append(
             ContextView(
                 row=row,

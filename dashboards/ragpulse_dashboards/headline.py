@@ -22,7 +22,9 @@ def headline(view: View, overview: Mapping[str, Any], targets: Sequence[Mapping[
     return {
         "sentences": [_sentence(view, change) for change in changes],
         "steady": _steady(view, overview, targets),
-        "decline": next((one for one in changes if one["metric"].startswith("quality:") and one["worse"]), None),
+        "decline": next(
+            (change for change in changes if change["metric"].startswith("quality:") and change["worse"]), None
+        ),
     }
 
 

@@ -7,13 +7,15 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-__all__ = ["FILTERS", "GROUPS", "METADATA", "RANGES", "View", "link", "read_view"]
+__all__ = ["FILTERS", "GROUPS", "METADATA", "RANGES", "SELECTORS", "View", "link", "read_view"]
 
 FILTERS: Final = (
     "q", "service", "environment", "model", "prompt_name", "prompt_version", "variant",
     "session_id", "user_id", "name", "retriever", "release", "tag", "error", "dataset", "where",
 )  # fmt: skip
 GROUPS: Final = ("service", "model", "prompt_version", "variant", "environment", "name", "retriever", "release", "tag")
+SELECTORS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
+"""Dimensions that `/compare` accepts, and their name in a selector such as `prompt:v7`."""
 METADATA: Final = "metadata."
 """Prefix of a filter or a group by a key of the metadata."""
 RANGES: Final = (("-1h", "1 h"), ("-6h", "6 h"), ("-12h", "12 h"), ("-24h", "24 h"), ("-7d", "7 d"), ("-30d", "30 d"))

@@ -54,7 +54,9 @@ def routes(site: Site) -> list[BaseRoute]:
 async def alerts(site: Site, request: Request) -> Response:
     """List the monitors, firing ones first."""
     answer = await site.api("GET monitors", {})
-    monitors = sorted(answer["monitors"], key=lambda one: (STATES.get(one["state"], len(STATES)), one["name"]))
+    monitors = sorted(
+        answer["monitors"], key=lambda monitor: (STATES.get(monitor["state"], len(STATES)), monitor["name"])
+    )
     context = {
         "monitors": [_row(monitor) for monitor in monitors],
         "presets": PRESETS,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -11,12 +11,9 @@ from starlette.routing import BaseRoute
 
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import View, read_view
+from ragpulse_dashboards.view import SELECTORS, View, read_view
 
 __all__ = ["routes"]
-
-KINDS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
-"""Dimensions to compare by, and their name in a selector."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -28,7 +25,7 @@ async def compare(site: Site, request: Request) -> Response:
     """Show the form and, with two sides, the difference with its interval and the answers that changed most."""
     view, query = read_view(request), request.query_params
     a, b, evaluator, by = (query.get(name, "").strip() for name in ("a", "b", "evaluator", "by"))
-    known, replays, in_use = await asyncio.gather(
+    registry, replays, in_use = await asyncio.gather(
         site.api("GET evaluators", {}), site.api("GET replays", {}), site.evaluators_in_use()
     )
     judged_by = evaluator or next(iter(in_use), "")
@@ -51,7 +48,7 @@ async def compare(site: Site, request: Request) -> Response:
         "sides": [_side_url(view, side) for side in (a, b)],
         "evaluators": in_use,
         "judged_by": judged_by,
-        "suggestions": [*(one for group in suggestions for one in group), *_versions(known, replays)],
+        "suggestions": [*(selector for group in suggestions for selector in group), *_versions(registry, replays)],
         "pairs": [sorted(group[:2]) for group in suggestions if len(group) > 1],
     }
     return site.render(request, "compare.html", context, status=problem.status if problem else 200)
@@ -69,9 +66,9 @@ def _side_url(view: View, selector: str) -> str:
 async def _suggestions(site: Site, view: View, evaluator: str) -> list[list[str]]:
     """Return selectors of scored answers in the range, one list for each dimension, most scored first."""
     params = {**view.params(), "name": f"quality:{evaluator}", "step": "all"}
-    answers = await asyncio.gather(*(site.api("GET metrics", {**params, "group_by": [name]}) for name in KINDS))
+    answers = await asyncio.gather(*(site.api("GET metrics", {**params, "group_by": [name]}) for name in SELECTORS))
     suggestions = []
-    for (name, kind), answer in zip(KINDS.items(), answers, strict=True):
+    for (name, kind), answer in zip(SELECTORS.items(), answers, strict=True):
         scored: Counter[str] = Counter()
         for line in answer["series"]:
             scored[line["group"].get(name) or ""] += sum(point["n"] or 0 for point in line["points"])
@@ -82,10 +79,10 @@ async def _suggestions(site: Site, view: View, evaluator: str) -> list[list[str]
     return suggestions
 
 
-def _versions(known: dict[str, Any], replays: dict[str, Any]) -> list[str]:
+def _versions(registry: dict[str, Any], replays: dict[str, Any]) -> list[str]:
     """Return the evaluator versions that rules run or replays ran, and the replays themselves."""
     runs = [run for run in replays["replays"] if run["ok"]]
-    versions = [(one["name"], one["version"]) for one in known["evaluators"] if one["online"]]
+    versions = [(item["name"], item["version"]) for item in registry["evaluators"] if item["online"]]
     versions += [(run["evaluator"], run["version"]) for run in runs]
     names = dict.fromkeys(f"{name}@{version[:12]}" for name, version in versions if version)
     return [*names, *(f"run:{run['run_id']}" for run in runs)]

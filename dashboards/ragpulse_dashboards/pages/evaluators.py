@@ -36,19 +36,23 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def evaluators(site: Site, request: Request) -> Response:
     """List rules, then the evaluators in use with their figures, then all others."""
-    known, rules, drift = await asyncio.gather(
+    answer, rules, drift = await asyncio.gather(
         site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
     )
-    registry = sorted(known["evaluators"], key=lambda one: one["name"])
+    registry = sorted(answer["evaluators"], key=lambda evaluator: evaluator["name"])
     watched = {report["evaluator"] for report in drift["watched"]}
     context = {
-        "used": [one for one in registry if one["online"] or one["stats_24h"]],
-        "others": [one for one in registry if not (one["online"] or one["stats_24h"])],
+        "used": [evaluator for evaluator in registry if evaluator["online"] or evaluator["stats_24h"]],
+        "others": [evaluator for evaluator in registry if not (evaluator["online"] or evaluator["stats_24h"])],
         "rules": rules["rules"],
         "done": request.query_params.get("done", ""),
         "watched": drift["watched"],
         "every": drift["every"],
-        "judged": [one["name"] for one in registry if one["cost_class"] not in FREE and one["name"] not in watched],
+        "judged": [
+            evaluator["name"]
+            for evaluator in registry
+            if evaluator["cost_class"] not in FREE and evaluator["name"] not in watched
+        ],
     }
     return site.render(request, "evaluators.html", context)
 
@@ -77,12 +81,12 @@ async def edit(site: Site, request: Request) -> Response:
     query = request.query_params
     draft: dict[str, Any] = {"rate": 0.05, "evaluators": query.getlist("evaluators"), "name": query.get("name", "")}
     rule: dict[str, Any] = await _rule(site, name) if name else draft
-    known = await site.api("GET evaluators", {})
+    answer = await site.api("GET evaluators", {})
     strata: list[dict[str, Any]] = list(rule.get("strata") or [])
     context = {
         "rule": rule,
         "new": name is None,
-        "evaluators": sorted(known["evaluators"], key=lambda one: (not one["online"], one["name"])),
+        "evaluators": sorted(answer["evaluators"], key=lambda evaluator: (not evaluator["online"], evaluator["name"])),
         "strata": strata + [{} for _ in range(STRATA - len(strata))],
     }
     return site.render(request, "rule.html", context)

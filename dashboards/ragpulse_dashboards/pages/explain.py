@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards.charts import fit_range, read_metrics
 from ragpulse_dashboards.formats import iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import FILTERS, View, link, read_view
+from ragpulse_dashboards.view import FILTERS, SELECTORS, View, link, read_view
 
 __all__ = ["Heatmap", "build_heatmap", "routes"]
 
@@ -22,8 +22,6 @@ MAX_ROWS: Final = 8
 SIGNIFICANT: Final = 0.05
 _LEAST_SHARE: Final = 0.001
 """Stands for a share of 0, whose lift is infinite."""
-VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
-"""Attributes that `/compare` accepts, and their name in a selector."""
 _LISTED: Final[Mapping[str, Mapping[str, str]]] = {
     "ms": {"sort": "slow"}, "usd": {"sort": "expensive"}, "tokens": {"sort": "long"}, "share": {"error": "true"},
 }  # fmt: skip
@@ -83,9 +81,9 @@ async def explain(site: Site, request: Request) -> Response:
     answer = await site.api("GET explain", params)
     dip = answer["dip"]
     marked = selection or ({"sel_from": dip["from"], "sel_to": dip["to"]} if dip else {})
-    lifted = [one for one in answer["attributes"] if _is_lifted(one)]
+    lifted = [attribute for attribute in answer["attributes"] if _is_lifted(attribute)]
     causes = [
-        _cause(view, metric, marked, one, lifted) for one in lifted if not one.get("explained_by")
+        _cause(view, metric, marked, attribute, lifted) for attribute in lifted if not attribute.get("explained_by")
     ][:MAX_ROWS]  # fmt: skip
     by_weight = sorted(causes, key=_weight, reverse=True)
     context = {
@@ -106,16 +104,16 @@ async def explain(site: Site, request: Request) -> Response:
     return site.render(request, "explain.html", context)
 
 
-def _is_lifted(one: Mapping[str, Any]) -> bool:
+def _is_lifted(attribute: Mapping[str, Any]) -> bool:
     """Whether an attribute is significantly more common among the marked requests."""
-    lift = one.get("lift")
-    return one.get("p_adjusted", 1.0) <= SIGNIFICANT and (lift is None or lift > 1)
+    lift = attribute.get("lift")
+    return attribute.get("p_adjusted", 1.0) <= SIGNIFICANT and (lift is None or lift > 1)
 
 
-def _weight(one: Mapping[str, Any]) -> float:
+def _weight(cause: Mapping[str, Any]) -> float:
     """Return how much a cause explains: a lift of ten in a tenth of the requests is less than one of five in all."""
-    share: float = one["selected"]["share"]
-    return share * math.log(share / (one["baseline"]["share"] or _LEAST_SHARE))
+    share: float = cause["selected"]["share"]
+    return share * math.log(share / (cause["baseline"]["share"] or _LEAST_SHARE))
 
 
 def _bad_words(metric: str, *, bounded: bool) -> str:
@@ -140,21 +138,21 @@ def _cause(
     view: View,
     metric: str,
     marked: Mapping[str, str],
-    one: Mapping[str, Any],
+    attribute: Mapping[str, Any],
     lifted: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return a row of the table: the attribute with its verb, its links, and the attributes that it explains."""
-    name, value = one["attribute"], str(one["value"])
-    key = {"attribute": name, "value": one["value"]}
+    name, value = attribute["attribute"], str(attribute["value"])
+    key = {"attribute": name, "value": attribute["value"]}
     stretch = {"from_": marked["sel_from"], "to": marked.get("sel_to")} if marked.get("sel_from") else {}
     own = {name: value} if name in FILTERS or name == "document" else {}
     evaluator = metric.partition(":")[2]
     bad = (
         {"evaluator": evaluator, "failing": "true", "sort": "worst"} if evaluator else _LISTED.get(unit_of(metric), {})
     )
-    kind = VERSIONS.get(name)
+    kind = SELECTORS.get(name)
     return {
-        **one,
+        **attribute,
         "verb": _verb(name, value),
         "folded": [other for other in lifted if other.get("explained_by") == key],
         "traces_url": view.url("/traces", group_by=None, **stretch, **bad, **own),
@@ -174,7 +172,7 @@ def _alert_url(metric: str, causes: Sequence[Mapping[str, Any]]) -> str:
     """Return the form of an alert on this metric, limited to the first cause that a condition can name."""
     presets = (("latency", "latency"), ("cost", "cost"), ("error", "errors"), (":", "quality"))
     draft = {"metric": metric, "preset": next((preset for word, preset in presets if word in metric), "")}
-    cause = next((one for one in causes if one["attribute"] in FILTERS and one["attribute"] != "error"), None)
+    cause = next((cause for cause in causes if cause["attribute"] in FILTERS and cause["attribute"] != "error"), None)
     if cause:
         value = str(cause["value"]).replace("'", "''")
         draft["where"] = f"{cause['attribute']} = '{value}'"

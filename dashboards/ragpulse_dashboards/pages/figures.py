@@ -93,11 +93,11 @@ async def worst(site: Site, request: Request) -> Response:
         *(site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]}) for row in traces)
     )
     lifted = [
-        one
-        for one in explained["attributes"]
-        if one["attribute"] == "document" and one["selected"]["share"] >= 2 * one["baseline"]["share"]
+        row
+        for row in explained["attributes"]
+        if row["attribute"] == "document" and row["selected"]["share"] >= 2 * row["baseline"]["share"]
     ]
-    cause = max(lifted, key=lambda one: one["selected"]["share"] - one["baseline"]["share"], default=None)
+    cause = max(lifted, key=lambda row: row["selected"]["share"] - row["baseline"]["share"], default=None)
     common = cause["value"] if cause else None
     context = {
         "view": view,
@@ -112,8 +112,8 @@ async def worst(site: Site, request: Request) -> Response:
 
 def _worst_sentence(row: Mapping[str, Any], detail: Mapping[str, Any], common: str | None) -> dict[str, Any]:
     """Return the least supported sentence of an answer, and the common document or else the closest one."""
-    sentences = [one for one in find_sentences(detail["scores"]) if one["claim"] and not one["supported"]]
-    least = min(sentences, key=lambda one: one.get("score") or 0.0, default={})
+    sentences = [item for item in find_sentences(detail["scores"]) if item["claim"] and not item["supported"]]
+    least = min(sentences, key=lambda item: item.get("score") or 0.0, default={})
     contexts, index = detail["contexts"], least.get("context")
     closest = contexts[index].get("id") if isinstance(index, int) and 0 <= index < len(contexts) else None
     return {

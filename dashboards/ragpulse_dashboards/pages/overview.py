@@ -146,7 +146,7 @@ async def _read(site: Site, view: View, *, pinned: Sequence[str], corrected: boo
         read_metrics(site, view, some, group_by=view.group_by, corrected=corrected, width=points, max_age=max_age)
         for points, some in by_width.items()
     )
-    metrics = {name: metric for found in await asyncio.gather(*calls) for name, metric in found.items()}
+    metrics = {name: metric for part in await asyncio.gather(*calls) for name, metric in part.items()}
     targets = watched["targets"]
     lead = _lead(view, answer["changes"], metrics, targets, corrected=corrected)
     quality = [_chart(f"quality-{name}", f"quality:{name}", metrics, targets, corrected=corrected) for name in names]
@@ -184,7 +184,7 @@ def _lead(
     corrected: bool,
 ) -> Chart | None:
     """Return the chart of the surest change with the level before it; a rate has no such level."""
-    change = next((one for one in changes if one["metric"] in metrics), None)
+    change = next((change for change in changes if change["metric"] in metrics), None)
     if change is None or view.group_by:
         return None
     level = None if change["metric"] in PER else change["before"]["value"]

@@ -34,11 +34,11 @@ def routes(site: Site) -> list[BaseRoute]:
 
 async def replays(site: Site, request: Request) -> Response:
     """List the runs, newest first; the list refreshes while one runs."""
-    answer, known = await asyncio.gather(site.api("GET replays", {}), site.api("GET evaluators", {}))
+    answer, registry = await asyncio.gather(site.api("GET replays", {}), site.api("GET evaluators", {}))
     query = request.query_params
     context = {
         "runs": answer["replays"],
-        "evaluators": sorted(known["evaluators"], key=lambda one: (not one["online"], one["name"])),
+        "evaluators": sorted(registry["evaluators"], key=lambda item: (not item["online"], item["name"])),
         "form": {name: query.get(name, "") for name in FIELDS},
         "selection": {name: query[name] for name in SELECTION if name != "where" and query.get(name)},
     }
