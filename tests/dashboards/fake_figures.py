@@ -125,6 +125,7 @@ class FakeFigures(FakeTraces):
                 "lag_s": None,
                 "n_traces": 0,
                 "error_rate": None,
+                "error_interval": None,
                 "latency_p95": None,
                 "quality": [],
                 "cost_usd": None,

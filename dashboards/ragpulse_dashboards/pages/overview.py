@@ -86,7 +86,7 @@ async def overview(site: Site, request: Request) -> Response:
     context = {
         **vars(figures),
         **headline(figures.view, answer, figures.targets),
-        "keep": {"corrected": "true"} if corrected else {},
+        "extra": {"corrected": "true"} if corrected else {},
         "age_s": _age(answer),
         "coverage_of": {row["evaluator"]: row for row in answer.get("coverage", [])},
         "tables": "whole" in query,

@@ -84,7 +84,7 @@ async def traces(site: Site, request: Request) -> Response:
         "sorts": SORTS,
         "all_columns": COLUMNS,
         "columns": columns or DEFAULT_COLUMNS,
-        "keep": {**{name: own.get(name) for name in OWN if name != "cursor"}, "columns": columns, "live": live},
+        "extra": {**{name: own.get(name) for name in OWN if name != "cursor"}, "columns": columns, "live": live},
         "live": live is not None,
         "outcomes": OUTCOMES,
         "rows": answer["traces"],
@@ -102,7 +102,7 @@ async def facets(site: Site, request: Request) -> Response:
     context = {
         "view": view,
         "page": query.get("for") if query.get("for") in FILTERED else "/traces",
-        "keep": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters}},
+        "extra": {name: query.getlist(name) for name in query if name not in {*SHARED, *view.filters}},
         "facets": answer["facets"],
     }
     return site.render(request, "facets.html", context)
