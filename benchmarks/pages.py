@@ -4,15 +4,13 @@
 
 A real `ragpulse serve` answers; its file holds 1,000,000 spans of the last 24 hours and one trace of 1,000 spans. Each
 visit has a window of its own and so an empty cache; "again" is a second visit of the same window. Runs are interleaved
-with two floors of the same browser: a static HTML file and the emptiest page (sign-in); once quietly, once beside a
-process that sends 5,000 spans a second, as far as they are taken. Painted is the second frame after `load`, the charts
-in the window drawn. The overview may show figures that it read a while before, and says so; "never asked before" is a
-range that nobody asked for yet: it is painted with its traffic, and "whole" when the scores have come as well. --roles
-is what the collector does, each value measured in turn. --open keeps the overview open for so many seconds while spans
-arrive and prints how often its facts were renewed, and the longest time they stood still. --short takes 100,000 spans
-and three runs. --matrix opens
-every page at four sizes, in both themes, with data, empty and hostile, and counts what axe-core, the policy or the
-console complain about.
+with two floors of the same browser: a static HTML file and the emptiest page (sign-in). They run once quietly and once
+while a process sends 5,000 spans a second. "painted" is the second frame after `load`, with the charts in the window.
+The overview may show cached figures with their age; "never asked before" is a range without a cache: it is painted with
+its traffic, and "whole" when the scores are there as well. --roles are roles of the collector, each value measured in
+turn. --open keeps the overview open for so many seconds while spans arrive, and prints how often its facts were
+refreshed and the longest time between. --short takes 100,000 spans and three runs. --matrix opens every page at four
+sizes, in both themes, with data, empty and hostile, and counts complaints of axe-core, the policy and the console.
 """
 
 from __future__ import annotations
@@ -63,11 +61,11 @@ STATIC = "<!doctype html><html lang=en><title>Nothing</title><h1>Nothing</h1><p>
 
 
 def main() -> int:
-    """Weigh, measure quietly and while spans arrive; look where asked."""
+    """Print the weight of the pages, measure them quietly and while spans arrive, and check them with --matrix."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--roles", action="append", help="what the collector does: all, or such as `ingest`")
+    parser.add_argument("--roles", action="append", help="roles of the collector: all, or for example `ingest`")
     parser.add_argument("--open", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--matrix", action="store_true")
     options = parser.parse_args()
@@ -108,9 +106,9 @@ def measure(browser: Any, folder: Path, options: argparse.Namespace, roles: str)
         time.sleep(3)
         report(f"{RATE:,} spans/s, roles: {roles}", visits(browser, pages, runs))
         if options.open:
-            stood_still(browser, base, options.open)
-        taken, refused = sending.stop()
-        print(f"{taken:,} of {RATE:,} spans a second were taken meanwhile, {refused} bodies sent again")
+            measure_refresh(browser, base, options.open)
+        accepted, refused = sending.stop()
+        print(f"{accepted:,} of {RATE:,} spans a second were accepted, {refused} bodies sent again")
     finally:
         server.stop()
         files.shutdown()
@@ -122,23 +120,23 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def one_trace(base: str, spans: int) -> str:
-    """Send one trace of so many spans, wait until it can be read, and return where the list of traces links to."""
-    begun = time.time() - 90
-    root, search, chat = TRAFFIC.rag_trace(1000, start_ns=int(begun * 1e9))
+    """Send one trace of so many spans and return its URL as the list of traces links to it."""
+    start = time.time() - 90
+    root, search, chat = TRAFFIC.rag_trace(1000, start_ns=int(start * 1e9))
     more = [{**chat, "spanId": f"{number + 10**6:016x}"} for number in range(spans - 3)]
     TRAFFIC.send(base, [root, search, chat, *more])
-    return f"/traces/{LONG_TRACE}?{urlencode({'at': datetime.fromtimestamp(begun, UTC).isoformat()})}"
+    return f"/traces/{LONG_TRACE}?{urlencode({'at': datetime.fromtimestamp(start, UTC).isoformat()})}"
 
 
 def visits(browser: Any, pages: dict[str, Iterator[str]], runs: int) -> dict[str, list[dict[str, float]]]:
-    """Runs interleaved, so that a busy minute hurts every page alike; the first round only warms up."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in pages}
+    """Visit the pages in turn, so that a busy minute affects all alike; the first round only warms up."""
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in pages}
     for number in range(runs + 1):
         for name, urls in pages.items():
             result = browser.visit("http://127.0.0.1", partial(_twice, url=next(urls)), fresh=True)
             if number:
-                found[name].append(result)
-    return found
+                results[name].append(result)
+    return results
 
 
 def _twice(visit: Any, url: str) -> dict[str, float]:
@@ -151,8 +149,8 @@ def _twice(visit: Any, url: str) -> dict[str, float]:
     return {**measured[0], "again": measured[1]["painted"]}
 
 
-def stood_still(browser: Any, base: str, seconds: int) -> None:
-    """Keep the overview open and print how often it was renewed, and the longest time without."""
+def measure_refresh(browser: Any, base: str, seconds: int) -> None:
+    """Keep the overview open and print how often it was refreshed, and the longest time between."""
 
     def steps(visit: Any) -> list[float]:
         visit.open("/")
@@ -163,25 +161,25 @@ def stood_still(browser: Any, base: str, seconds: int) -> None:
 
     times = browser.visit(base, steps, fresh=True)
     gaps = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
-    print(f"overview open for {seconds} s: renewed {len(gaps) - 1} times, longest without {max(gaps):.1f} s")
+    print(f"overview open for {seconds} s: refreshed {len(gaps) - 1} times, at most {max(gaps):.1f} s apart")
 
 
-def report(when: str, found: dict[str, list[dict[str, float]]]) -> None:
-    """Medians in milliseconds, and each page's ratio to the emptiest one."""
-    floor = median(run["painted"] for run in found["emptiest page"])
+def report(title: str, results: dict[str, list[dict[str, float]]]) -> None:
+    """Print medians in milliseconds, and each page's ratio to the emptiest one."""
+    floor = median(run["painted"] for run in results["emptiest page"])
     heads = ("painted", "best", "worst", "x empty", "server", "whole", "again", "files", "charts")
-    print(f"{when:<36}" + "".join(f"{head:>9}" for head in heads))
-    for name, runs in found.items():
+    print(f"{title:<36}" + "".join(f"{head:>9}" for head in heads))
+    for name, runs in results.items():
         painted = [run["painted"] for run in runs]
         middle = {key: median(run[key] for run in runs) for key in runs[0]}
         figures = (middle["painted"], min(painted), max(painted), middle["server"], middle["whole"], middle["again"])
-        told = [f"{figure:>9.0f}" for figure in (*figures, middle["requests"], middle["charts"])]
-        told.insert(3, f"{middle['painted'] / floor:>9.1f}")
-        print(f"{name:<36}" + "".join(told))
+        cells = [f"{figure:>9.0f}" for figure in (*figures, middle["requests"], middle["charts"])]
+        cells.insert(3, f"{middle['painted'] / floor:>9.1f}")
+        print(f"{name:<36}" + "".join(cells))
 
 
 def weigh() -> None:
-    """Scripts and styles as they travel."""
+    """Print the size of scripts and styles as they are sent."""
     content = load_assets().content
     scripts = [path for path in content if path.endswith(".js")]
     for kind, names in (("scripts", scripts), ("styles", ["style.css"])):
@@ -190,7 +188,7 @@ def weigh() -> None:
 
 
 def matrix(browser: Any) -> int:
-    """Every page in every state; prints each complaint and returns how many there were."""
+    """Open every page in every state; print each complaint and return their number."""
     pages = importlib.import_module("dashboards.test_browser").PAGES
     fake = importlib.import_module("dashboards.fake_api")
     complaints = 0
@@ -199,25 +197,25 @@ def matrix(browser: Any) -> int:
             for width in WIDTHS:
                 for theme in ("light", "dark"):
                     for path in pages:
-                        problems = look(browser, base, path, width, theme)
+                        problems = check(browser, base, path, width, theme)
                         complaints += len(problems)
                         for problem in problems:
                             print(kind, width, theme, path, problem)
-        print(f"{kind}: {len(pages)} pages x {len(WIDTHS)} sizes x 2 themes looked at")
+        print(f"{kind}: {len(pages)} pages x {len(WIDTHS)} sizes x 2 themes checked")
     return complaints
 
 
-def look(browser: Any, base: str, path: str, width: int, theme: str) -> list[str]:
-    """What one page does wrong; a page that is not there (nothing stored) may say so."""
+def check(browser: Any, base: str, path: str, width: int, theme: str) -> list[str]:
+    """Return the complaints about one page; a page of an empty store may be a 404."""
 
     def steps(visit: Any) -> list[str]:
         visit.open(path)
         missing = [text for text in visit.problems if "404" in text]
-        found = [text for text in visit.problems if text not in missing] + visit.axe()
-        found += ["wider than the window"] if visit.overflow() > 0 else []
-        found += ["a script ran"] if visit.page.evaluate("window.__pwned") is not None else []
+        complaints = [text for text in visit.problems if text not in missing] + visit.axe()
+        complaints += ["wider than the window"] if visit.overflow() > 0 else []
+        complaints += ["a script ran"] if visit.page.evaluate("window.__pwned") is not None else []
         visit.problems.clear()
-        return found
+        return complaints
 
     problems: list[str] = browser.visit(base, steps, width=width, theme=theme)
     return problems

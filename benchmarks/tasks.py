@@ -2,10 +2,9 @@
 
     python benchmarks/tasks.py [--url URL]
 
-A browser does each task as somebody would who knows the pages: from the overview, by what is seen on the screen. A
-click is a press of the mouse; typed text is not one, keys are counted apart. A task is done when what was asked for is
-on the screen. Without --url a collector is started and filled with the demo. Exit 1 where a task takes more clicks than
-it may.
+A browser does each task like a person who knows the pages: from the overview, by what is on the screen. A click is a
+press of the mouse; typed text is not a click, keys are counted separately. A task ends when its result is on the
+screen. Without --url the script starts a collector with the demo. Exit 1 where a task takes too many clicks.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class Person:
         self.clicks = self.keys = 0
 
     def click(self, role: str, name: str, *, within: str = "body", exact: bool = True) -> None:
-        """Press what has this role and name."""
+        """Press the element with this role and name."""
         self.clicks += 1
         self.page.locator(within).get_by_role(role, name=name, exact=exact).first.click()
 
     def press(self, selector: str) -> None:
-        """Press what has no name of its own: a menu, the first row of a list."""
+        """Press an element without a name: a menu, the first row of a list."""
         self.clicks += 1
         self.page.locator(selector).first.click()
 
@@ -57,11 +56,11 @@ class Person:
         self.page.keyboard.press(key)
 
     def sees(self, text: str) -> None:
-        """Wait until it is on the screen."""
+        """Wait until a text is on the screen."""
         self.page.locator("main").get_by_text(text).first.wait_for()
 
     def arrives(self, part: str) -> None:
-        """Wait for the page whose address has this part, with its scripts."""
+        """Wait for the page whose URL has this part, with its scripts."""
         self.page.wait_for_url(lambda url: part in url, wait_until="load")
         self.page.locator("html.js").wait_for(state="attached")
 
@@ -80,7 +79,7 @@ def why_cost_rose(person: Person) -> None:
 def one_version_against_another(person: Person) -> None:
     person.click("link", "Compare")
     person.click("link", "prompt:v1 and prompt:v2")
-    person.sees("prompt:v2 than prompt:v1")
+    person.sees("than prompt:v1")
 
 
 def document_behind_bad_answers(person: Person) -> None:
@@ -155,12 +154,12 @@ def export_the_bad_ones(person: Person) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a person wants, how it is done, and how many clicks (or keys) it may take."""
+    """A task, how it is done, and how many clicks (or keys) it may take."""
 
     name: str
     do: Callable[[Person], None]
-    clicks: int
-    keys: int | None = None
+    max_clicks: int
+    max_keys: int | None = None
 
 
 TASKS = (
@@ -180,8 +179,8 @@ TASKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What a task took."""
+class Result:
+    """Clicks, keys and seconds of a task."""
 
     task: Task
     clicks: int
@@ -190,28 +189,28 @@ class Done:
 
     @property
     def within(self) -> bool:
-        """Whether it took no more than it may."""
-        return self.clicks <= self.task.clicks and (self.task.keys is None or self.keys <= self.task.keys)
+        """Whether it stayed within its limits."""
+        return self.clicks <= self.task.max_clicks and (self.task.max_keys is None or self.keys <= self.task.max_keys)
 
 
-def perform(browser: Any, base: str, task: Task) -> Done:
-    """One task from the overview, in a window of its own."""
+def perform(browser: Any, base: str, task: Task) -> Result:
+    """Do one task from the overview, in a window of its own."""
 
-    def steps(visit: Any) -> Done:
+    def steps(visit: Any) -> Result:
         visit.open("/")
         visit.page.locator("main:not(:has([data-renew]))").wait_for()
         person = Person(visit.page)
         visit.page.set_default_timeout(PATIENCE_MS)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         task.do(person)
-        return Done(task, person.clicks, person.keys, time.perf_counter() - begun)
+        return Result(task, person.clicks, person.keys, time.perf_counter() - start)
 
-    done: Done = browser.visit(base, steps, fresh=True)
-    return done
+    result: Result = browser.visit(base, steps, fresh=True)
+    return result
 
 
 def fill(base: str) -> None:
-    """Make the demo's traffic and wait until every score is there."""
+    """Make the demo's traffic and wait until it is scored."""
     urlopen(Request(f"{base}/api/v1/demo", method="POST", headers={"Content-Type": "application/json"}, data=b"{}"))
     for _ in range(600):
         evaluations = json.load(urlopen(f"{base}/api/v1/status"))["evaluations"]
@@ -222,7 +221,7 @@ def fill(base: str) -> None:
 
 
 def main() -> int:
-    """Do each task and print what it took."""
+    """Do each task and print its clicks, keys and seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a collector that holds the demo and nothing else")
     parser.add_argument("--task", choices=[task.name for task in TASKS], help="only this one")
@@ -234,18 +233,18 @@ def main() -> int:
         try:
             if server:
                 fill(base)
-            done = [perform(browser, base, task) for task in TASKS if not options.task or task.name == options.task]
+            results = [perform(browser, base, task) for task in TASKS if not options.task or task.name == options.task]
         finally:
             browser.close()
             if server:
                 server.stop()
-    print(f"{'task':<36}{'clicks':>8}{'may':>5}{'keys':>6}{'seconds':>9}")
-    for one in done:
+    print(f"{'task':<36}{'clicks':>8}{'max':>5}{'keys':>6}{'seconds':>9}")
+    for result in results:
         print(
-            f"{one.task.name:<36}{one.clicks:>8}{one.task.clicks:>5}{one.keys:>6}{one.seconds:>9.1f}"
-            f"{'' if one.within else '  too many'}"
+            f"{result.task.name:<36}{result.clicks:>8}{result.task.max_clicks:>5}{result.keys:>6}{result.seconds:>9.1f}"
+            f"{'' if result.within else '  too many'}"
         )
-    return 0 if all(one.within for one in done) else 1
+    return 0 if all(result.within for result in results) else 1
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ COLOURS = 256
 
 
 def main() -> None:
-    """One picture of each page in each theme; the overview waits for its worst answers."""
+    """Take one picture of each page, and the overview also in the dark theme."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "pictures.duckdb")
         base = f"http://127.0.0.1:{server.port}"
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def take(browser: Any, base: str, path: str, name: str, theme: Literal["light", "dark"]) -> None:
-    """One page as it is when everything on it has come."""
+    """Take one page when it is complete; the overview waits for its worst answers."""
 
     def steps(visit: Any) -> None:
         visit.open(path)

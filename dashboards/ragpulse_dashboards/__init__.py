@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTENT_SECURITY_POLICY", "Api", "ApiError", "SecurityHeaders", "routes", "standalone"]
 
-_WITH_TEMPLATES: Final = {"Api": "site", "routes": "mount", "standalone": "mount"}
+_LAZY: Final = {"Api": "site", "routes": "mount", "standalone": "mount"}
+"""Names whose modules load templates: a collector without pages does not import them."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import pages and templates when they are asked for: a collector that nobody looks at does without."""
-    if name not in _WITH_TEMPLATES:
+    """Import a lazy name on first use."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_WITH_TEMPLATES[name]}"), name)
-    globals()[name] = found  # where the module has the name of its function, importing it has just put it there
-    return found
+    value = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value

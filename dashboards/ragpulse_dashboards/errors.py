@@ -6,10 +6,9 @@ __all__ = ["ApiError"]
 
 
 class ApiError(Exception):
-    """An operation was refused or failed; `status` is the HTTP status, `message` says what to do.
+    """An operation failed or was refused; `status` is the HTTP status, `message` says what to do.
 
-    `headers` are those of its answer: with `retry_after_s` they say when to come again. `errors` name each wrong
-    parameter, where there are such.
+    `headers` are those of its answer: `Retry-After` with `retry_after_s`. `errors` name each wrong parameter.
     """
 
     def __init__(

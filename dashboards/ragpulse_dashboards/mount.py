@@ -1,4 +1,4 @@
-"""The pages joined: one JSON function, one sandboxed template environment, one list of routes; one trace as a file."""
+"""All pages together: one sandboxed template environment, one list of routes; one trace as a file."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from starlette.types import Scope
 from ragpulse_dashboards.assets import HTMX, UPLOT, Assets, load_assets
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.evidence import context_views, find_sentences
-from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, unforced
+from ragpulse_dashboards.formats import TEMPLATE_FILTERS, interval, visible
 from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.pages import PAGES
 from ragpulse_dashboards.site import Api, Site
@@ -39,19 +39,18 @@ _SECRETS: Final = re.compile(
 
 
 def standalone(answer: Mapping[str, Any]) -> str:
-    """Return the answer of `GET traces/{id}` as a self-contained page: no script, no address is loaded."""
-    shown = redacted(answer)
-    sentences = find_sentences(reversed(shown["scores"]))
-    contexts = context_views(shown["contexts"], sentences)
-    assets = load_assets()
-    return environment(assets).get_template("standalone.html").render(
-        trace=shown["trace"],
-        answer=render_answer(
-            str(shown["trace"].get("response") or ""), sentences, [one.row for one in contexts if one.index is not None]
-        ),
+    """Return the answer of `GET traces/{id}` as a self-contained page without scripts and without requests."""
+    answer = redacted(answer)
+    trace, scores = answer["trace"], answer["scores"]
+    sentences = find_sentences(reversed(scores))
+    contexts = context_views(answer["contexts"], sentences)
+    evaluated = [context.row for context in contexts if context.index is not None]
+    return environment(load_assets()).get_template("standalone.html").render(
+        trace=trace,
+        answer=render_answer(trace.get("response") or "", sentences, evaluated),
         contexts=contexts,
-        scores=shown["scores"],
-        rows=waterfall(shown["spans"]),
+        scores=scores,
+        rows=waterfall(answer["spans"]),
     )  # fmt: skip
 
 
@@ -60,9 +59,9 @@ def redacted(value: Any) -> Any:
     if isinstance(value, str):
         return _SECRETS.sub(MASK, value)
     if isinstance(value, Mapping):
-        return {key: one if key in _IDS else redacted(one) for key, one in value.items()}
+        return {key: item if key in _IDS else redacted(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(one) for one in value]
+        return [redacted(item) for item in value]
     return value
 
 
@@ -70,19 +69,19 @@ _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id", "version", "ha
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Refuses aloud: a tolerant undefined value would print a forbidden one as nothing."""
+    """Raises for forbidden attributes; a tolerant undefined value would print them as nothing."""
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
         raise SecurityError(f"{attribute!r} of {type(obj).__name__} is not for templates")
 
 
 def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
-    """The one template environment: sandboxed, escaping everything."""
+    """Return the only template environment: sandboxed, escaping everything."""
     environment = _Sandbox(
         loader=PackageLoader("ragpulse_dashboards"),
         autoescape=True,
         undefined=ChainableUndefined,
-        finalize=unforced,
+        finalize=visible,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -95,40 +94,40 @@ def environment(assets: Assets) -> ImmutableSandboxedEnvironment:
 
 
 def routes(api: Api, *, root: str = "", needs_key: bool = True) -> list[BaseRoute]:
-    """Every page, fragment and static file over one JSON function; mount the list at the root of an application.
+    """Return every page, fragment and static file over one JSON function, for the root of an application.
 
-    `root` is put in front of every link, for a proxy that hosts the pages below a path (`/rag`).
-    `needs_key` says whether people sign in. That application checks keys and the origin of each request, not the pages.
+    `root` stands before every link, for a proxy that hosts the pages below a path (`/rag`).
+    `needs_key` says whether people sign in. The application checks keys and the origin of each request, not the pages.
     """
     assets = load_assets()
     site = Site(api=api, templates=environment(assets), assets=assets, root=root, needs_key=needs_key)
-    found: list[BaseRoute] = [Route("/static/{digest}/{path:path}", assets.serve)]
-    for page in PAGES:
-        found += page(site)
-    found.append(site.page("/login", _login))
-    nowhere = site.page("/{path:path}", _nowhere)
-    return [*found, _Last(nowhere.path, nowhere.endpoint, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])]
+    missing = site.page("/{path:path}", _missing)
+    return [
+        Route("/static/{digest}/{path:path}", assets.serve),
+        *(route for page in PAGES for route in page(site)),
+        site.page("/login", _login),
+        _Fallback(missing.path, missing.endpoint, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+    ]
 
 
 async def _login(site: Site, request: Request) -> Response:
-    """The form that exchanges a key for a cookie; `POST /login` is the application's.
+    """Show the form that exchanges a key for a cookie; `POST /login` is the application's.
 
-    A refused key leads back here with `failed`, one that is `bound` with that, one that may not with the scope it
-    `lacks`. `to` is the page that
-    was asked for; whether it is one of ours is for the application to say.
+    The application redirects here with `failed` for a refused key, with `bound` for a bound key, and with the scope
+    that a key `lacks`. `to` is the page to show next; the application checks that it is a page of this site.
     """
     query = request.query_params
-    values = {
+    context = {
         "failed": "failed" in query,
         "bound": "bound" in query,
         "lacks": query.get("lacks", ""),
         "to": query.get("to", "/"),
     }
-    return site.render(request, "login.html", {**values, "needs_key": site.needs_key})
+    return site.render(request, "login.html", {**context, "needs_key": site.needs_key})
 
 
-class _Last(Route):
-    """A route for what no other names, so that a page asked with a wrong method is answered 405 and not 404."""
+class _Fallback(Route):
+    """The route of last resort; it matches partially, so that a wrong method of another route is 405 and not 404."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match partially."""
@@ -136,8 +135,8 @@ class _Last(Route):
         return Match.PARTIAL if match is Match.FULL else match, child
 
 
-async def _nowhere(site: Site, request: Request) -> Response:
-    """An address that is none of ours: a page for a person; the application answers a program."""
+async def _missing(site: Site, request: Request) -> Response:
+    """Show a person that there is no such page; the application answers a program."""
     if "text/html" in request.headers.get("accept", ""):
         raise ApiError(404, "There is no page at this address.")
     raise HTTPException(404)

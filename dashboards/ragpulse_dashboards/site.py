@@ -1,4 +1,4 @@
-"""What every page is handed: the JSON function, the templates, and the way a request becomes a page."""
+"""What every page gets: the JSON function, the templates, and the way a request becomes a page."""
 
 import logging
 import math
@@ -31,9 +31,9 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("ragpulse.dashboards")
 MAX_FORM_BYTES: Final = 64 * 1024
-USUAL: Final = ("faithfulness", "groundedness")
-"""What people ask about first: a judge's verdict, else the offline check of the same question."""
-WHOLE: Final = "base.html"
+PREFERRED: Final = ("faithfulness", "groundedness")
+"""The evaluators that pages show first: a judge's verdict, else the offline check of the same question."""
+FULL_LAYOUT: Final = "base.html"
 TITLE: Final = "<title>"
 _OWN_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-[a-z]+|data-(?:live|later|root|url))=")/(?!/)')
 _HEADERS: Final = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-Request-Type, Cookie"}
@@ -41,20 +41,20 @@ _HEADERS: Final = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": "HX-
 
 @dataclass(kw_only=True)
 class Site:
-    """What every page is handed."""
+    """What every page gets."""
 
     api: Api
     templates: ImmutableSandboxedEnvironment
     assets: Assets
     root: str = ""
-    """What is put in front of every link of a page."""
+    """Stands before every link of a page."""
     posted_at: float = -math.inf
-    """When a form last changed something (monotonic): figures that were read before are not shown any more."""
+    """When a form last changed something (monotonic): cached figures from before are not shown."""
     needs_key: bool = True
     """Whether people sign in with a key."""
 
     def page(self, path: str, handler: Handler, *, post: bool = False) -> Route:
-        """A route whose API failures become a page that says what to do."""
+        """Return a route whose failures become a page that says what to do."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -64,67 +64,68 @@ class Site:
             except HTTPException:  # the application answers a program
                 raise
             except Exception as error:  # noqa: BLE001 - a person gets a page
-                return self.refuse(request, _foreseen(request, error))
+                return self.refuse(request, _as_api_error(request, error))
 
         return _Page(path, endpoint, methods=["POST"] if post else ["GET"], site=self)
 
     def refuse(self, request: Request, error: ApiError) -> Response:
-        """A page that says why there is none."""
+        """Return a page that shows an error."""
         answer = self.render(request, "error.html", {"error": error}, status=error.status)
         answer.headers.update(error.headers)
         return answer
 
     def render(self, request: Request, template: str, context: Mapping[str, Any], *, status: int = 200) -> Response:
-        """One template as a response: a whole page, or only its content when htmx asks for a fragment."""
-        return HTMLResponse(self._page(_known(request), template, context), status_code=status, headers=_HEADERS)
+        """Return one template as a response: a whole page, or only its content when htmx asks for a fragment."""
+        body = self._render(template, {**_request_context(request), **context})
+        return HTMLResponse(body, status_code=status, headers=_HEADERS)
 
     async def begin(
-        self, request: Request, template: str, context: Callable[[], Awaitable[Mapping[str, Any]]]
+        self, request: Request, template: str, read: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> Response:
-        """Render, but send the head at once: the browser fetches styles and scripts while `context` is read.
+        """Render, but send the head at once: the browser fetches styles and scripts while `read` runs.
 
-        The status is sent with the head. What may fail with another one is to be asked before; a later failure is told
-        on the page.
+        The status is sent with the head, so check first what can fail with another one. A later failure is shown on
+        the page.
         """
-        known = _known(request)
-        if known["layout"] != WHOLE:
-            return self.render(request, template, await context())
-        head = takewhile(lambda piece: TITLE not in piece, self.templates.get_template(template).generate(known))
+        base = _request_context(request)
+        if base["layout"] != FULL_LAYOUT:
+            return self.render(request, template, await read())
+        head = takewhile(lambda piece: TITLE not in piece, self.templates.get_template(template).generate(base))
 
         async def pieces() -> AsyncIterator[bytes]:
             yield self.linked("".join(head)).encode()
             try:
-                page = self._page(known, template, await context())
+                page = self._render(template, {**base, **await read()})
             except Exception as error:  # noqa: BLE001 - a person gets a page
-                page = self._page(known, "error.html", {"error": _foreseen(request, error)})
+                page = self._render("error.html", {**base, "error": _as_api_error(request, error)})
             yield page[page.index(TITLE.encode()) :]
 
         return StreamingResponse(pieces(), media_type="text/html", headers=_HEADERS)
 
-    def _page(self, known: Mapping[str, Any], template: str, context: Mapping[str, Any]) -> bytes:
-        text = self.templates.get_template(template).render({**known, **context})
-        return self.linked(text).encode("utf-8", "replace")  # a lone surrogate in a stored text must not cost the page
+    def _render(self, template: str, context: Mapping[str, Any]) -> bytes:
+        text = self.templates.get_template(template).render(context)
+        return self.linked(text).encode("utf-8", "replace")  # a stored text can hold a lone surrogate
 
-    async def in_use(self) -> list[str]:
-        """The evaluators that rules run; first the one that people ask about."""
-        known = await self.api("GET evaluators", {})
-        names = [str(one["name"]) for one in known["evaluators"] if one.get("online")]
-        return sorted(names, key=lambda name: (USUAL.index(name) if name in USUAL else len(USUAL), name))
+    async def evaluators_in_use(self) -> list[str]:
+        """Return the evaluators that rules run, the preferred ones first."""
+        answer = await self.api("GET evaluators", {})
+        names = [evaluator["name"] for evaluator in answer["evaluators"] if evaluator["online"]]
+        return sorted(names, key=lambda name: (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED), name))
 
     def linked(self, page: str) -> str:
-        """Put the root path in front of the page's own links; quotes in texts are escaped, so none looks like one."""
+        """Put the root path before the page's own links; texts escape their quotes, so they cannot look like a link."""
         return _OWN_LINK.sub(rf"\g<1>{self.root}/", page) if self.root else page
 
 
 class _Page(Route):
-    """A route that has a page for a person who opens the address of a form."""
+    """A route that shows a page to a person who opens the address of a form."""
 
     def __init__(self, path: str, endpoint: _Endpoint, *, methods: list[str], site: Site) -> None:
         super().__init__(path, endpoint, methods=methods)
         self._site = site
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, or say that a form is sent here."""
+        """Answer the request; a browser's GET of a form's address gets a 405 page."""
         request = Request(scope)
         person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
         if not person or "GET" in (self.methods or ()):
@@ -134,34 +135,34 @@ class _Page(Route):
         await self._site.refuse(request, error)(scope, receive, send)
 
 
-def _foreseen(request: Request, error: Exception) -> ApiError:
-    """An error as a page tells it; the traceback of one that nobody foresaw goes to the log."""
+def _as_api_error(request: Request, error: Exception) -> ApiError:
+    """Return the error that a page shows; the traceback of an unexpected one goes to the log."""
     if isinstance(error, ApiError):
         return error
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return ApiError(500, "The collector failed to answer; its log has the reason.")
 
 
-def _known(request: Request) -> dict[str, Any]:
-    """What a template has from the request alone."""
+def _request_context(request: Request) -> dict[str, Any]:
+    """Return what a template gets from the request alone."""
     partial = request.headers.get("hx-request-type") == "partial"
     return {
-        "layout": "partial.html" if partial else WHOLE,
+        "layout": "partial.html" if partial else FULL_LAYOUT,
         "view": read_view(request),
         "path": request.url.path,
-        "asked": request.query_params.multi_items(),
+        "params": request.query_params.multi_items(),
         "posted": request.method == "POST",
         "theme": request.cookies.get("theme", ""),
     }
 
 
 def see_other(url: str) -> Response:
-    """After a form: go and look at the result."""
+    """Redirect to the result of a form."""
     return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
 
 
 async def read_form(request: Request) -> QueryParams:
-    """A url-encoded form, read like a query string; raises ApiError 413 and 415."""
+    """Read a url-encoded form like a query string; raises ApiError 413 and 415."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         raise ApiError(415, "Send the form as application/x-www-form-urlencoded.")
     body = b""
@@ -173,7 +174,7 @@ async def read_form(request: Request) -> QueryParams:
 
 
 def segment(name: str) -> str:
-    """A name as one part of an operation's path; raises ApiError 404 for what cannot be one."""
+    """Return a name that can be one part of an operation's path; raises ApiError 404 for any other."""
     if not name or "/" in name:
         raise ApiError(404, "There is nothing of this name.")
     return name

@@ -1,4 +1,4 @@
-"""Spans as waterfall rows: tree order, depth, and place on the trace's time line in percent."""
+"""Spans as waterfall rows: tree order, depth, and position on the trace's time axis in percent."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from ragpulse_dashboards.formats import parse_time
 
-__all__ = ["FIRST_ROWS", "MAX_ROWS", "SpanRow", "failed_first", "time_axis", "waterfall"]
+__all__ = ["FIRST_ROWS", "MAX_ROWS", "SpanRow", "time_axis", "waterfall"]
 
 FIRST_ROWS: Final = 200
-"""What a trace's page shows at once; with a thousand rows it takes half as long again."""
+"""Rows of a trace's page at first; a thousand rows make it half as slow again."""
 MAX_ROWS: Final = 2000
 MAX_DEPTH: Final = 12
 
@@ -26,50 +26,42 @@ class SpanRow(NamedTuple):
     width: float
     """Duration, percent of the trace; at least a visible sliver."""
     tick: float | None
-    """When the first token came, percent of the trace."""
+    """The first token, percent of the trace."""
 
 
 _Timed = tuple[Mapping[str, Any], datetime]
 
 
-def waterfall(spans: Sequence[Mapping[str, Any]], *, most: int = MAX_ROWS) -> list[SpanRow]:
-    """Rows in tree order; spans whose parent never arrived are roots, loops are shown once, `most` rows at most."""
+def waterfall(spans: Sequence[Mapping[str, Any]], *, limit: int = MAX_ROWS) -> list[SpanRow]:
+    """Return rows in tree order; spans whose parent never arrived are roots, a loop appears once."""
     timed = _timed(spans)
     if not timed:
         return []
     first, total = _extent(timed)
     rows = []
-    for span, start, depth in islice(_tree_order(timed), most):
+    for span, start, depth in islice(_tree_order(timed), limit):
         left = min(_offset_ms(first, start) / total * 100, 99.6)
-        width = min(max(float(span.get("latency_ms") or 0) / total * 100, 0.4), 100 - left)
+        width = min(max((span.get("latency_ms") or 0) / total * 100, 0.4), 100 - left)
         token = span.get("ttft_ms")
-        tick = round(min(left + token / total * 100, 99.8), 2) if isinstance(token, int | float) else None
+        tick = None if token is None else round(min(left + token / total * 100, 99.8), 2)
         rows.append(SpanRow(span, min(depth, MAX_DEPTH), round(left, 2), round(width, 2), tick))
     return rows
 
 
 def time_axis(spans: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Milliseconds at the start, the quarters and the end of the trace."""
+    """Return milliseconds at the start, the quarters and the end of the trace."""
     timed = _timed(spans)
     return [_extent(timed)[1] * quarter / 4 for quarter in range(5)] if timed else []
 
 
-def failed_first(spans: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The span in which an error began: of those that failed, one that no failed span is in, the earliest."""
-    failed = [span for span in spans if span.get("status") == "error" or span.get("error_type")]
-    above = {span.get("parent_span_id") for span in failed}
-    innermost = [span for span in failed if span.get("span_id") not in above] or failed
-    return min(innermost, key=lambda span: str(span.get("start_time")), default=None)
-
-
 def _timed(spans: Sequence[Mapping[str, Any]]) -> list[_Timed]:
-    return [(span, start) for span in spans if (start := parse_time(span.get("start_time"))) is not None]
+    return [(span, start) for span in spans if (start := parse_time(span["start_time"])) is not None]
 
 
 def _extent(timed: Sequence[_Timed]) -> tuple[datetime, float]:
-    """When the trace begins, and its length in milliseconds."""
+    """Return the start of the trace and its length in milliseconds."""
     first = min(start for _, start in timed)
-    return first, max(_offset_ms(first, start) + float(span.get("latency_ms") or 0) for span, start in timed) or 1.0
+    return first, max(_offset_ms(first, start) + (span.get("latency_ms") or 0) for span, start in timed) or 1.0
 
 
 def _offset_ms(first: datetime, start: datetime) -> float:
@@ -77,13 +69,13 @@ def _offset_ms(first: datetime, start: datetime) -> float:
 
 
 def _tree_order(timed: Sequence[_Timed]) -> Iterator[tuple[Mapping[str, Any], datetime, int]]:
-    """Spans with their depth; a parent comes before its children, siblings as they began."""
-    known = {span.get("span_id") for span, _ in timed}
+    """Yield spans with their depth; a parent comes before its children, siblings by start time."""
+    ids = {span.get("span_id") for span, _ in timed}
     children: dict[Any, list[_Timed]] = {}
     for span, start in sorted(timed, key=lambda item: item[1]):
         parent = span.get("parent_span_id")
-        own = parent if parent in known and parent != span.get("span_id") else None
-        children.setdefault(own, []).append((span, start))
+        known = parent in ids and parent != span.get("span_id")
+        children.setdefault(parent if known else None, []).append((span, start))
     seen = set()
     stack = [(span, start, 0) for span, start in reversed(children.get(None, []))]
     while stack:

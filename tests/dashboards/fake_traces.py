@@ -360,7 +360,7 @@ class FakeTraces:
                     "end": position,
                     "score": 0.93 if supported else 0.21,
                     "supported": supported,
-                    "context": 0 if supported else None,
+                    "rank": 1 if supported else None,
                     "evidence_start": start if supported else None,
                     "evidence_end": position if supported else None,
                     "reasons": [] if supported else ["no context mentions this"],

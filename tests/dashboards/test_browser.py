@@ -111,18 +111,48 @@ def test_the_width_of_a_window_is_used(browser: Browser, site: str) -> None:
     browser.visit(site, wide, width=2560)
 
 
-def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str) -> None:
-    """The lift, by which the rows are ordered, stands in the window; so do both buttons of a label, side by side."""
+def test_what_explains_is_seen_on_a_phone(browser: Browser, site: str, hostile_site: str) -> None:
+    """The lift, by which the rows are ordered, stands in the window; so do both buttons of a label, side by side.
 
-    def steps(visit: Visit) -> None:
+    A long name of an attribute wraps.
+    """
+
+    def lift_in_sight(visit: Visit) -> None:
         visit.open("/explain")
         lift = visit.page.locator("td.figure", has_text="×").first.bounding_box()
         assert lift["x"] + lift["width"] <= 390
+
+    def steps(visit: Visit) -> None:
+        lift_in_sight(visit)
+        visit.open("/compare?a=prompt:v6&b=prompt:v7")
+        table = visit.page.get_by_role("region", name="Other figures")
+        assert table.evaluate("box => box.scrollWidth <= box.clientWidth"), "difference and verdict in the window"
         visit.open(TRACE)
         good, bad = (visit.page.locator(f"[name=verdict][value={one}]").bounding_box() for one in ("good", "bad"))
         assert good["y"] == bad["y"]
 
     browser.visit(site, steps, width=390)
+    browser.visit(hostile_site, lift_in_sight, width=390)
+
+
+def test_columns_stand_below_their_heads(browser: Browser, site: str) -> None:
+    """In the waterfall, whatever a row holds; a comparison leaves room for its reasons; buttons stay together."""
+
+    def edges(visit: Visit, selector: str, edge: str) -> set[int]:
+        boxes = [one.bounding_box() for one in visit.page.locator(selector).all()]
+        return {round(box[edge]) for box in boxes}
+
+    def steps(visit: Visit) -> None:
+        visit.open(f"{TRACE}#spans")
+        for column in (3, 4, 5):
+            assert len(edges(visit, f".waterfall tr > :nth-child({column})", "x")) == 1
+        assert visit.page.locator("#waterfall-h").is_hidden(), "the tab is the heading"
+        visit.open("/compare?a=prompt:v6&b=prompt:v7")
+        assert min(edges(visit, ".flips td.why", "width")) > 200
+        visit.open("/replays")
+        assert len(edges(visit, ".replay-form .button", "y")) == 1
+
+    browser.visit(site, steps)
 
 
 def test_empty_pages_are_accessible_and_fit(browser: Browser, empty_site: str) -> None:

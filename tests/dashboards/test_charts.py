@@ -94,10 +94,10 @@ def test_values_that_are_not_numbers_are_gaps() -> None:
 
 
 def test_thin_points_are_hollow_as_the_collector_says() -> None:
-    """What the API calls thin is drawn hollow; where it says nothing, fewer than ten answers are thin."""
-    told = answer({"group": {}, "points": [{**point(0, 0.8, n=50), "thin": True}, point(1, 0.8, n=9), point(2, 0.8)]})
-    chart = Chart(key="a", name="a", answers=[("", told)], metric="quality:a")
-    assert json.loads(chart.data)["lines"][0]["thin"] == [True, True, False]
+    """A point that the API calls thin is drawn hollow, whatever its n."""
+    points = [{**point(0, 0.8, n=50), "thin": True}, {**point(1, 0.8, n=9), "thin": False}]
+    chart = Chart(key="a", name="a", answers=[("", answer({"group": {}, "points": points}))], metric="quality:a")
+    assert json.loads(chart.data)["lines"][0]["thin"] == [True, False]
 
 
 def test_the_headline_of_a_chart_is_no_half_filled_bucket() -> None:
@@ -116,8 +116,8 @@ def test_a_target_is_a_line_and_a_word_in_each_row() -> None:
     answers = [("", answer({"group": {}, "points": points}))]
     chart = Chart(key="k", name="t", metric="quality:g", answers=answers, targets=targets)
     assert json.loads(chart.data)["targets"] == [{"value": 0.4, "text": "at least 0.400"}]
-    assert [chart.bounds[0].judged(row) for row in chart.rows] == ["met", "undecided", "missed"]
-    assert chart.bounds[0].judged({"value": None}) == ""
+    assert [chart.bounds[0].state(row) for row in chart.rows] == ["met", "undecided", "missed"]
+    assert chart.bounds[0].state({"value": None}) == ""
 
 
 def test_a_replays_past_is_marked_where_the_rule_goes_on() -> None:

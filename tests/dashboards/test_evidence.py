@@ -7,6 +7,7 @@ import pytest
 
 from ragpulse_dashboards.evidence import context_views, find_sentences
 from ragpulse_dashboards.markdown import render_answer
+from ragpulse_evaluators import Case, evaluate_sync
 
 from .fake_day import HOSTILE
 
@@ -74,6 +75,21 @@ def test_markdown_makes_nothing_that_acts(text: str) -> None:
         assert url.startswith(("https://", "http://", "#"))
 
 
+def test_the_evidence_of_groundedness_is_found() -> None:
+    """The evaluator's own result names the context of each sentence, also the closest one of an unsupported one."""
+    texts = ["Backups are made every night.", "Backups are kept for 35 days."]
+    case = Case(
+        query="How long?", response="Backups are kept for 35 days. Backups are kept on 9 disks.", contexts=texts
+    )
+    (result,) = evaluate_sync([case], ["groundedness"])["groundedness"]
+    sentences = find_sentences([{"evaluator": "groundedness", "parts": result.parts}])
+    first, second = context_views([{"text": text} for text in texts], sentences)
+    assert [sentence["supported"] for sentence in sentences] == [True, False]
+    assert (first.used, second.used) == (False, True)
+    html = render_answer(str(case.response), sentences, [{"id": "a", "text": texts[0]}, {"id": "b", "text": texts[1]}])
+    assert re.search(r'Not in any context. Closest: <a href="#context-\d">', html)
+
+
 def test_contexts_know_whether_they_were_used() -> None:
     """Evidence is marked inside its context; a context without supported sentences is unused."""
     first, second = context_views([{"text": "see: A is one, yes"}, {"text": "other"}], SENTENCES)
@@ -90,7 +106,7 @@ def test_evidence_counts_the_contexts_that_evaluators_see() -> None:
     rows = [{"text": None}, {"text": "see: A is one, yes"}, {"text": "other"}, {"text": "A is one", "superseded": True}]
     views = context_views(rows, [*SENTENCES, {"text": "C", "supported": False, "context": 1}])
     assert [one.index for one in views] == [None, 0, 1, None]
-    assert [(one.used, one.closest, one.shown) for one in views] == [
+    assert [(one.used, one.closest, one.relevant) for one in views] == [
         (False, False, False), (True, False, True), (False, True, True), (False, False, False)
     ]  # fmt: skip
 

@@ -128,7 +128,7 @@ def test_figures_shown_again_are_replaced_by_new_ones(browser: Browser, base: st
 
     def steps(visit: Visit) -> None:
         api.as_of = datetime.now(UTC) - timedelta(seconds=80)
-        assert "read again" in visit.page.request.get(f"{base}/?from=-24h").text()
+        assert "reload</a>" in visit.page.request.get(f"{base}/?from=-24h").text()
         visit.page.on("requestfinished", lambda request: setattr(api, "as_of", None))
         visit.open("/?from=-24h")
         visit.page.locator("main:not(:has([data-renew])) #chart-latency canvas").wait_for()
@@ -370,7 +370,7 @@ def test_selected_rows_become_a_dataset(browser: Browser, base: str, api: FakeAp
         for number in (0, 2):
             visit.page.get_by_role("checkbox", name="Select: ").nth(number).check()
         visit.page.get_by_text("Keep as dataset").click()
-        visit.page.get_by_label("Name of a new dataset").fill("bad ones")
+        visit.page.get_by_label("Name of a new or an existing dataset").fill("bad ones")
         with visit.page.expect_navigation():
             visit.page.keyboard.press("Enter")
         visit.open(TRACE)

@@ -49,7 +49,7 @@ def test_the_first_screen_says_what_changed() -> None:
     """
     html = unescape(client().get("/").text)
     text = text_of(html)
-    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00, when prompt qa v7 began. Why? Worst answers" in text
+    assert "Groundedness fell 0.93 → 0.71 at Nov 21 04:00 UTC, when prompt qa v7 began. Why? Worst answers" in text
     assert "Cost per answer rose $0.0096 → $0.012" in text
     assert "/traces?from=2026-11-21T04%3A00%3A00Z&evaluator=groundedness&sort=worst" in html
     assert text.index("Groundedness fell") < text.index("Cost $4.28") < text.index("Quality") < text.index("Efficiency")
@@ -58,6 +58,33 @@ def test_the_first_screen_says_what_changed() -> None:
     quiet = FakeApi()
     quiet.young = True
     assert "Nothing changed in this range." in text_of(client(quiet).get("/").text)
+
+
+@pytest.mark.parametrize(
+    ("metric", "words", "query"),
+    [
+        ("cost_usd", "Most expensive", "sort=expensive"),
+        ("latency_p95", "Slowest answers", "sort=slow"),
+        ("error_rate", "Failed requests", "error=true"),
+    ],
+)
+def test_a_change_of_traffic_leads_to_its_own_list(metric: str, words: str, query: str) -> None:
+    """A risen cost leads to the expensive requests, not to the slow ones or to an evaluator's."""
+
+    class Only(FakeApi):
+        def get_overview(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_overview(params)
+            return answer | {"changes": [{**answer["changes"][0], "metric": metric, "unit": "usd", "worse": True}]}
+
+    html = unescape(client(Only()).get("/").text)
+    assert re.search(rf'<a class="button" href="/traces\?from=[^"]*&{query}">{words}</a>', html)
+
+
+def test_expensive_requests_are_listed_by_cost() -> None:
+    """The list behind a cause of cost is not in the order of latency."""
+    html = unescape(client().get("/explain?metric=cost_usd").text)
+    assert "&sort=expensive" in html
+    assert "sort=slow" not in html
 
 
 def test_a_change_is_explained_from_its_second_on() -> None:
@@ -141,7 +168,7 @@ def test_what_failed_comes_first_on_a_trace() -> None:
     api = Judged()
     html = client(api).get(f"/traces/{api.rows[2]['trace_id']}").text
     chips = re.findall(r'<a class="chip[^"]*" href="#verdict-(\w+)"', html)
-    verdicts = re.findall(r'verdict-card".*?<h3>(\w+)</h3>', html, re.DOTALL)
+    verdicts = re.findall(r'verdict-card".*?<h3[^>]*>(\w+)</h3>', html, re.DOTALL)
     assert chips == ["thumbs", "tone", "zeal", "words", "bleu"]
     assert all(f'id="verdict-{name}"' in html for name in chips)
     assert verdicts == ["thumbs", "tone", "zeal", "tone", "words", "bleu", "citations"]
@@ -226,11 +253,11 @@ def test_a_document_leads_to_the_traces_that_found_it() -> None:
 
 def test_health_says_how_long_evaluations_wait() -> None:
     """The age of the oldest is beside how many are due; with nothing due there is none."""
-    assert "Pending 4 Oldest pending 7 s Results a second 2.5 Done in about 2 s Done" in text_of(
+    assert "Pending 4 Oldest pending 7 s Results a second 2.5 Backlog done in about 2 s Done" in text_of(
         client().get("/health").text
     )
     assert "9 calls have no price: add it to [prices]." in text_of(client().get("/health").text)
-    assert "Oldest pending – Results a second 0 Done in about – Done" in text_of(
+    assert "Oldest pending – Results a second 0 Backlog done in about – Done" in text_of(
         client(FakeApi(empty=True)).get("/health").text
     )
 
@@ -257,7 +284,7 @@ def test_health_is_not_green_with_a_backlog(evaluations: dict[str, object], word
     text = text_of(client(Behind()).get("/health").text).replace("\xa0", " ")
     assert "367,328 evaluations pending, the oldest for 2 h 30 min" in text
     assert words in text
-    assert "nothing waits too long" not in text
+    assert "no evaluation is late" not in text
 
 
 def test_a_table_twin_comes_when_it_is_opened() -> None:
@@ -515,7 +542,7 @@ def test_the_pages_agree_how_many_labels_are_needed() -> None:
 
     api = Labelled()
     for path in ("/label", f"/traces/{api.rows[2]['trace_id']}"):
-        assert "30 labels correct an evaluator's estimate" in text_of(client(api).get(path).text)
+        assert "rom 30 labels on, an evaluator's estimate is corrected" in text_of(client(api).get(path).text)
 
 
 @pytest.mark.parametrize(("needs_key", "words"), [(True, "asks for a key"), (False, "listens only on this computer")])
@@ -659,9 +686,40 @@ def test_only_what_was_scored_is_suggested_for_a_comparison() -> None:
     assert "/compare?a=prompt" not in client(Unscored()).get("/compare").text
 
 
+def test_a_new_rule_begins_without_a_warning() -> None:
+    """Nothing is predicted, and nothing is wrong, before an evaluator is chosen."""
+    new, filled = (client().get(path).text for path in ("/rules/new", "/rules/new?evaluators=groundedness"))
+    assert "Choose evaluators to see" in text_of(new)
+    assert 'hx-trigger="input' in new
+    assert 'hx-trigger="load, input' in filled
+
+
+def test_names_of_evaluators_are_the_same_in_every_chart() -> None:
+    """The yes of `refusal` is "answered", also in the legend of the coverage, and titles begin with a capital."""
+    html = client().get("/").text
+    legend = html.partition('id="chart-coverage"')[2].partition('class="legend"')[2].partition("</ul>")[0]
+    assert "answered" in text_of(legend)
+    assert "refusal" not in text_of(legend)
+    titles = [text_of(title) for title in re.findall(r"<h3>(.*?)</h3>", html)]
+    assert titles
+    assert [title for title in titles if not title[0].isupper()] == []
+
+
+def test_a_cause_found_only_among_the_bad_is_said_in_words() -> None:
+    """Not `elsewhere 0 %: only here`."""
+
+    class OnlyHere(FakeApi):
+        def get_explain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().get_explain(params)
+            baseline = {"n": 0, "share": 0.0}
+            return answer | {"attributes": [one | {"lift": None, "baseline": baseline} for one in answer["attributes"]]}
+
+    assert "elsewhere none." in text_of(client(OnlyHere()).get("/explain").text)
+
+
 def test_evaluators_in_use_stand_apart() -> None:
     """Those that a rule names show what they did; the others only what they need."""
-    used, others = client().get("/evaluators").text.split("Also here")
+    used, others = client().get("/evaluators").text.split("Other evaluators</h2>")
     assert "evaluator=groundedness&amp;outcome=scored&amp;evaluated_from=-24h" in used
     assert "1,204" in used
     assert "exact_match" not in used.split("In use")[1]
@@ -825,7 +883,7 @@ def test_pages_speak_of_answers_and_users_not_of_statistics(path: str) -> None:
     text = text_of(client().get(path).text)
     assert not re.search(r"n_eff|effective n|Hajek|mSPRT|CUSUM|assisted_by|\bpi\b", text, re.IGNORECASE)
     if "judge:" in path:
-        assert "stricter judge:new than judge:old" in text
+        assert "judge:new is stricter than judge:old by" in re.sub(r"[▲▼] ", "", text)
 
 
 def test_a_replay_leads_on() -> None:

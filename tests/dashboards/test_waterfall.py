@@ -51,5 +51,5 @@ def test_only_so_many_rows_are_made() -> None:
         {"span_id": f"{n:016x}", "parent_span_id": None, "start_time": "2026-11-21T10:00:00Z", "latency_ms": 1.0}
         for n in range(30)
     ]
-    assert len(waterfall(spans, most=10)) == 10
+    assert len(waterfall(spans, limit=10)) == 10
     assert len(waterfall(spans)) == 30

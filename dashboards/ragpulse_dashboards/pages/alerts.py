@@ -1,11 +1,11 @@
-"""`/alerts`: what is watched, its state and history; making, changing, muting, deleting and testing a monitor."""
+"""`/alerts`: monitors with state and history; forms to make, change, mute, delete and test one."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
+from itertools import chain, count
 from statistics import median
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 from ragpulse_dashboards.errors import ApiError
 from ragpulse_dashboards.formats import by_unit, iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site, read_form, see_other, segment
+from ragpulse_dashboards.view import link
 
 __all__ = ["routes"]
 
@@ -25,18 +26,20 @@ PRESETS: Final = (
     ("latency", "Latency above", "latency_p95", ">", 1.5, 3000.0),
     ("no-data", "No data", "requests", "no data", 0.0, 0.0),
 )
-"""Key, words, metric, condition, the limit as a multiple of the last week's usual hour, and the limit without data."""
-LEAST: Final = {"error_rate": 0.05}
+"""Key, words, metric, condition, the limit as a multiple of the last week's median hour, and the limit without data."""
+LEAST_LIMITS: Final = {"error_rate": 0.05}
 TRAFFIC: Final = ("error_rate", "latency_p95", "latency_p50", "cost_usd", "requests", "input_tokens", "output_tokens")
 CONDITIONS: Final = (("<", "falls below"), (">", "rises above"), ("change", "changes either way"), ("no data", "stops"))
 WINDOWS: Final = ("10m", "30m", "1h", "6h", "1d")
 MUTES: Final = (("1h", "1 hour"), ("8h", "8 hours"), ("1d", "1 day"), ("7d", "7 days"))
+STATES: Final = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3}
+"""The order of the list."""
 FIELDS: Final = ("name", "metric", "where", "window", "false_alarms_per_year", "min_n")
-SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The list, the editor with its preview, and the forms behind them."""
+    """Return the list, the editor with its preview, and the forms."""
     return [
         site.page("/alerts", alerts),
         site.page("/alerts", save, post=True),
@@ -49,12 +52,13 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def alerts(site: Site, request: Request) -> Response:
-    """Firing monitors first."""
+    """List the monitors, firing ones first."""
     answer = await site.api("GET monitors", {})
-    order = {"firing": 0, "no data": 1, "broken": 1, "undecided": 2, "ok": 3}
-    monitors = sorted(answer["monitors"], key=lambda one: (order.get(one.get("state"), 4), str(one.get("name"))))
+    monitors = sorted(
+        answer["monitors"], key=lambda monitor: (STATES.get(monitor["state"], len(STATES)), monitor["name"])
+    )
     context = {
-        "monitors": [_shown(one) for one in monitors],
+        "monitors": [_row(monitor) for monitor in monitors],
         "presets": PRESETS,
         "mutes": MUTES,
         "done": request.query_params.get("done", ""),
@@ -63,84 +67,82 @@ async def alerts(site: Site, request: Request) -> Response:
     return site.render(request, "alerts.html", context)
 
 
-def _shown(monitor: Mapping[str, Any]) -> dict[str, Any]:
-    """A monitor with its condition in words, its chart, and for each event the range and the worst traces of it."""
+def _row(monitor: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a monitor with its condition in words, its chart, and the links of each event."""
     history = [{**event, **_links(monitor, event)} for event in monitor["history"]]
-    href = "/figures?" + urlencode({"metric": str(monitor.get("metric"))}, errors="replace")
+    href = link("/figures", {"metric": monitor["metric"]})
     return {**monitor, "words": _words(monitor), "href": href, "history": history}
 
 
 def _words(monitor: Mapping[str, Any]) -> str:
-    """The condition with the unit of its metric: `> 3000` of a latency is above 3.00 s."""
-    condition, metric = str(monitor.get("condition")).strip(), str(monitor.get("metric"))
+    """Return the condition with the unit of its metric: `> 3000` of a latency is above 3.00 s."""
+    condition = str(monitor["condition"]).strip()
     side = {"<": "below", ">": "above"}.get(condition[:1])
     if side:
-        return f"{side} {by_unit(condition[1:], unit_of(metric))}"
+        return f"{side} {by_unit(condition[1:], unit_of(monitor['metric']))}"
     return {"change": "it changes either way", "no data": "nothing arrives"}.get(condition, condition)
 
 
 def _links(monitor: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, str]:
-    """Where a firing leads: the chart of its window, and the window's worst traces; nothing for other states."""
-    end, seconds = parse_time(event.get("t")), _seconds(str(monitor.get("window") or ""))
-    if end is None or not seconds or event.get("state") != "firing" or monitor.get("condition") == "no data":
+    """Return the chart around a firing and the worst traces of its window; nothing for other states."""
+    end, seconds = parse_time(event["t"]), _seconds(monitor.get("window") or "")
+    if end is None or not seconds or event["state"] != "firing" or monitor["condition"] == "no data":
         return {}
-    start = iso(end - timedelta(seconds=seconds))
-    group = {name: str(value) for name, value in (event.get("group") or {}).items() if value is not None}
-    shared = {"metric": str(monitor.get("metric")), **({"where": monitor["where"]} if monitor.get("where") else {})}
-    chart = {**shared, **group, "from": iso(end - timedelta(seconds=12 * seconds)), "to": iso(end)}
-    worst = {**shared, **group, "t": start, "step": seconds}
+    length = timedelta(seconds=seconds)
+    shared = {"metric": monitor["metric"], "where": monitor.get("where"), **(event.get("group") or {})}
     return {
-        "range_url": "/figures?" + urlencode(chart, errors="replace"),
-        "worst_url": "/exemplars?" + urlencode(worst, errors="replace"),
+        "range_url": link("/figures", {**shared, "from": iso(end - 12 * length), "to": iso(end)}),
+        "worst_url": link("/exemplars", {**shared, "t": iso(end - length), "step": seconds}),
     }
 
 
 def _seconds(window: str) -> int:
-    """`1h` → 3600; 0 for what is no such window."""
-    return int(window[:-1]) * SPANS[window[-1]] if window[:-1].isdecimal() and window[-1:] in SPANS else 0
+    """`1h` → 3600; 0 for any other text."""
+    return int(window[:-1]) * UNIT_SECONDS.get(window[-1], 0) if window[:-1].isdecimal() else 0
 
 
 async def edit(site: Site, request: Request) -> Response:
-    """The form of one monitor: empty, from a preset, filled by a link, or of an existing one."""
+    """Show the form of one monitor: empty, from a preset, filled by a link, or of an existing one."""
     name, query = request.path_params.get("name"), request.query_params
     answer = await site.api("GET monitors", {})
     if name:
         draft = _named(answer["monitors"], name)
     else:
-        draft = {one: query[one] for one in (*FIELDS, "condition") if query.get(one)}
+        draft = {field: query[field] for field in (*FIELDS, "condition") if query.get(field)}
         draft |= {"group_by": query.getlist("group_by"), "notify": answer["destinations"]}
         draft |= await _preset(site, query)
-        draft["name"] = _free(str(draft.get("name") or "monitor"), answer["monitors"])
+        draft["name"] = _unused(draft.get("name") or "monitor", answer["monitors"])
     return await _form(site, request, draft, answer, existing=name or "")
 
 
 def _named(monitors: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    found = next((one for one in monitors if one.get("name") == name), None)
-    if found is None or found.get("source") != "api":
+    monitor = next((monitor for monitor in monitors if monitor["name"] == name), None)
+    if monitor is None or monitor["source"] != "api":
         raise ApiError(404, "There is no monitor of this name that can be changed here.")
-    return dict(found)
+    return monitor
 
 
-def _free(name: str, monitors: list[dict[str, Any]]) -> str:
-    """The name, with a number where it is taken."""
-    taken = {one.get("name") for one in monitors}
-    return next(one for one in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if one not in taken)
+def _unused(name: str, monitors: list[dict[str, Any]]) -> str:
+    """Return the name, with a number where it is taken."""
+    taken = {monitor["name"] for monitor in monitors}
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(candidate for candidate in names if candidate not in taken)
 
 
 async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
-    """What a preset fills in: a limit from the hours of the last week, so that the form can be saved as it is."""
-    found = next((one for one in PRESETS if one[0] == query.get("preset")), None)
-    if found is None:
+    """Return the fields of a preset, with a limit from the hours of the last week."""
+    preset = next((preset for preset in PRESETS if preset[0] == query.get("preset")), None)
+    if preset is None:
         return {}
-    key, _, metric, sign, factor, limit = found
+    key, _, metric, sign, factor, limit = preset
     metric = query.get("metric") or metric
     if metric.endswith(":"):
-        metric += next(iter(await site.in_use()), "groundedness")
+        metric += next(iter(await site.evaluators_in_use()), "groundedness")
     if factor:
         answer = await site.api("GET metrics", {"name": metric, "from": "-7d", "step": "1h"})
-        points = [point for one in answer["series"] for point in one.get("points") or []]
-        usual = [point["value"] for point in points if isinstance(point.get("value"), int | float)]
-        limit = max(median(usual) * factor, LEAST.get(metric, 0.0)) if usual and median(usual) else limit
+        hours = [point["value"] for line in answer["series"] for point in line["points"] if point["value"] is not None]
+        if hours and median(hours):
+            limit = max(median(hours) * factor, LEAST_LIMITS.get(metric, 0.0))
     rounded = Decimal(f"{limit:.2g}")  # a condition has no exponent
     return {"name": key, "metric": metric, "condition": sign if sign == "no data" else f"{sign} {rounded:f}"}
 
@@ -148,7 +150,7 @@ async def _preset(site: Site, query: QueryParams) -> dict[str, Any]:
 async def _form(
     site: Site, request: Request, draft: dict[str, Any], answer: Mapping[str, Any], *, existing: str, problem: str = ""
 ) -> Response:
-    metrics = [*(f"quality:{name}" for name in await site.in_use()), *TRAFFIC]
+    metrics = [*(f"quality:{name}" for name in await site.evaluators_in_use()), *TRAFFIC]
     condition = str(draft.get("condition") or "< 0.8").strip()
     sign = condition if condition in ("change", "no data") else condition[:1]
     metric = draft.get("metric") or metrics[0]
@@ -167,7 +169,7 @@ async def _form(
 
 
 def _read(form: QueryParams) -> dict[str, Any]:
-    """A monitor out of form fields; the collector checks it."""
+    """Read a monitor from form fields; the collector validates it."""
     draft: dict[str, Any] = {name: form[name].strip() for name in FIELDS if form.get(name, "").strip()}
     sign, limit = form.get("sign", "<"), form.get("limit", "").strip()
     draft["condition"] = f"{sign} {limit}" if sign in ("<", ">") else sign
@@ -176,7 +178,7 @@ def _read(form: QueryParams) -> dict[str, Any]:
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """How often the monitor in the form would have fired, and what it can detect."""
+    """Show how often the monitor in the form would have fired, and what it can detect."""
     try:
         answer = await site.api("GET monitors/preview", _read(request.query_params))
     except ApiError as error:
@@ -185,7 +187,7 @@ async def preview(site: Site, request: Request) -> Response:
 
 
 async def save(site: Site, request: Request) -> Response:
-    """Make or change a monitor; what is refused comes back as it was typed, with the reason."""
+    """Make or change a monitor; a refused form comes back as it was typed, with the reason."""
     form = await read_form(request)
     draft, existing = _read(form), form.get("existing", "")
     operation = f"PUT monitors/{segment(existing)}" if existing else "POST monitors"
@@ -196,11 +198,11 @@ async def save(site: Site, request: Request) -> Response:
             raise
         answer = await site.api("GET monitors", {})
         return await _form(site, request, draft, answer, existing=existing, problem=error.message)
-    return see_other("/alerts?" + urlencode({"done": "saved", "name": existing or draft["name"]}, errors="replace"))
+    return see_other(link("/alerts", {"done": "saved", "name": existing or draft["name"]}))
 
 
 async def act(site: Site, request: Request) -> Response:
-    """Send a test message, mute for a time, send messages again, or delete."""
+    """Send a test message, mute for a time, unmute, or delete."""
     name, action = segment(request.path_params["name"]), request.path_params.get("action", "test")
     form = await read_form(request) if action == "mute" else QueryParams()
     calls: dict[str, tuple[str, dict[str, Any]]] = {
@@ -215,4 +217,4 @@ async def act(site: Site, request: Request) -> Response:
     if action == "test" and answer.get("ok") is False:
         raise ApiError(502, f"The test message was not delivered; {answer.get('delivery')}")
     done = "unsent" if action == "test" and "delivery" in answer and not answer["delivery"] else action
-    return see_other("/alerts?" + urlencode({"done": done, "name": name}, errors="replace"))
+    return see_other(link("/alerts", {"done": done, "name": name}))

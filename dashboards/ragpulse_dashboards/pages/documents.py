@@ -33,26 +33,26 @@ CAUSES: Final = (
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """One page."""
+    """Return the page."""
     return [site.page("/documents", documents)]
 
 
 async def documents(site: Site, request: Request) -> Response:
-    """Failure attribution over time on top, then the documents."""
+    """Show failure attribution over time, then the documents."""
     view, query = read_view(request), request.query_params
     own = {name: query[name] for name in ("evaluator", "sort") if query.get(name)}
-    answer, blame = await asyncio.gather(
+    answer, attribution = await asyncio.gather(
         site.api("GET documents", {**view.params(), **own}),
         site.api("GET blame", {**view.params(), **({"group_by": list(view.group_by)} if view.group_by else {})}),
     )
-    cells = blame["cells"]
+    cells = attribution["cells"]
     context = {
         "view": view,
         "own": own,
         "sorts": SORTS,
         "causes": CAUSES,
         "documents": answer["documents"],
-        "never_used": answer.get("never_used"),
+        "never_used": answer["never_used"],
         "cells": [_shares(cell) for cell in cells],
         "columns": _columns(cells),
         "total": _shares(_sum(cells)) if cells else None,
@@ -61,30 +61,29 @@ async def documents(site: Site, request: Request) -> Response:
 
 
 def _sum(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {cause: sum(cell.get(cause) or 0 for cell in cells) for cause, _ in CAUSES}
+    return {cause: sum(cell[cause] for cell in cells) for cause, _ in CAUSES}
 
 
 def _columns(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One stacked column a bucket, groups added up, empty buckets left out; each knows where it ends."""
+    """Return one stacked column for each bucket with answers, groups added up."""
     buckets: dict[datetime, list[Mapping[str, Any]]] = {}
     for cell in cells:
-        moment = parse_time(cell.get("t"))
-        if moment is not None:
-            buckets.setdefault(moment, []).append(cell)
+        if (time := parse_time(cell["t"])) is not None:
+            buckets.setdefault(time, []).append(cell)
     times = sorted(buckets)
     step = min((after - before for before, after in pairwise(times)), default=timedelta(hours=1))
     return [
-        {**_shares(_sum(buckets[at])), "t": iso(at), "end": iso(at + step), "at": (at - times[0]) // step}
-        for at in times
+        {**_shares(_sum(buckets[time])), "t": iso(time), "end": iso(time + step), "index": (time - times[0]) // step}
+        for time in times
     ]
 
 
 def _shares(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the attribution table with each cause's place in its stacked bar, in percent."""
-    total = sum(cell.get(cause) or 0 for cause, _ in CAUSES)
+    """Return a cell with its total and, in percent, where each cause's bar begins and how long it is."""
+    total = sum(cell[cause] for cause, _ in CAUSES)
     left, bars = 0.0, []
     for cause, _ in CAUSES:
-        width = (cell.get(cause) or 0) / total * 100 if total else 0
+        width = cell[cause] / total * 100 if total else 0
         bars.append((cause, round(left, 2), round(width, 2)))
         left += width
     return {**cell, "total": total, "bars": bars}

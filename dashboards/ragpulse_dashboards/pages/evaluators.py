@@ -1,4 +1,4 @@
-"""`/evaluators`: who judges, how often, at what cost and how well; and the rules that decide it."""
+"""`/evaluators`: the evaluators with rate, cost and agreement with people; the rules; judge drift."""
 
 import asyncio
 from typing import Any, Final
@@ -14,17 +14,17 @@ from ragpulse_dashboards.site import Site, read_form, see_other, segment
 __all__ = ["routes"]
 
 FREE: Final = ("free", "embedding")
-"""Cost classes that ask no judge: the same answer always gets the same score."""
+"""Cost classes without a judge: the same answer always gets the same score."""
 DRIFT: Final = {"freeze": "POST drift/anchors", "run": "POST drift/run"}
 STRATA: Final = 3
-"""Rows of the form; more strata are the configuration file's."""
+"""Rows of the form for a new rule."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Registry and rules, the editor, its cost preview, and the forms behind them."""
+    """Return registry and rules, the editor, its cost preview, and their forms."""
     return [
         site.page("/evaluators", evaluators),
-        site.page("/drift/{action}", watch, post=True),
+        site.page("/drift/{action}", check_drift, post=True),
         site.page("/rules/new", edit),
         site.page("/rules/preview", preview),
         site.page("/rules/{name}/edit", edit),
@@ -35,28 +35,30 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def evaluators(site: Site, request: Request) -> Response:
-    """Rules on top, then the evaluators in use with what they did, then all others."""
-    known, rules, drift = await asyncio.gather(
+    """List rules, then the evaluators in use with their figures, then all others."""
+    answer, rules, drift = await asyncio.gather(
         site.api("GET evaluators", {}), site.api("GET rules", {}), site.api("GET drift", {})
     )
-    found = [{**one, "used": bool(one.get("online") or one.get("stats_24h"))} for one in known["evaluators"]]
-    listed = sorted(found, key=lambda one: str(one.get("name")))
-    watched = drift["watched"]
-    names = {one.get("evaluator") for one in watched}
-    judged = [one["name"] for one in listed if one.get("cost_class") not in FREE and one["name"] not in names]
+    registry = sorted(answer["evaluators"], key=lambda evaluator: evaluator["name"])
+    watched = {report["evaluator"] for report in drift["watched"]}
     context = {
-        "evaluators": listed,
+        "used": [evaluator for evaluator in registry if evaluator["online"] or evaluator["stats_24h"]],
+        "others": [evaluator for evaluator in registry if not (evaluator["online"] or evaluator["stats_24h"])],
         "rules": rules["rules"],
         "done": request.query_params.get("done", ""),
-        "watched": watched,
-        "every": drift.get("every"),
-        "judged": judged,
+        "watched": drift["watched"],
+        "every": drift["every"],
+        "judged": [
+            evaluator["name"]
+            for evaluator in registry
+            if evaluator["cost_class"] not in FREE and evaluator["name"] not in watched
+        ],
     }
     return site.render(request, "evaluators.html", context)
 
 
-async def watch(site: Site, request: Request) -> Response:
-    """Freeze judged answers, or judge the frozen ones again; both may take the judge's time and money."""
+async def check_drift(site: Site, request: Request) -> Response:
+    """Freeze judged answers, or judge the frozen ones again."""
     action = request.path_params["action"]
     if action not in DRIFT:
         raise ApiError(404, "Judged answers can be frozen, or judged again.")
@@ -67,35 +69,37 @@ async def watch(site: Site, request: Request) -> Response:
 
 async def _rule(site: Site, name: str) -> dict[str, Any]:
     rules = await site.api("GET rules", {})
-    found: dict[str, Any] | None = next((one for one in rules["rules"] if one.get("name") == name), None)
-    if found is None:
+    rule: dict[str, Any] | None = next((rule for rule in rules["rules"] if rule["name"] == name), None)
+    if rule is None:
         raise ApiError(404, "There is no rule of this name; it may have been deleted.")
-    return found
+    return rule
 
 
 async def edit(site: Site, request: Request) -> Response:
-    """The form of one rule, empty or filled, with the predicted cost beside it."""
+    """Show the form of one rule, empty or filled, with the predicted cost."""
     name = request.path_params.get("name")
     query = request.query_params
     draft: dict[str, Any] = {"rate": 0.05, "evaluators": query.getlist("evaluators"), "name": query.get("name", "")}
     rule: dict[str, Any] = await _rule(site, name) if name else draft
-    known = await site.api("GET evaluators", {})
+    answer = await site.api("GET evaluators", {})
     strata: list[dict[str, Any]] = list(rule.get("strata") or [])
-    rows = strata + [{} for _ in range(STRATA - len(strata))]
-    choice = sorted(known["evaluators"], key=lambda one: (not one.get("online"), str(one.get("name"))))
-    context = {"rule": rule, "new": name is None, "evaluators": choice, "strata": rows}
+    context = {
+        "rule": rule,
+        "new": name is None,
+        "evaluators": sorted(answer["evaluators"], key=lambda evaluator: (not evaluator["online"], evaluator["name"])),
+        "strata": strata + [{} for _ in range(STRATA - len(strata))],
+    }
     return site.render(request, "rule.html", context)
 
 
 def _read_rule(form: QueryParams) -> dict[str, Any]:
-    """A rule out of form fields; raises ApiError 400 in words."""
+    """Read a rule from form fields; raises ApiError 400."""
     strata = []
     for number in range(STRATA * 4):
         where = form.get(f"stratum_where_{number}", "").strip()
         if where:
-            strata.append(
-                {"where": where, "rate": _rate(form.get(f"stratum_rate_{number}", ""), f"stratum {number + 1}")}
-            )
+            rate = _rate(form.get(f"stratum_rate_{number}", ""), f"the rate of condition {number + 1}")
+            strata.append({"where": where, "rate": rate})
     evaluators = form.getlist("evaluators")
     if not evaluators:
         raise ApiError(400, "Choose at least one evaluator.")
@@ -109,18 +113,18 @@ def _read_rule(form: QueryParams) -> dict[str, Any]:
     }
 
 
-def _rate(text: str, what: str) -> float:
+def _rate(text: str, field: str) -> float:
     try:
         rate = float(text)
     except ValueError:
         rate = -1.0
     if not 0 <= rate <= 1:
-        raise ApiError(400, f"{what} must be a number from 0 to 1, such as 0.05.")
+        raise ApiError(400, f"{field} must be a number from 0 to 1, such as 0.05.")
     return rate
 
 
 async def preview(site: Site, request: Request) -> Response:
-    """What the rule in the form would select and cost a day."""
+    """Show what the rule in the form would select and cost a day."""
     try:
         rule = {**_read_rule(request.query_params), "name": request.query_params.get("name") or "preview"}
         answer = await site.api(
@@ -143,11 +147,11 @@ async def save(site: Site, request: Request) -> Response:
 
 
 async def pause(site: Site, request: Request) -> Response:
-    """Set a rule's rates to 0: its conditions stay for the day it is wanted again."""
+    """Set a rule's rates to 0; its conditions stay."""
     rule = await _rule(site, request.path_params["name"])
-    strata = [{"where": one["where"], "rate": 0.0} for one in rule.get("strata") or []]
-    kept = {name: rule.get(name) for name in ("name", "evaluators", "where", "unit", "budget_usd_per_day")}
-    await site.api(f"PUT rules/{segment(str(rule['name']))}", {**kept, "rate": 0.0, "strata": strata})
+    strata = [{"where": stratum["where"], "rate": 0.0} for stratum in rule.get("strata") or []]
+    unchanged = {name: rule.get(name) for name in ("name", "evaluators", "where", "unit", "budget_usd_per_day")}
+    await site.api(f"PUT rules/{segment(rule['name'])}", {**unchanged, "rate": 0.0, "strata": strata})
     return see_other("/evaluators?done=saved")
 
 

@@ -1,55 +1,53 @@
-"""`/explain`: why are these answers bad, slow or expensive? What is more common among them than elsewhere."""
+"""`/explain`: what is more common among bad, slow or expensive answers than among the others."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ragpulse_dashboards.charts import fitting, read_metrics
+from ragpulse_dashboards.charts import fit_range, read_metrics
 from ragpulse_dashboards.formats import iso, parse_time, unit_of
 from ragpulse_dashboards.site import Site
-from ragpulse_dashboards.view import FILTERS, View, read_view
+from ragpulse_dashboards.view import FILTERS, SELECTORS, View, link, read_view
 
 __all__ = ["Heatmap", "build_heatmap", "routes"]
 
 SELECTION: Final = ("sel_from", "sel_to", "sel_lo", "sel_hi")
 SHADES: Final = 4
 METRICS: Final = ("latency_ms", "ttft_ms", "cost_usd", "input_tokens", "output_tokens", "error_rate")
-MOST: Final = 8
-CHANCE: Final = 0.05
-_NONE: Final = 0.001
-"""The share that stands for none, of which a lift is no number."""
-VERSIONS: Final = {"prompt_version": "prompt", "model": "model", "variant": "variant", "service": "service"}
-"""Attributes that `/compare` takes, and its word for them."""
+MAX_ROWS: Final = 8
+SIGNIFICANT: Final = 0.05
+_LEAST_SHARE: Final = 0.001
+"""Stands for a share of 0, whose lift is infinite."""
+_LISTED: Final[Mapping[str, Mapping[str, str]]] = {
+    "ms": {"sort": "slow"}, "usd": {"sort": "expensive"}, "tokens": {"sort": "long"}, "share": {"error": "true"},
+}  # fmt: skip
+"""The list of the marked requests, by the unit of the metric."""
 VERBS: Final = {
     "document": "retrieved", "prompt_version": "used prompt", "model": "used model", "service": "came from",
-    "retriever": "searched with", "contexts retrieved": "retrieved so many contexts:",
-    "query script": "were asked in", "query length": "had so many characters in the question:",
+    "retriever": "searched with", "contexts retrieved": "had this number of contexts:",
+    "query script": "were asked in", "query length": "had this number of characters in the question:",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column of the heatmap in words, as a row of its table twin."""
+class Column(NamedTuple):
+    """One column of the heatmap as a row of its table twin."""
 
     start: str
     end: str
-    """Empty for the last one, which ends now."""
+    """Empty for the last column, which ends now."""
     traces: int
     most: tuple[float, float]
-    """The range of values that most of them lie in ..."""
+    """The range of values of most traces ..."""
     highest: tuple[float, float]
-    """... and that of the highest."""
+    """... and that of the highest values."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heatmap:
-    """Counts over time and value, with what the browser needs to name a marked region."""
+class Heatmap(NamedTuple):
+    """Counts over time and value, with the edges that name a marked region."""
 
     columns: int
     rows: int
@@ -60,68 +58,66 @@ class Heatmap:
     y: Sequence[float]
     """Lower edge of each row."""
     table: Sequence[Column]
-    """Newest first; a time without traces is left out."""
+    """Newest first, without empty columns."""
     end: str
-    """Where the last column ends."""
+    """The end of the last column."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """One page."""
+    """Return the page."""
     return [site.page("/explain", explain)]
 
 
 async def explain(site: Site, request: Request) -> Response:
-    """Bars or heatmap with the marked stretch, the largest causes in sentences, the attributes in the order of lift."""
+    """Show bars or a heatmap with the marked stretch, the largest causes as sentences, and attributes by lift."""
     view, query = read_view(request), request.query_params
-    if not view.given:
-        view = fitting(view, (await read_metrics(site, view, ["requests"]))["requests"])
-    scores = [f"quality:{name}" for name in await site.in_use()]
+    if not view.explicit:
+        view = fit_range(view, (await read_metrics(site, view, ["requests"]))["requests"])
+    scores = [f"quality:{name}" for name in await site.evaluators_in_use()]
     metric = query.get("metric") or (*scores, *METRICS)[0]
     selection = {name: query[name] for name in SELECTION if query.get(name)}
     bounded = bool(selection.keys() & {"sel_lo", "sel_hi"})
-    answer = await site.api(
-        "GET explain", {**view.params(), "metric": metric, **selection, **({} if bounded else {"bad": True})}
-    )
-    box = selection or _edges(answer.get("dip"))
-    found = [one for one in answer["attributes"] if _sure(one)]
-    causes = [one for one in found if not one.get("explained_by")][:MOST]
-    first = sorted(causes, key=lambda one: -_telling(one))
+    params = {**view.params(), "metric": metric, **selection, **({} if bounded else {"bad": True})}
+    answer = await site.api("GET explain", params)
+    dip = answer["dip"]
+    marked = selection or ({"sel_from": dip["from"], "sel_to": dip["to"]} if dip else {})
+    lifted = [attribute for attribute in answer["attributes"] if _is_lifted(attribute)]
+    causes = [
+        _cause(view, metric, marked, attribute, lifted) for attribute in lifted if not attribute.get("explained_by")
+    ][:MAX_ROWS]  # fmt: skip
+    by_weight = sorted(causes, key=_weight, reverse=True)
     context = {
         "view": view,
         "metric": metric,
         "metrics": list(dict.fromkeys([*scores, *METRICS, metric])),
-        "selection": box,
-        "found_here": not selection and bool(box),
+        "selection": marked,
+        "detected": not selection and bool(marked),
         "answer": answer,
         "bad": _bad_words(metric, bounded=bounded),
         "bars": _bars(answer["bars"]) if ":" in metric or metric.startswith("error") else None,
         "heatmap": build_heatmap(answer["heatmap"]),
-        "causes": [_cause(view, metric, box, one, found) for one in causes],
-        "first": [_cause(view, metric, box, one, found) for one in first],
-        "alert_url": _alert_url(metric, first),
+        "causes": causes,
+        "first": by_weight,
+        "alert_url": _alert_url(metric, by_weight),
         "unit": unit_of(metric),
     }
     return site.render(request, "explain.html", context)
 
 
-def _edges(dip: Mapping[str, Any] | None) -> dict[str, str]:
-    return {"sel_from": str(dip["from"]), "sel_to": str(dip["to"])} if dip else {}
+def _is_lifted(attribute: Mapping[str, Any]) -> bool:
+    """Whether an attribute is significantly more common among the marked requests."""
+    lift = attribute.get("lift")
+    return attribute.get("p_adjusted", 1.0) <= SIGNIFICANT and (lift is None or lift > 1)
 
 
-def _sure(one: Mapping[str, Any]) -> bool:
-    """More common among the marked, and hardly by chance."""
-    lift = one.get("lift")
-    return one.get("p_adjusted", 1.0) <= CHANCE and (lift is None or lift > 1)
-
-
-def _telling(one: Mapping[str, Any]) -> float:
-    """How much a cause explains: a lift of ten that a tenth of the marked share tells less than one of five of all."""
-    share = float(one["selected"]["share"])
-    return share * math.log(share / (one["baseline"]["share"] or _NONE))
+def _weight(cause: Mapping[str, Any]) -> float:
+    """Return how much a cause explains: a lift of ten in a tenth of the requests is less than one of five in all."""
+    share: float = cause["selected"]["share"]
+    return share * math.log(share / (cause["baseline"]["share"] or _LEAST_SHARE))
 
 
 def _bad_words(metric: str, *, bounded: bool) -> str:
-    """What the marked requests are."""
+    """Return the name of the marked requests."""
     if bounded:
         return "marked requests"
     if ":" in metric:
@@ -132,80 +128,78 @@ def _bad_words(metric: str, *, bounded: bool) -> str:
 
 
 def _bars(bars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Stacked bars of good and bad, as percent of the highest one."""
-    most = max((one["n"] for one in bars), default=0) or 1
-    stacks = [(at, one["n"] / most * 100, one["bad"] / most * 100, one) for at, one in enumerate(bars) if one["n"]]
-    return {"stacks": stacks, "starts": [one["t"] for one in bars], "most": most}
+    """Return stacked bars of good and bad, as percent of the highest one."""
+    top = max((bar["n"] for bar in bars), default=0) or 1
+    stacks = [(x, bar["n"] / top * 100, bar["bad"] / top * 100, bar) for x, bar in enumerate(bars) if bar["n"]]
+    return {"stacks": stacks, "starts": [bar["t"] for bar in bars], "top": top}
 
 
 def _cause(
-    view: View, metric: str, box: Mapping[str, str], one: Mapping[str, Any], found: Sequence[Mapping[str, Any]]
+    view: View,
+    metric: str,
+    marked: Mapping[str, str],
+    attribute: Mapping[str, Any],
+    lifted: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A row of the list: its sentence's verb, its links, and what it explains."""
-    name, value = str(one["attribute"]), str(one["value"])
-    key = {"attribute": one["attribute"], "value": one["value"]}
-    wanted = {"from_": box["sel_from"], "to": box.get("sel_to")} if box.get("sel_from") else {}
+    """Return a row of the table: the attribute with its verb, its links, and the attributes that it explains."""
+    name, value = attribute["attribute"], str(attribute["value"])
+    key = {"attribute": name, "value": attribute["value"]}
+    stretch = {"from_": marked["sel_from"], "to": marked.get("sel_to")} if marked.get("sel_from") else {}
     own = {name: value} if name in FILTERS or name == "document" else {}
     evaluator = metric.partition(":")[2]
-    bad = {"evaluator": evaluator, "failing": "true", "sort": "worst"} if evaluator else {"sort": "slow"}
-    if metric.startswith("error"):
-        bad = {"error": "true"}
-    kind = VERSIONS.get(name)
+    bad = (
+        {"evaluator": evaluator, "failing": "true", "sort": "worst"} if evaluator else _LISTED.get(unit_of(metric), {})
+    )
+    kind = SELECTORS.get(name)
     return {
-        **one,
+        **attribute,
         "verb": _verb(name, value),
-        "folded": [other for other in found if other.get("explained_by") == key],
-        "traces_url": view.url("/traces", group_by=None, **wanted, **bad, **own),
+        "folded": [other for other in lifted if other.get("explained_by") == key],
+        "traces_url": view.url("/traces", group_by=None, **stretch, **bad, **own),
         "document_url": view.url("/documents", sort="worst") if name == "document" else "",
         "compare_url": view.url("/compare", b=f"{kind}:{value}", evaluator=evaluator) if kind else "",
     }
 
 
 def _verb(name: str, value: str) -> str:
-    """`retrieved`, before a document; of errors the whole of what is said."""
+    """Return `retrieved` before a document; of an error the whole predicate."""
     if name == "error":
         return "failed" if value == "true" else "did not fail"
     return VERBS.get(name, f"have the {name.replace('_', ' ')}")
 
 
 def _alert_url(metric: str, causes: Sequence[Mapping[str, Any]]) -> str:
-    """The form of an alert on this metric, on the first cause where a condition can name it."""
-    words = (("latency", "latency"), ("cost", "cost"), ("error", "errors"), (":", "quality"))
-    draft = {"metric": metric} | dict([("preset", preset) for word, preset in words if word in metric][:1])
-    cause = next((one for one in causes if one["attribute"] in FILTERS and one["attribute"] != "error"), None)
+    """Return the form of an alert on this metric, limited to the first cause that a condition can name."""
+    presets = (("latency", "latency"), ("cost", "cost"), ("error", "errors"), (":", "quality"))
+    draft = {"metric": metric, "preset": next((preset for word, preset in presets if word in metric), "")}
+    cause = next((cause for cause in causes if cause["attribute"] in FILTERS and cause["attribute"] != "error"), None)
     if cause:
         value = str(cause["value"]).replace("'", "''")
         draft["where"] = f"{cause['attribute']} = '{value}'"
-    return "/alerts/new?" + urlencode(draft, errors="replace")
-
-
-def _by_column(cells: Sequence[Sequence[int]], columns: int) -> Sequence[Sequence[int]]:
-    """Cells as one list a column; a list of rows is turned."""
-    return cells if len(cells) == columns else list(zip(*cells, strict=False))
+    return link("/alerts/new", draft)
 
 
 def build_heatmap(answer: Mapping[str, Any]) -> Heatmap:
-    """Cells as `cells[column][row]`, shaded by the logarithm of their count: beside a full one others stay visible."""
-    x, y = answer["x"], answer["y"]
-    counts = _by_column(answer["cells"], len(x))
-    most = max((number or 0 for column in counts for number in column), default=0)
+    """Return shaded cells of `cells[column][row]`; the shade is logarithmic, so that small counts stay visible."""
+    x, y, counts = answer["x"], answer["y"], answer["cells"]
+    top = max((number for column in counts for number in column), default=0)
     cells = [
-        (left, up, math.ceil(math.log1p(number) / math.log1p(most) * SHADES), number)
+        (left, up, math.ceil(math.log1p(number) / math.log1p(top) * SHADES), number)
         for left, column in enumerate(counts)
         for up, number in enumerate(column)
         if number
     ]
-    table = [_in_words(x, y, left, column) for left, column in enumerate(counts) if any(column)]
+    table = [_table_row(x, y, left, column) for left, column in enumerate(counts) if any(column)]
     return Heatmap(columns=len(x), rows=len(y), cells=cells, x=x, y=y, table=table[::-1], end=_end(x))
 
 
 def _end(x: Sequence[str]) -> str:
-    """The columns are of one length; of a single one it is not known."""
-    before, last = (parse_time(one) for one in x[-2:]) if len(x) > 1 else (None, None)
+    """Return the end of the last of several columns, which all have the same length."""
+    before, last = (parse_time(start) for start in x[-2:]) if len(x) > 1 else (None, None)
     return iso(last + (last - before)) if before and last else ""
 
 
-def _in_words(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:
+def _table_row(x: Sequence[str], y: Sequence[float], left: int, column: Sequence[int]) -> Column:
     edges = [*y, 2 * y[-1] - y[-2]] if len(y) > 1 else [*y, *y]
     filled = [up for up, number in enumerate(column) if number]
     most, highest = max(filled, key=lambda up: column[up]), filled[-1]

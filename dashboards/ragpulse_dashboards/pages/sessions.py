@@ -1,4 +1,4 @@
-"""`/sessions`, `/sessions/{id}`, `/users/{id}`: conversations as people had them, the first turn first."""
+"""`/sessions`, `/sessions/{id}`, `/users/{id}`: conversations, the first turn first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,12 +17,11 @@ __all__ = ["routes"]
 
 SORTS: Final = (("time", "newest"), ("worst", "worst score"), ("cost", "most expensive"))
 PAGE: Final = 50
-EVER: Final = "-3650d"
-"""The beginning of all that is stored."""
+ALL_TIME: Final = "-3650d"
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The list, one conversation, one user."""
+    """Return the list, one conversation, one user."""
     return [
         site.page("/sessions", sessions),
         site.page("/sessions/{session_id:path}", session),
@@ -31,71 +30,65 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def sessions(site: Site, request: Request) -> Response:
-    """The sessions of a range: newest first, worst first or most expensive first."""
+    """List the sessions of a range: newest, worst or most expensive first."""
     view, query = read_view(request), request.query_params
     own = {name: query[name] for name in ("sort", "offset") if query.get(name)}
     answer = await site.api("GET sessions", {**view.params(), **own, "limit": PAGE})
-    context = {
-        "view": view,
-        "own": own,
-        "sorts": SORTS,
-        "rows": answer["sessions"],
-        "next": answer.get("next"),
-    }
+    context = {"view": view, "own": own, "sorts": SORTS, "rows": answer["sessions"], "next": answer["next"]}
     return site.render(request, "sessions.html", context)
 
 
 async def session(site: Site, request: Request) -> Response:
-    """One conversation; as a fragment, `here` marks the turn that is looked at already."""
-    identity = request.path_params["session_id"]
-    answer = await site.api(f"GET sessions/{identity}", {})
-    turns = answer["turns"]
+    """Show one conversation; in a fragment, `here` marks the turn of the page around it."""
+    session_id = request.path_params["session_id"]
+    answer = await site.api(f"GET sessions/{session_id}", {})
     context = {
-        "title": identity,
+        "title": session_id,
         "kind": "Session",
-        "whole": answer["session"],
-        "turns": [_turn(one) for one in turns],
+        "summary": answer["session"],
+        "turns": [_turn(row) for row in answer["turns"]],
         "here": request.query_params.get("here", ""),
     }
     return site.render(request, "session.html", context)
 
 
 async def user(site: Site, request: Request) -> Response:
-    """What one user asked and was answered, over all sessions."""
-    identity, query = request.path_params["user_id"], request.query_params
-    params = {"user_id": identity, "from": EVER, "limit": PAGE, "total": "true"}
+    """Show the questions and answers of one user over all sessions."""
+    user_id, query = request.path_params["user_id"], request.query_params
+    params = {"user_id": user_id, "from": ALL_TIME, "limit": PAGE, "total": "true"}
     page = {"cursor": query["cursor"]} if query.get("cursor") else {}
     answer = await site.api("GET traces", {**params, **page})
-    turns = answer["traces"]
-    if not turns:
+    rows, total = answer["traces"], answer["total"]
+    if not rows:
         raise ApiError(404, "No trace has this user. It may be past the retention.")
+    sessions = await site.api("GET sessions", {"user_id": user_id, "from": ALL_TIME})
     context = {
-        "title": identity,
+        "title": user_id,
         "kind": "User",
-        "whole": {"n_turns": answer.get("total"), **(_whole(turns) if answer.get("total") == len(turns) else {})},
-        "turns": [_turn(one) for one in reversed(turns)],
-        "older": answer.get("next"),
-        "sessions": (await site.api("GET sessions", {"user_id": identity, "from": EVER})).get("sessions") or [],
+        "summary": {"n_turns": total, **(_summary(rows) if total == len(rows) else {})},
+        "turns": [_turn(row) for row in reversed(rows)],
+        "older": answer["next"],
+        "sessions": sessions["sessions"],
     }
     return site.render(request, "session.html", context)
 
 
-def _whole(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of all turns; a cost that one turn does not know is unknown."""
-    costs = [one.get("cost_usd") for one in turns]
+def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures of all turns; with one unknown cost the sum is unknown."""
+    costs = [row["cost_usd"] for row in rows]
     return {
-        "start_time": turns[-1].get("start_time"),
-        "end_time": turns[0].get("start_time"),
-        "cost_usd": None if None in costs else sum(cost for cost in costs if cost),
+        "start_time": rows[-1]["start_time"],
+        "end_time": rows[0]["start_time"],
+        "cost_usd": None if None in costs else sum(costs),
     }
 
 
 def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
-    scores = {name: as_judged(name, one) for name, one in row["scores"].items()}
-    failing = sorted(name for name, one in scores.items() if one.get("passing") is False)
+    scores = {name: as_judged(name, score) for name, score in sorted(row["scores"].items())}
+    failing = {name: score for name, score in scores.items() if score.get("passing") is False}
     return {
         "row": row,
-        "answer": render_answer(str(row.get("response") or "")),
-        "failing": [(name, scores[name]) for name in failing],
-        "others": [(name, one) for name, one in sorted(scores.items()) if name not in failing],
+        "answer": render_answer(row["response"] or ""),
+        "failing": failing,
+        "others": {name: score for name, score in scores.items() if name not in failing},
     }

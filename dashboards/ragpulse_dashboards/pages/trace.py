@@ -1,8 +1,8 @@
-"""`/traces/{id}`: one question, its answer, what it was made from, and its verdicts; `/label`: one after another."""
+"""`/traces/{id}`: one question, its answer, contexts and verdicts; `/label`: the queue of answers to label."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,18 +14,20 @@ from ragpulse_dashboards.formats import as_judged, readable
 from ragpulse_dashboards.markdown import render_answer
 from ragpulse_dashboards.security import SECURITY_HEADERS
 from ragpulse_dashboards.site import Site, read_form, see_other
-from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, failed_first, time_axis, waterfall
+from ragpulse_dashboards.view import link
+from ragpulse_dashboards.waterfall import FIRST_ROWS, MAX_ROWS, time_axis, waterfall
 
 __all__ = ["routes"]
 
 VERDICTS: Final = {"good": 1.0, "bad": 0.0}
-MOST: Final = 200
-"""As many as the API suggests at once."""
-_FIRST: Final[Mapping[bool | None, int]] = {False: 0, True: 1}
+MAX_SUGGESTIONS: Final = 200
+"""The API's limit."""
+_ORDER: Final[Mapping[bool | None, int]] = {False: 0, True: 1, None: 2}
+"""Failing scores first, then passing ones, then those without a threshold."""
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The page, a span, the trace as a file and as a pytest case, the forms that label and re-evaluate, the queue."""
+    """Return the page, a span, the trace as a file and as a pytest case, the queue, and the forms."""
     return [
         site.page("/traces/{trace_id}", trace),
         site.page("/traces/{trace_id}/spans/{span_id}", span),
@@ -38,8 +40,9 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def _fetch(site: Site, request: Request, **params: str) -> Mapping[str, Any]:
-    at = request.query_params.get("at")
-    answer: Mapping[str, Any] = await site.api(f"GET traces/{_id(request)}", {**params, **({"at": at} if at else {})})
+    start = request.query_params.get("at")
+    path = f"GET traces/{_id(request)}"
+    answer: Mapping[str, Any] = await site.api(path, {**params, **({"at": start} if start else {})})
     return answer
 
 
@@ -51,65 +54,73 @@ def _id(request: Request) -> str:
 
 
 async def trace(site: Site, request: Request) -> Response:
-    """The answer beside what it was made from: contexts, spans, verdicts, session."""
-    begun = await _fetch(site, request, only="trace")
+    """Show the answer beside its contexts, spans, verdicts and session."""
+    head = await _fetch(site, request, only="trace")
 
-    async def whole() -> Mapping[str, Any]:
-        content = _content(request, {**begun, **await _fetch(site, request, only="rest", spans="brief")})
-        failed = content["failed"]
-        return {**content, "exception": _exception(await _span(site, request, failed["span_id"])) if failed else None}
+    async def read() -> Mapping[str, Any]:
+        context = _context(request, {**head, **await _fetch(site, request, only="rest", spans="brief")})
+        failed = context["failed"]
+        return {**context, "exception": _exception(await _span(site, request, failed["span_id"])) if failed else None}
 
-    return await site.begin(request, "trace.html", whole)
+    return await site.begin(request, "trace.html", read)
 
 
-def _content(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    row = answer["trace"]
-    judged = (as_judged(str(score.get("evaluator")), score) for score in answer["scores"])
-    scores = sorted(judged, key=lambda score: (str(score.get("evaluator")), str(score.get("created_at"))))
+def _context(request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    row, spans = answer["trace"], answer["spans"]
+    scores = sorted(
+        (as_judged(score["evaluator"], score) for score in answer["scores"]),
+        key=lambda score: (score["evaluator"], score.get("created_at") or ""),
+    )
     sentences = find_sentences(reversed(scores))
-    spans = answer["spans"]
-    most = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
+    limit = MAX_ROWS if request.query_params.get("rows") == "all" else FIRST_ROWS
     contexts = context_views(answer["contexts"], sentences)
-    seen = [one.row for one in contexts if one.index is not None]
-    failed = failed_first(spans)
+    evaluated = [context.row for context in contexts if context.index is not None]
     return {
         "trace": row,
         "previous": answer.get("previous"),
         "following": answer.get("next"),
-        "answer": render_answer(str(row.get("response") or ""), sentences, seen),
+        "answer": render_answer(row["response"] or "", sentences, evaluated),
         "sentences": sentences,
-        "contexts": [one for one in contexts if not one.row.get("superseded")],
-        "superseded": [one for one in contexts if one.row.get("superseded")],
-        "reranked": any(one.get("kind") == "reranker" for one in spans),
-        "scores": sorted(scores, key=lambda one: (one.get("status") != "ok", _FIRST.get(one.get("passing"), 2))),
+        "contexts": [context for context in contexts if not context.row.get("superseded")],
+        "superseded": [context for context in contexts if context.row.get("superseded")],
+        "reranked": any(span["kind"] == "reranker" for span in spans),
+        "scores": sorted(scores, key=lambda score: (score["status"] != "ok", _ORDER[score["passing"]])),
         "chips": _chips(scores),
         "decisions": answer["decisions"],
         "labels": answer["labels"],
         "unread": answer["unread"],
-        "rows": waterfall(spans, most=most),
+        "rows": waterfall(spans, limit=limit),
         "axis": time_axis(spans),
         "n_spans": len(spans),
-        "failed": failed,
+        "failed": _origin_of_error(spans),
         "done": request.query_params.get("done", ""),
     }
 
 
 def _chips(scores: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The newest score of each evaluator: those that fail first, then those that pass, then the others."""
-    newest = {score.get("evaluator"): score for score in scores if score.get("status") == "ok"}
-    return sorted(newest.values(), key=lambda score: (_FIRST.get(score.get("passing"), 2), str(score.get("evaluator"))))
+    """Return the newest score of each evaluator: failing ones, passing ones, then the others."""
+    newest = {score["evaluator"]: score for score in scores if score["status"] == "ok"}
+    return sorted(newest.values(), key=lambda score: (_ORDER[score["passing"]], score["evaluator"]))
+
+
+def _origin_of_error(spans: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the span in which an error began: the earliest failed span without a failed child."""
+    failed = [span for span in spans if span["status"] == "error" or span["error_type"]]
+    parents = {span["parent_span_id"] for span in failed}
+    innermost = [span for span in failed if span["span_id"] not in parents] or failed
+    return min(innermost, key=lambda span: str(span["start_time"]), default=None)
 
 
 async def _span(site: Site, request: Request, span_id: str) -> Mapping[str, Any]:
     answer = await _fetch(site, request, spans=span_id)
-    found = next((one for one in answer["spans"] if one.get("span_id") == span_id), None)
-    if found is None:
+    match = next((span for span in answer["spans"] if span["span_id"] == span_id), None)
+    if match is None:
         raise ApiError(404, "This trace has no such span. It may have been pruned.")
-    return {**found, "trace": answer["trace"]}
+    return {**match, "trace": answer["trace"]}
 
 
 def _exception(span: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is known of a span's error: type, message, stack trace."""
+    """Return type, message and stack trace of a span's error, as far as they are known."""
     attributes: dict[str, Any] = {}
     for event in span.get("events") or []:
         if isinstance(event, Mapping) and isinstance(event.get("attributes"), Mapping):
@@ -122,10 +133,10 @@ def _exception(span: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def span(site: Site, request: Request) -> Response:
-    """One span: times, usage, texts and its attributes verbatim."""
-    found = await _span(site, request, request.path_params["span_id"])
-    context = {"span": found, "attributes": _attributes(found), "trace": found["trace"]}
-    return site.render(request, "span.html", {**context, "exception": _exception(found)})
+    """Show one span: times, usage, texts and its attributes verbatim."""
+    row = await _span(site, request, request.path_params["span_id"])
+    context = {"span": row, "attributes": _attributes(row), "trace": row["trace"], "exception": _exception(row)}
+    return site.render(request, "span.html", context)
 
 
 def _attributes(span: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -136,25 +147,25 @@ def _attributes(span: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 async def as_pytest(site: Site, request: Request) -> Response:
-    """The trace as a runnable test, for the clipboard or a file."""
+    """Send the trace as a runnable test, for the clipboard or a file."""
     return await _file(site, request, "pytest", "inline")
 
 
 async def as_html(site: Site, request: Request) -> Response:
-    """The trace as one page that needs no collector, to be kept or sent; secrets are masked."""
+    """Send the trace as one page that needs no collector; secrets are masked."""
     return await _file(site, request, "html", "attachment")
 
 
 async def _file(site: Site, request: Request, form: str, disposition: str) -> Response:
     answer = await site.api(f"GET traces/{_id(request)}/{form}", {})
-    filename = quote(str(answer.get("filename") or f"trace.{form}"), safe="")
+    filename = quote(answer["filename"], safe="")
     headers = {**SECURITY_HEADERS, "Content-Disposition": f"{disposition}; filename*=UTF-8''{filename}"}
-    kind = "text/html" if disposition == "attachment" else "text/plain"
-    return Response(str(answer.get("text") or "").encode("utf-8", "replace"), media_type=kind, headers=headers)
+    media_type = "text/html" if disposition == "attachment" else "text/plain"
+    return Response(answer["text"].encode("utf-8", "replace"), media_type=media_type, headers=headers)
 
 
 async def label(site: Site, request: Request) -> Response:
-    """A person's verdict on one evaluator of this trace."""
+    """Store a person's verdict on one evaluator of this trace."""
     form = await read_form(request)
     if form.get("verdict") not in VERDICTS:
         raise ApiError(400, "Choose good or bad before saving the label.")
@@ -168,10 +179,11 @@ async def label(site: Site, request: Request) -> Response:
     if form.get("label_pi"):
         params["label_pi"] = _probability(form["label_pi"])
     await site.api("POST labels", params)
-    following = form.get("return_to", "")
-    saved = {"evaluator": params["evaluator"], "saved": form["verdict"], "of": params["trace_id"]}
-    queue = "/label?" + urlencode(saved, errors="replace")
-    return see_other(queue if following == "label" else _back(request, "label"))
+    if form.get("return_to") != "label":
+        return see_other(_trace_url(request, "label"))
+    return see_other(
+        link("/label", {"evaluator": params["evaluator"], "saved": form["verdict"], "of": params["trace_id"]})
+    )
 
 
 def _probability(text: str) -> float:
@@ -185,56 +197,54 @@ def _probability(text: str) -> float:
 
 
 async def evaluate(site: Site, request: Request) -> Response:
-    """Have this trace scored outside every sampling rule; what has a score keeps it."""
+    """Queue evaluations of this trace outside every sampling rule; existing scores stay."""
     form = await read_form(request)
-    names = [name for name in form.get("evaluators", "").split(",") if name]
-    if not names:
-        names = await site.in_use()
+    names = [name for name in form.get("evaluators", "").split(",") if name] or await site.evaluators_in_use()
     answer = await site.api("POST evaluate", {"trace_id": _id(request), "evaluators": names})
-    return see_other(_back(request, "evaluate" if answer["queued"] else "scored"))
+    return see_other(_trace_url(request, "evaluate" if answer["queued"] else "scored"))
 
 
-def _back(request: Request, done: str) -> str:
-    at = request.query_params.get("at")
-    return f"/traces/{_id(request)}?" + urlencode({**({"at": at} if at else {}), "done": done})
+def _trace_url(request: Request, done: str) -> str:
+    return link(f"/traces/{_id(request)}", {"at": request.query_params.get("at"), "done": done})
 
 
 async def queue(site: Site, request: Request) -> Response:
-    """The first suggestion in full, the others as a queue; `skip` moves down it, and from its end to its head."""
-    names = await site.in_use()
-    evaluator = request.query_params.get("evaluator") or next(iter(names), "groundedness")
-    queue = await _suggested(site, evaluator)
-    skip = request.query_params.get("skip", "0")
-    at = int(skip) % max(len(queue), 1) if skip.isdecimal() else 0
+    """Show one suggestion in full; `skip` is its index, modulo the length of the queue."""
+    names, query = await site.evaluators_in_use(), request.query_params
+    evaluator = query.get("evaluator") or next(iter(names), "groundedness")
+    suggestions = await _suggestions(site, evaluator)
+    skip = query.get("skip", "0")
+    index = int(skip) % max(len(suggestions), 1) if skip.isdecimal() else 0
     context = {
-        "queue": queue,
-        "at": at,
+        "queue": suggestions,
+        "index": index,
         "row": None,
         "evaluator": evaluator,
         "names": list(dict.fromkeys([*names, evaluator])),
-        "saved": request.query_params.get("saved"),
-        "of": request.query_params.get("of", ""),
+        "saved": query.get("saved"),
+        "of": query.get("of", ""),
     }
-    if queue:
-        context |= await _full(site, queue[at])
+    if suggestions:
+        context |= await _suggestion(site, suggestions[index])
     return site.render(request, "label.html", context)
 
 
-async def _suggested(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
-    """The suggestions; when all of the usual number have a label, those of the largest."""
-    for more in ({}, {"limit": MOST}):
-        answer = await site.api("GET labels/suggest", {"evaluator": evaluator, **more})
-        if found := answer.get("traces"):
-            return list(found)
-    return []
+async def _suggestions(site: Site, evaluator: str) -> Sequence[Mapping[str, Any]]:
+    """Return the suggestions; when the default number all have a label, up to the API's limit."""
+    for limit in ({}, {"limit": MAX_SUGGESTIONS}):
+        answer = await site.api("GET labels/suggest", {"evaluator": evaluator, **limit})
+        if answer["traces"]:
+            break
+    traces: list[Mapping[str, Any]] = answer["traces"]
+    return traces
 
 
-async def _full(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
-    full = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]} if row.get("start_time") else {})
-    sentences = find_sentences(reversed(full["scores"]))
+async def _suggestion(site: Site, row: Mapping[str, Any]) -> dict[str, Any]:
+    answer = await site.api(f"GET traces/{row['trace_id']}", {"at": row["start_time"]})
+    contexts = context_views(answer["contexts"], find_sentences(reversed(answer["scores"])))
     return {
         "row": row,
-        "trace": full["trace"],
-        "answer": render_answer(str(full["trace"].get("response") or "")),
-        "contexts": [one for one in context_views(full["contexts"], sentences) if not one.row.get("superseded")],
+        "trace": answer["trace"],
+        "answer": render_answer(answer["trace"]["response"] or ""),
+        "contexts": [context for context in contexts if not context.row.get("superseded")],
     }

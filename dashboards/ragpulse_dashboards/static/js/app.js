@@ -1,13 +1,13 @@
-// What every page has: fragments, drawer, copying, menus, keys, theme. One file: a page waits for its scripts, and each
-// more takes a request. Pages load the modules they need beside it.
+// Every page: fragments, drawer, copying, menus, keys, theme. One file, because a page waits for its scripts and each
+// file is a request. Pages load further modules as they need them.
 
 const root = document.documentElement;
 
-/** Put a fragment of ours, read anew, into a box if it is still wanted; the server escaped it, and it has no scripts. */
-export async function load(url, box, wanted = () => true) {
-  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" }, cache: "no-store" }); // in the cache it would hold up a visit of the same URL
+/** Put a fragment into a box, unless `accept` declines the response; the server escaped it, and it has no scripts. */
+export async function load(url, box, accept = () => true) {
+  const response = await fetch(url, { headers: { "HX-Request-Type": "partial" }, cache: "no-store" }); // a cached one would block a visit of the same URL
   const text = await response.text();
-  if (!(await wanted(response))) return;
+  if (!(await accept(response))) return;
   box.innerHTML = text;
   box.dispatchEvent(new CustomEvent("loaded", { bubbles: true }));
 }
@@ -19,7 +19,7 @@ export function openDrawer(url) {
   return load(url, document.getElementById("drawer-body"));
 }
 
-/** Copy, and say so where the button is; the clipboard needs HTTPS or this computer, the older command does not. */
+/** Copy, and confirm it on the button; the clipboard needs HTTPS or localhost, the older command does not. */
 async function copyText(text, button) {
   let copied = false;
   try {
@@ -65,8 +65,8 @@ document.addEventListener("click", async (event) => {
 });
 
 document.addEventListener("submit", (event) => {
-  const asked = event.submitter?.dataset.confirm;
-  if (asked && !window.confirm(asked)) event.preventDefault();
+  const question = event.submitter?.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
 });
 
 document.addEventListener("change", (event) => {
@@ -74,8 +74,8 @@ document.addEventListener("change", (event) => {
 });
 
 for (const hidden of document.querySelectorAll("[data-copy][hidden]")) hidden.hidden = false;
-/** What is in a menu or below a chart comes when that is opened, anything else when the page is there. */
-function expectLater(root) {
+/** Load a box in a menu or below a chart when it is opened, any other box after the page. */
+function loadLater(root) {
   for (const box of root.querySelectorAll("[data-later]")) {
     const menu = box.closest("details");
     if (menu) menu.addEventListener("toggle", () => load(box.dataset.later, box), { once: true });
@@ -83,26 +83,26 @@ function expectLater(root) {
     else addEventListener("load", () => requestIdleCallback(() => load(box.dataset.later, box)));
   }
 }
-expectLater(document);
-document.addEventListener("loaded", (event) => expectLater(event.target));
+loadLater(document);
+document.addEventListener("loaded", (event) => loadLater(event.target));
 
 const clock = new Intl.DateTimeFormat("en", {
   month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
 });
 
-/** The server writes UTC; here it becomes the time of this computer, with UTC on hover. */
+/** Show the server's UTC as local time, with UTC on hover. */
 function showLocalTimes(root) {
-  for (const one of root.querySelectorAll("time[datetime]:not([title])")) {
-    const moment = new Date(one.dateTime);
-    if (Number.isNaN(moment.valueOf())) continue;
-    one.title = `${one.textContent} UTC`;
-    one.textContent = clock.format(moment).replace(",", "");
+  for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
+    const time = new Date(element.dateTime);
+    if (Number.isNaN(time.valueOf())) continue;
+    element.title = `${element.textContent} UTC`;
+    element.textContent = clock.format(time).replace(",", "");
   }
 }
 showLocalTimes(document);
 document.addEventListener("loaded", (event) => showLocalTimes(event.target));
 
-// A picked date goes into the field beside it, which also takes -36h; what is picked is local time.
+// A picked date (local time) goes into the text field beside it, which also accepts -36h.
 document.addEventListener("input", (event) => {
   const picked = event.target.dataset.pick && new Date(event.target.value);
   if (picked && !Number.isNaN(picked.valueOf())) event.target.form.elements[event.target.dataset.pick].value = picked.toISOString();
@@ -114,16 +114,16 @@ let prefix = "";
 
 const typing = (target) => target.closest("input, textarea, select, [contenteditable]");
 const click = (selector) => {
-  const found = document.querySelector(selector);
-  found?.click();
-  return Boolean(found);
+  const element = document.querySelector(selector);
+  element?.click();
+  return Boolean(element);
 };
 
 function moveRow(step) {
   const rows = [...document.querySelectorAll("[data-row]")];
   if (!rows.length) return false;
-  const at = rows.findIndex((row) => row.classList.contains("current"));
-  const next = rows[Math.min(Math.max(at + step, 0), rows.length - 1)];
+  const index = rows.findIndex((row) => row.classList.contains("current"));
+  const next = rows[Math.min(Math.max(index + step, 0), rows.length - 1)];
   for (const row of rows) row.classList.toggle("current", row === next);
   next.querySelector("[data-row-link]")?.focus();
   next.scrollIntoView({ block: "nearest" });
@@ -167,7 +167,7 @@ function startKeys() {
     if (typing(event.target) || document.querySelector("dialog[open]")) return;
     if (prefix === "g") {
       prefix = "";
-      const link = [...document.querySelectorAll("[data-go]")].find((one) => one.dataset.go === event.key);
+      const link = [...document.querySelectorAll("[data-go]")].find((link) => link.dataset.go === event.key);
       if (link) {
         event.preventDefault();
         link.click();
@@ -191,7 +191,7 @@ function startTheme() {
   button.hidden = false;
   announce();
   system.addEventListener("change", announce);
-  matchMedia("print").addEventListener("change", announce); // what is drawn takes the colours of paper
+  matchMedia("print").addEventListener("change", announce); // charts take the colours of paper
   button.addEventListener("click", () => {
     root.dataset.theme = current() === "dark" ? "light" : "dark";
     document.cookie = `theme=${root.dataset.theme}; path=${root.dataset.root}; max-age=31536000; samesite=strict`;
@@ -199,7 +199,7 @@ function startTheme() {
   });
 }
 
-// Not scrollIntoView: the first Tab would begin behind what it shows.
+// Not scrollIntoView: the first Tab would start behind the shown link.
 const here = document.querySelector("nav [aria-current]");
 if (here) here.closest("nav").scrollLeft = here.offsetLeft - 80;
 startTheme();

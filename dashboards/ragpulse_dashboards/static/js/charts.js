@@ -1,8 +1,8 @@
-// Charts on a page: one time axis for all, drag to ask why or to zoom, click or Enter for the examples behind a point.
+// Charts on a page: one time axis for all; drag to explain or to zoom, click or press Enter for the examples of a point.
 import { load, openDrawer } from "./app.js";
 import { drawPlot, forgetStyles } from "./plot.js";
 
-/** An instant as forms have room for it. */
+/** A time as forms show it. */
 const instant = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
 
 /** The page's URL with another range; `back` keeps the relative range to return to. */
@@ -24,7 +24,7 @@ function resetUrl() {
   return url;
 }
 
-/** Why? of a stretch: the chart's own link, which keeps metric and filters, with the stretch marked. */
+/** The chart's link to Explain, which keeps metric and filters, with the stretch marked. */
 function whyUrl(link, from, to) {
   const url = new URL(link.href);
   url.searchParams.set("sel_from", instant(from));
@@ -64,7 +64,7 @@ function draw(box, width) {
   resized.observe(box);
 }
 
-/** What is in the window is drawn at once, the rest when nothing else is to do; places are read before anything is drawn. */
+/** Draw charts in the window at once and the others when idle; all positions are read before the first drawing. */
 function drawAll(root) {
   for (const box of plots.keys()) {
     if (box.isConnected) continue;
@@ -72,15 +72,15 @@ function drawAll(root) {
     plots.delete(box);
   }
   const boxes = [...root.querySelectorAll("[data-plot]")].map((box) => [box, box.clientWidth || 420, box.getBoundingClientRect().top < innerHeight]);
-  for (const [box, width, seen] of boxes) {
-    if (seen) draw(box, width);
+  for (const [box, width, visible] of boxes) {
+    if (visible) draw(box, width);
     else requestIdleCallback(() => draw(box, box.clientWidth || width));
   }
 }
 
-/** Whether somebody is at work in the page: then nothing is put in its place. */
+/** Whether a person is using the page: then its content is not replaced. */
 const inUse = (more = "") => document.querySelector(`dialog[open], main details[open], main :focus, main :active${more}`) || !getSelection().isCollapsed;
-const free = async () => {
+const idle = async () => {
   while (inUse()) await new Promise((done) => setTimeout(done, 200));
   return true;
 };
@@ -88,15 +88,15 @@ const free = async () => {
 drawAll(document);
 const renew = document.querySelector("[data-renew]")?.dataset.renew;
 if (renew) {
-  // Figures that are there may stay as they are; what is still being read comes as soon as nobody is disturbed.
-  const wanted = renew === "rest" ? free : (response) => response.ok && !inUse(", .u-over:hover");
-  const place = () => document.getElementById("efficiency")?.getBoundingClientRect().top ?? 0;
-  const ask = async () => {
+  // Old figures may stay; missing ones come as soon as nobody is disturbed.
+  const accept = renew === "rest" ? idle : (response) => response.ok && !inUse(", .u-over:hover");
+  const anchor = () => document.getElementById("efficiency")?.getBoundingClientRect().top ?? 0;
+  const reload = async () => {
     let before = 0;
-    await load(location.href, document.getElementById("main"), async (response) => (await wanted(response)) && (before = place(), true));
-    if (scrollY > 0) scrollBy(0, place() - before); // who has scrolled keeps what they look at
+    await load(location.href, document.getElementById("main"), async (response) => (await accept(response)) && (before = anchor(), true));
+    if (scrollY > 0) scrollBy(0, anchor() - before); // a scrolled page keeps its position
   };
-  addEventListener("load", () => requestAnimationFrame(() => (renew === "rest" ? requestAnimationFrame(ask) : requestIdleCallback(ask))));
+  addEventListener("load", () => requestAnimationFrame(() => (renew === "rest" ? requestAnimationFrame(reload) : requestIdleCallback(reload))));
 }
 document.addEventListener("loaded", (event) => drawAll(event.target));
 document.addEventListener("themechange", () => {
@@ -104,10 +104,10 @@ document.addEventListener("themechange", () => {
   plots.forEach((plot) => plot.recolour());
 });
 
-/** What says the present is asked again as long as somebody sees it. */
+/** Refresh current facts while the page is visible. */
 for (const box of document.querySelectorAll("[data-every]")) {
   setInterval(() => {
-    const now = document.querySelector(`[data-url="${CSS.escape(box.dataset.url)}"]`) || document.querySelector("[data-every]");
-    if (!document.hidden && now) load(now.dataset.url, now, (response) => response.ok && !now.matches(":hover, :focus-within"));
+    const current = document.querySelector(`[data-url="${CSS.escape(box.dataset.url)}"]`) || document.querySelector("[data-every]");
+    if (!document.hidden && current) load(current.dataset.url, current, (response) => response.ok && !current.matches(":hover, :focus-within"));
   }, box.dataset.every * 1000);
 }

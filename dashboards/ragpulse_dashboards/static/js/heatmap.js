@@ -2,9 +2,9 @@
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
 /** The value at a fraction of an axis given by the lower edges of its bins. */
-function edge(edges, at) {
+function edge(edges, index) {
   const step = edges.length > 1 ? edges[1] - edges[0] : 1;
-  return at < edges.length ? edges[at] : edges[edges.length - 1] + step;
+  return index < edges.length ? edges[index] : edges[edges.length - 1] + step;
 }
 
 const instant = (time) => `${new Date(time).toISOString().slice(0, 19)}Z`;
@@ -33,9 +33,9 @@ function start(root) {
     marked.setAttribute("width", region.x1 - region.x0);
     marked.setAttribute("height", region.y1 - region.y0);
   };
-  const shown = () => {
+  const markSelection = () => {
     const { sel_from: from, sel_to: to, sel_lo: low, sel_hi: high } = form.elements;
-    if (![from, to, low, high].some((field) => field.value)) return; // what is not given reaches to the edge
+    if (![from, to, low, high].some((field) => field.value)) return; // an empty field reaches to the edge
     const column = (time) => clamp(times.filter((begin) => begin < time).length - 1, 0, times.length - 1);
     const near = values.length > 1 ? (values[1] - values[0]) / 100 : 0; // bounds were rounded
     const row = (value) => values.length - 1 - clamp(values.filter((begin) => begin <= value).length - 1, 0, values.length - 1);
@@ -53,15 +53,15 @@ function start(root) {
   svg.addEventListener("pointerup", () => {
     if (!start) return;
     start = null;
-    // The outer rows hold what lies beyond them: a box that reaches the edge has no bound there.
-    const bound = (at, open) => (open ? "" : String(Number(values[at].toPrecision(6))));
+    // The outer rows hold all values beyond them: a box that reaches the edge has no bound there.
+    const bound = (index, open) => (open ? "" : String(Number(values[index].toPrecision(6))));
     form.elements.sel_from.value = instant(times[region.x0]);
     form.elements.sel_to.value = instant(edge(times, region.x1));
     form.elements.sel_lo.value = bound(values.length - region.y1, region.y1 === values.length);
     form.elements.sel_hi.value = bound(values.length - region.y0, region.y0 === 0);
     form.requestSubmit();
   });
-  shown();
+  markSelection();
 }
 
 const heatmap = document.querySelector("[data-heatmap]");

@@ -1,5 +1,5 @@
-// The live tail: rows come as HTML the server escaped, at a pace it limits; pausing only stops the drawing.
-const KEEP = 200;
+// The live list: the server escapes the rows and limits their rate; a pause only stops the drawing.
+const MAX_ROWS = 200;
 
 const table = document.querySelector("[data-live]");
 const body = table.tBodies[0];
@@ -31,7 +31,7 @@ source.addEventListener("rows", (event) => {
   skip(more);
   body.querySelector("[data-empty]")?.remove();
   for (const row of rows) body.insertAdjacentHTML("afterbegin", row);
-  while (body.rows.length > KEEP) body.rows[body.rows.length - 1].remove();
+  while (body.rows.length > MAX_ROWS) body.rows[body.rows.length - 1].remove();
 });
 button.hidden = false;
 button.addEventListener("click", () => {

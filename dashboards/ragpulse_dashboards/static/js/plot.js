@@ -1,6 +1,6 @@
-// One uPlot with what it lacks: interval bands, hollow thin buckets, marked version breaks, a keyboard cursor, a spoken value.
+// A uPlot chart with interval bands, hollow thin buckets, marked version breaks, a keyboard cursor and spoken values.
 const heightOf = (spec) => (spec.tall ? (innerWidth > 1000 ? 430 : 260) : 168);
-const styles = new Map(); // asking for a style makes the browser lay out what was drawn before: once is enough
+const styles = new Map(); // reading a style forces a layout, so each is read once
 function css(name) {
   if (!styles.has(name)) styles.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
   return styles.get(name);
@@ -26,7 +26,7 @@ const show = (unit, value) => (value === null || value === undefined ? "not meas
 const two = (number) => String(number).padStart(2, "0");
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]; // the first Intl of a page takes 20 ms
 const day = (time) => `${MONTHS[time.getUTCMonth()]} ${time.getUTCDate()}`;
-const DASHES = [[], [7, 3], [10, 3, 2, 3], [14, 4], [4, 4], [10, 3, 2, 3, 2, 3]]; // lines are told apart without their colours; dots are a target's
+const DASHES = [[], [7, 3], [10, 3, 2, 3], [14, 4], [4, 4], [10, 3, 2, 3, 2, 3]]; // dashes tell lines apart without colours; dots are for targets
 const clock = (time) => `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
 /** 14:30 within a day; the date where a day begins. */
 function timeTick(seconds, step) {
@@ -48,7 +48,8 @@ function columns(spec) {
   return { data, roles };
 }
 
-function seriesOf(spec, roles, palette, bars) {
+function seriesOf(spec, roles, palette) {
+  const { bars } = spec;
   const paths = bars ? uPlot.paths.bars({ size: [0.7, 14], align: 1 }) : undefined;
   return roles.map((entry) => {
     if (!entry) return {};
@@ -67,7 +68,7 @@ function bandsOf(roles, palette) {
   return bands;
 }
 
-/** Circles: hollow where few answers stand behind the value; a whisker where the band has no width. */
+/** Circles: hollow where a value rests on few answers; a whisker where the band has no width. */
 function drawPoints(plot, spec, roles, palette) {
   const { ctx } = plot;
   const ratio = devicePixelRatio || 1;
@@ -105,7 +106,7 @@ function drawPoints(plot, spec, roles, palette) {
   ctx.restore();
 }
 
-/** Whether the curves run in the upper half between two places: then a text is put below them. Below bars is no place. */
+/** Whether the curves are in the upper half between two positions: then a text goes below them, never below bars. */
 function isHigh(plot, spec, left, right) {
   if (spec.bars) return false;
   const heights = spec.t.flatMap((time, index) => {
@@ -123,7 +124,7 @@ function drawMarkers(plot, spec) {
   ctx.font = `${11 * ratio}px ${css("--sans")}`;
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
-  const free = [-Infinity, -Infinity, -Infinity]; // flags are staggered: where each row is free again
+  const free = [-Infinity, -Infinity, -Infinity]; // flags are staggered: the end of the last flag in each row
   for (const marker of spec.markers) {
     const x = Math.round(plot.valToPos(marker.t, "x", true));
     if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
@@ -152,10 +153,10 @@ function drawMarkers(plot, spec) {
 
 /** The level before the change, dashed through what came after. */
 function drawLevel(plot, spec) {
-  if (!spec.level) return;
+  if (spec.level === null) return;
   const { ctx } = plot;
   const ratio = devicePixelRatio || 1;
-  const y = plot.valToPos(spec.level.value, "y", true);
+  const y = plot.valToPos(spec.level, "y", true);
   ctx.save();
   ctx.strokeStyle = css("--muted");
   ctx.lineWidth = 1.5 * ratio;
@@ -167,7 +168,7 @@ function drawLevel(plot, spec) {
   ctx.restore();
 }
 
-/** A target's bound across the chart, named in the legend; one far above the data stays out of sight, so that the data does not. */
+/** A target's bound across the chart, named in the legend; a bound far above the data is not drawn, so that the data is readable. */
 function drawTargets(plot, spec) {
   const { ctx } = plot;
   const ratio = devicePixelRatio || 1;
@@ -187,10 +188,10 @@ function drawTargets(plot, spec) {
 }
 
 function scaleY(spec) {
-  const limits = spec.targets.map((target) => target.value).concat(spec.level ? [spec.level.value] : []);
+  const limits = spec.targets.map((target) => target.value).concat(spec.level ?? []);
   const ratio = (low, high) => [Math.max(0, Math.min(low - 0.05, 0.8, ...limits)), Math.min(1.02, Math.max(high + 0.05, 0.2, ...limits))];
   if (spec.unit === "ratio") {
-    // The wide interval of a thin bucket does not make the others flat: it runs out of the chart.
+    // The wide interval of a thin bucket is clipped, so that it does not flatten the others.
     const seen = spec.lines.flatMap((line) => line.v.flatMap((value, index) => (value === null ? [] : line.lo && !line.thin[index] ? [value, line.lo[index], line.hi[index]] : [value])));
     return { range: () => (seen.length ? ratio(Math.min(...seen), Math.max(...seen)) : [0, 1]) };
   }
@@ -208,14 +209,14 @@ function options(spec, width, roles, palette, hooks) {
     tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
     scales: { x: { time: true, range: () => spec.range.every((edge) => edge !== null) ? [Math.min(spec.range[0], spec.t[0]), spec.range[1]] : [spec.t[0] ?? 0, spec.t.at(-1) ?? 1] }, y: scaleY(spec) },
     axes: [{ ...axis, grid: { show: false }, size: 26, space: 64, values: (plot, ticks, at, space, step) => ticks.map((tick) => timeTick(tick, step)) }, { ...axis, size: 52, values: (plot, ticks) => ticks.map((tick) => show(spec.unit, tick)) }],
-    series: seriesOf(spec, roles, palette, spec.bars),
+    series: seriesOf(spec, roles, palette),
     bands: bandsOf(roles, palette),
     cursor: { sync: { key: "time" }, drag: { x: true, y: false, dist: 6, setScale: false }, points: { size: 7 }, y: false },
     hooks,
   };
 }
 
-/** Tooltip text is set as text: labels are the user's. */
+/** The tooltip is set as text, because labels come from users. */
 function fillTip(tip, spec, index) {
   tip.replaceChildren();
   const head = document.createElement("div");
@@ -258,7 +259,7 @@ function nearestLine(plot, spec, index, top) {
   return spec.lines.reduce((best, line) => (distance(line) < distance(best) ? line : best), spec.lines[0]);
 }
 
-/** What can be done with a marked stretch, as links: they open in a tab of their own, and Tab reaches them. */
+/** The actions on a marked stretch as links: they can open in a new tab, and Tab reaches them. */
 function offer(state, links) {
   state.bar.replaceChildren(...links.map(([textContent, href]) => Object.assign(document.createElement("a"), { className: "button", textContent, href })));
   state.bar.hidden = !links.length;

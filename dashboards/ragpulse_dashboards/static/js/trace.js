@@ -4,23 +4,23 @@ const root = document.querySelector("[data-evidence]");
 const links = [...document.querySelectorAll("[data-tabs] a")];
 const panels = [...document.querySelectorAll("[data-tab]")];
 
-/** Show the part that the address names or is in; without scripts they stand below one another. */
+/** Show the part that the URL names; without scripts all parts are below one another. */
 function showTab() {
   const id = decodeURIComponent(location.hash.slice(1));
   const target = id ? document.getElementById(id) : null;
-  const open = panels.filter((one) => !one.hidden);
-  const wanted = target?.closest("[data-tab]") ?? (open.length === 1 ? open[0] : panels[0]);
-  for (const panel of panels) panel.hidden = panel !== wanted;
+  const open = panels.filter((panel) => !panel.hidden);
+  const current = target?.closest("[data-tab]") ?? (open.length === 1 ? open[0] : panels[0]);
+  for (const panel of panels) panel.hidden = panel !== current;
   for (const link of links) {
-    if (link.hash === `#${wanted.id}`) link.setAttribute("aria-current", "true");
+    if (link.hash === `#${current.id}`) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   }
   for (let fold = target?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-  if (target && target !== wanted) target.scrollIntoView({ block: "nearest" });
+  if (target && target !== current) target.scrollIntoView({ block: "nearest" });
 }
 for (const link of links) {
   link.addEventListener("click", (event) => {
-    event.preventDefault(); // the address changes, the page stays where it is
+    event.preventDefault(); // the URL changes, the scroll position does not
     history.replaceState(null, "", link.hash);
     showTab();
   });
