@@ -9,12 +9,12 @@ client = openai.OpenAI(max_retries=0)
 
 @mlflow.trace(span_type=SpanType.RETRIEVER)
 def search(query):
-    return [Document(page_content=text, id=f"d{at}") for at, text in enumerate(DOCUMENTS)]
+    return [Document(page_content=text, id=f"d{number}") for number, text in enumerate(DOCUMENTS)]
 
 
 @mlflow.trace
 def answer(question):
-    texts = "\n".join(one.page_content for one in search(question))
+    texts = "\n".join(document.page_content for document in search(question))
     messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
     return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
 

@@ -1,6 +1,6 @@
 import os
 
-os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"  # it knows true and false only
+os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"  # it accepts only true and false
 import openai
 import openlit
 from asking import DOCUMENTS, MODEL, ask, provider

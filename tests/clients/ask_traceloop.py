@@ -13,12 +13,12 @@ client = openai.OpenAI(max_retries=0)
 
 @task(name="search")
 def search(query):
-    return [{"id": f"d{at}", "text": text, "score": 0.9 - at / 10} for at, text in enumerate(DOCUMENTS)]
+    return [{"id": f"d{number}", "text": text, "score": 0.9 - number / 10} for number, text in enumerate(DOCUMENTS)]
 
 
 @workflow(name="answer")
 def answer(question):
-    texts = "\n".join(one["text"] for one in search(question))
+    texts = "\n".join(document["text"] for document in search(question))
     messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
     return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
 
