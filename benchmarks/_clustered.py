@@ -57,7 +57,7 @@ class Cell:
             shape = -np.log(1.0 - (ranks - 0.5) / self.users)
         elif self.sizes == "zipf":
             shape = 1.0 / ranks
-        elif self.sizes == "one asks a quarter":
+        elif self.sizes == "a user with a quarter":
             shape = np.where(ranks == 1, self.users / 3.0, 1.0)
         else:
             shape = np.ones(self.users)
@@ -84,7 +84,7 @@ class Coverage:
 def cells() -> Iterator[Cell]:
     """Every combination that the promise covers."""
     users = ((6, 10), (10, 10), (20, 3), (20, 10), (60, 3), (60, 10), (300, 3), (300, 10))
-    sizes = ("equal", "geometric", "zipf", "one asks a quarter")
+    sizes = ("equal", "geometric", "zipf", "a user with a quarter")
     laws = (("yes or no", (0.1, 0.5, 0.8, 0.9)), ("graded", (0.1, 0.5, 0.9)), ("halves", (0.1, 0.9)))
     for (count, each), kind, icc, (law, means), strata in product(
         users, sizes, (0.0, 0.05, 0.2, 0.5), laws, PROBABILITIES

@@ -124,12 +124,13 @@ def main() -> None:
         collector = Collector(settings)
         collector.start()
 
-        def send_and_score(number: int) -> None:
+        def score(number: int) -> None:
+            load_settings(config)
             sql = f"SELECT 1 FROM scores WHERE trace_id = '{number:032x}'"
             post(collector.url, number)
             wait_until(lambda: bool(collector.store.read(sql).rows))
 
-        send_and_score(1)
-        rule = recorder.record(lambda number: (load_settings(config), send_and_score(number)))
+        score(1)
+        rule = recorder.record(score)
         collector.stop()
     print(json.dumps({"body": body, "rule": [name for name in rule if name not in body], "parameter": parameter}))

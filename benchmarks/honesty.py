@@ -149,7 +149,7 @@ def clustered_coverage(seeds: int) -> list[Promise]:
             rate, high = max(wrong.above, wrong.below), 0.03 + slack * 0.17
             promises.append(Promise(f"{name}wrong at the limit", rate, high=high, note=wrong_cell.label))
     for users, pi in ((60, "pi 1"), (300, "pi 1/0.05")):  # cells with the most wrong decisions
-        cell = _clustered.Cell(users, 3, "one asks a quarter", 0.2, "yes or no", 0.9, pi)
+        cell = _clustered.Cell(users, 3, "a user with a quarter", 0.2, "yes or no", 0.9, pi)
         result = _clustered.coverage(rng, cell, 10_000)
         name = "one user asks a quarter: wrong at the limit"
         promises.append(Promise(name, max(result.above, result.below), high=0.03, note=cell.label))

@@ -199,7 +199,7 @@ def _response_events(request: Reply, text: str, call: Call | None) -> Iterator[R
         *({"type": "response.output_text.delta", **position, "delta": word} for word in _words(text)),
         {"type": "response.output_text.done", **position, "text": text},
     ]  # fmt: skip
-    events = [
+    events: list[Reply] = [
         {"type": "response.created", "response": begun},
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
         *parts,

