@@ -19,7 +19,6 @@ Run: `make applications` or `python benchmarks/applications/run.py [name ...]`. 
 
 import argparse
 import ast
-import hashlib
 import json
 import os
 import re
@@ -31,11 +30,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragpulse"
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
-from loopback import LoopbackModel  # noqa: E402 - the line above makes it importable
+from environments import ROOT, environment  # noqa: E402 - the line above makes it importable
+from loopback import LoopbackModel  # noqa: E402
 from served import Served  # noqa: E402
 from waiting import eventually  # noqa: E402
 
@@ -81,21 +79,6 @@ def _application(file: Path) -> Application:
         if isinstance(target, ast.Name) and target.id in ("GROUP", "REQUIREMENTS", "EXPECTED", "COMMAND")
     }
     return Application(file=file, **declared)
-
-
-def environment(group: str, requirements: list[str]) -> Path:
-    """The Python of a group's environment, installed once for each set of requirements."""
-    packages = sorted({requirement.format(root=ROOT) for requirement in (*requirements, *_ALL)})
-    digest = hashlib.sha256("\n".join([sys.version, *packages]).encode()).hexdigest()[:12]
-    folder = CACHE / f"applications-{group}-{digest}"
-    python, complete = folder / "bin" / "python", folder / ".complete"
-    if not complete.exists():
-        print(f"installing {group}: {' '.join(packages)}", flush=True)
-        uv = Path(sys.executable).with_name("uv")
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *packages], check=True)
-        complete.touch()
-    return python
 
 
 def answer(prompt: str) -> str:
@@ -216,7 +199,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Served(Path(folder) / "applications.duckdb") as served:
         failures = {}
         for each in selected:
-            python = environment(each.group, groups[each.group])
+            requirements = {requirement.format(root=ROOT) for requirement in (*groups[each.group], *_ALL)}
+            python = environment(f"applications-{each.group}", None, *sorted(requirements))
             failures[each.name] = run(each, python, served.url, model)
         client = Client(served.url)
         eventually(

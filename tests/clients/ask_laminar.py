@@ -1,4 +1,4 @@
-from asking import DOCUMENTS, MODEL, OTLP_URL, ask
+from asking import DOCUMENTS, OTLP_URL, ask, complete
 from lmnr import Laminar, observe
 
 address, port = OTLP_URL.rsplit(":", 1)
@@ -16,8 +16,7 @@ def search(query):
 @observe()
 def answer(question):
     texts = "\n".join(document["text"] for document in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question, texts)
 
 
 ask(answer)

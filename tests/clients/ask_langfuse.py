@@ -1,4 +1,4 @@
-from asking import DOCUMENTS, MODEL, ask
+from asking import DOCUMENTS, ask, complete
 from langfuse import get_client, observe
 from langfuse.openai import OpenAI
 
@@ -13,8 +13,7 @@ def search(query):
 @observe()
 def answer(question):
     texts = "\n".join(document["content"] for document in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question, texts)
 
 
 ask(answer)

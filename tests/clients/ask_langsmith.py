@@ -7,7 +7,7 @@ os.environ |= {
     "LANGSMITH_API_KEY": "none",
     "LANGSMITH_ENDPOINT": os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"],
 }
-from asking import DOCUMENTS, MODEL, ask, provider
+from asking import DOCUMENTS, ask, complete, provider
 
 traces = provider()
 import langsmith
@@ -29,8 +29,7 @@ def search(query):
 @traceable
 def answer(question):
     texts = "\n".join(document["page_content"] for document in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question, texts)
 
 
 ask(answer)

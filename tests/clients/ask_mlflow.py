@@ -1,6 +1,6 @@
 import mlflow
 import openai
-from asking import DOCUMENTS, MODEL, ask
+from asking import DOCUMENTS, ask, complete
 from mlflow.entities import Document, SpanType
 
 mlflow.openai.autolog()  # the exporter is the one that OTEL_EXPORTER_OTLP_ENDPOINT names
@@ -15,8 +15,7 @@ def search(query):
 @mlflow.trace
 def answer(question):
     texts = "\n".join(document.page_content for document in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question, texts)
 
 
 ask(answer)

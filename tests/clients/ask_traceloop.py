@@ -1,7 +1,7 @@
 import os
 
 os.environ["TRACELOOP_TELEMETRY"] = "false"
-from asking import DOCUMENTS, MODEL, OTLP_URL, ask
+from asking import DOCUMENTS, OTLP_URL, ask, complete
 from traceloop.sdk import Traceloop
 from traceloop.sdk.decorators import task, workflow
 
@@ -19,8 +19,7 @@ def search(query):
 @workflow(name="answer")
 def answer(question):
     texts = "\n".join(document["text"] for document in search(question))
-    messages = [{"role": "system", "content": texts}, {"role": "user", "content": question}]
-    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
+    return complete(client, question, texts)
 
 
 ask(answer)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 QUESTION = "How long does a refund take?"
 BROKEN = "Please break."
@@ -29,9 +30,10 @@ def provider():  # noqa: ANN201 - OpenTelemetry is imported in the client's envi
     return result
 
 
-def prompt(question: str) -> str:
-    """Return the prompt of a simple RAG application."""
-    return f"Answer from the documents.\n{DOCUMENTS[0]}\nQuestion: {question}"
+def complete(client: Any, question: str, context: str = DOCUMENTS[0]) -> str:
+    """Return the answer of an OpenAI client, with the context as the system message."""
+    messages = [{"role": "system", "content": context}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model=MODEL, messages=messages).choices[0].message.content
 
 
 def ask(answer: Callable[[str], object]) -> None:
